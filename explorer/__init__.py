@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from explorer.system.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from explorer.api import Emitted, compare, emit, search, tune, verify
+    from explorer.api import compare, emit, search, tune, verify
     from explorer.codegen import Launch, Variant
     from explorer.evaluate.emulation import Verdict
     from explorer.evaluate.verify import FinalistCheck
+    from explorer.export.emission import Emitted
     from explorer.model.asked import ProblemKeywords
     from explorer.model.config import Config
     from explorer.model.dtype import DType
@@ -35,7 +36,7 @@ _HOMES = {
     "Config": "explorer.model.config",
     "DType": "explorer.model.dtype",
     "DeviceLost": "explorer.model.errors",
-    "Emitted": "explorer.api",
+    "Emitted": "explorer.export.emission",
     "ExplorerError": "explorer.model.errors",
     "Finalist": "explorer.tuning.results",
     "FinalistCheck": "explorer.evaluate.verify",

@@ -25,33 +25,28 @@ from explorer.model.asked import (
     several_of,
     whole,
 )
-from explorer.model.config import Config
-from explorer.model.errors import ExplorerError, InvalidInput, NotFound, WrongKernel
-from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, is_known_gpu, known_gpu, known_gpu_for
+from explorer.model.errors import ExplorerError, InvalidInput, NotFound
+from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem
 from explorer.system.plain_data import shown
 from explorer.system.user_files import (
     StrPath,
     check_writable,
     is_there,
-    is_writable_folder,
     named_file,
 )
 from explorer.tuning.objective import Effort, Goal, Objectives
 from explorer.tuning.results import Progress, SearchResult
 
 if TYPE_CHECKING:
-    from explorer.codegen import Launch, Variant
     from explorer.evaluate.emulation import Verdict
-    from explorer.evaluate.program_under_test import ProgramUnderTest
-    from explorer.evaluate.verify import FinalistCheck
-    from explorer.export import Choice, Written
+    from explorer.evaluate.verify import Checks, FinalistCheck
+    from explorer.export.choice import What
+    from explorer.export.emission import Emitted
     from explorer.model.evaluator import Evaluator
-    from explorer.model.outcome import Resources
     from explorer.model.peer import Entered, NotEntered, PeerBench
     from explorer.model.tuned_table import TunedProblem, TunedTable
     from explorer.tuning import Found
-    from explorer.tuning.known_times import KnownTimes
     from explorer.tuning.peer_comparison import Ours, PeerRun
     from explorer.tuning.surrogate import SamplerOf
     from explorer.tuning.tune import TuneProgress, TuneRun
@@ -76,12 +71,9 @@ def _seconds(name: str, value: Any) -> float:
     return float(value)
 
 
-def _accuracy(level: str | None) -> Accuracy | None:
-    return None if level is None else Accuracy.parse(_text("accuracy", level))
-
-
 def _goal(objectives: str, accuracy: str | None) -> Goal:
-    return Goal.of(Objectives.parse(_text("objectives", objectives)), _accuracy(accuracy))
+    level = None if accuracy is None else Accuracy.parse(accuracy)
+    return Goal.of(Objectives.parse(objectives), level)
 
 
 def _gpu(name: str | None) -> str | None:
@@ -121,44 +113,6 @@ class _Heard:
         self.sentences.append(sentence)
         if self._notice is not None:
             self._notice(sentence)
-
-
-def why_no_gpu(device: str) -> str | None:
-    """Why there is no GPU, where one was left to be found."""
-    from explorer.devices.cuda import driver_problem
-
-    return driver_problem() if device == "auto" else None
-
-
-def assumes_gpu(name: str | None) -> bool:
-    """Whether the limits are those of the default GPU, as none is named and none is here."""
-    from explorer.devices.cuda import has_driver
-
-    return name is None and not has_driver()
-
-
-def gpu_limits(name: str | None) -> GpuSpec:
-    """Those of the named GPU, else of the one that is here, else of the default one.
-
-    Raises InvalidInput for a name that is not known.
-    """
-    if name is not None:
-        return known_gpu(name)
-    if assumes_gpu(name):
-        return known_gpu(DEFAULT_GPU)
-    from explorer.devices.cuda import CudaDevice
-
-    with CudaDevice(0) as device:
-        return device.gpu
-
-
-def gpu_words(gpu: GpuSpec, named: str | None, *, with_arch: bool = False) -> str:
-    """What to print of a GPU whose limits count, where nothing runs on it: `for NVIDIA H200`."""
-    is_stand_in = assumes_gpu(named)
-    facts = [gpu.arch] if with_arch else []
-    facts += ["no GPU here; --gpu names another"] if is_stand_in else []
-    told = f" ({'; '.join(facts)})" if facts else ""
-    return f"{'on' if named is None and not is_stand_in else 'for'} {gpu.name}{told}"
 
 
 # ------------------------------------------------------------------ search
@@ -261,6 +215,8 @@ def _search_on(
 
     `how` is what `run_search` is given besides.
     """
+    from explorer.devices.names import why_no_gpu
+
     why, problem = why_no_gpu(device), asked.problem()
 
     @cache
@@ -320,7 +276,7 @@ def _effort(effort: str | None, trials: int | None, budget_s: float | None) -> E
     """Raises InvalidInput for an unknown effort, and for one beside what it stands for."""
     if effort is None:
         return Effort.DEFAULT
-    level = Effort.parse(_text("effort", effort))
+    level = Effort.parse(effort)
     if trials is not None or budget_s is not None:
         raise InvalidInput(
             f"effort is {level}, and a number of trials or a budget is given: give one of the two"
@@ -373,255 +329,11 @@ def _check_replayed(result: SearchResult, notice: Notice) -> "FinalistCheck | No
     )
 
 
-# ------------------------------------------------------------------ the variant that WHAT names
-
-
-What = str | int | Config
-"""`best`, a trial's number, `heuristic`, a preset's name, or a config, also as JSON."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """A variant and where it runs."""
-
-    variant: "Variant"
-    arch: str
-    """Of the GPU that it was measured on, or is to run on."""
-    gpu: GpuSpec | None
-    """That GPU's limits, where they are known."""
-
-
-def _choice(what: What) -> "Choice":
-    """Raises InvalidInput saying the forms that there are."""
-    from explorer.export import parse_choice
-
-    if isinstance(what, Config):
-        what.check_known()
-        return what
-    if isinstance(what, int) and not isinstance(what, bool):
-        what = str(what)
-    if not isinstance(what, str):
-        raise InvalidInput(
-            f"what is {shown(what)}; it must be text such as 'heuristic', a trial's number or an "
-            "explorer.Config"
-        )
-    return parse_choice(what)
-
-
-def chosen_variant(
-    what: What,
-    asked: AskedProblem,
-    gpu: str | None,
-    storage: str | None,
-    goal: Goal,
-    notice: Notice,
-    *,
-    batch_invariant: bool = False,
-) -> Chosen:
-    """What WHAT names, with the GPU that it was measured on unless another one is named.
-
-    The best and trials are of the study with that goal. Of the heuristic a `batch_invariant`
-    config is the same for all numbers of rows. Raises InvalidInput for what is none of these or no
-    legal config, NotFound for a trial that is not there.
-    """
-    from explorer.export import HEURISTIC, is_of_study
-
-    choice = _choice(what)
-    if batch_invariant and choice != HEURISTIC:
-        raise InvalidInput(
-            f"batch-invariant configs are the heuristic's alone; {what} is one config whatever the "
-            "rows are: leave batch-invariant out"
-        )
-    if is_of_study(choice):
-        return _of_study(choice, asked, gpu, storage, goal, notice)
-    if goal.objectives is Objectives.TIME_ERROR:
-        raise InvalidInput(
-            f"objectives say in which study a trial is; {what} is none: leave objectives out"
-        )
-    return _of_config(choice, asked, gpu, goal, notice, batch_invariant=batch_invariant)
-
-
-def two_variants(
-    named: tuple[What, What],
-    asked: AskedProblem,
-    gpu: str | None,
-    storage: str | None,
-    goal: Goal,
-    notice: Notice,
-    *,
-    batch_invariant: bool = False,
-) -> tuple[Chosen, Chosen]:
-    """What two WHATs name, of the same problem and for the same GPU. Raises as `chosen_variant`.
-
-    Where one of them is of a study, its problem and its GPU are those of the other, too. A
-    `batch_invariant` config is asked of the heuristic alone.
-    """
-    from explorer.export import HEURISTIC, is_of_study
-
-    if batch_invariant and HEURISTIC not in named:
-        raise InvalidInput(
-            "batch-invariant configs are the heuristic's alone, and neither of the two is the "
-            "heuristic: leave batch-invariant out"
-        )
-    found: dict[int, Chosen] = {}
-    for place in sorted((0, 1), key=lambda place: not is_of_study(_choice(named[place]))):
-        what = named[place]
-        of_study = is_of_study(_choice(what))
-        chosen = chosen_variant(
-            what,
-            asked,
-            gpu,
-            storage,
-            goal if of_study else Goal(accuracy=goal.accuracy),
-            notice,
-            batch_invariant=batch_invariant and what == HEURISTIC,
-        )
-        found[place] = chosen
-        asked = AskedProblem.of(chosen.variant.problem)
-        gpu = gpu or (chosen.gpu.name if chosen.gpu else known_gpu_for(chosen.arch).name)
-    return found[0], found[1]
-
-
-def known_times_of(
-    variants: "Sequence[Variant]", gpu: GpuSpec, storage: str | None, goal: Goal
-) -> "KnownTimes | None":
-    """What variants of one problem were measured to take on a GPU, by the source that knows most.
-
-    Raises InvalidInput where the storage cannot be read.
-    """
-    from explorer.tuning import open_storage, searching
-    from explorer.tuning.known_times import known_times
-
-    asked = AskedProblem.of(variants[0].problem)
-    try:
-        opened = open_storage(storage, read_only=True, command=searching(asked, goal))
-    except NotFound:  # nothing was searched yet
-        opened = None
-    return known_times(variants, gpu, opened, goal)
-
-
-def _of_config(
-    choice: "Choice",
-    asked: AskedProblem,
-    gpu: str | None,
-    goal: Goal,
-    notice: Notice,
-    *,
-    batch_invariant: bool,
-) -> Chosen:
-    """A config that is written out, a preset's, or the heuristic's."""
-    from explorer.choose import config_for
-    from explorer.codegen import emit
-    from explorer.export import checked_config
-
-    limits = gpu_limits(gpu)
-    problem = asked.problem()
-    if isinstance(choice, str | int):
-        config = config_for(
-            problem, limits, batch_invariant=batch_invariant, accuracy=goal.accuracy
-        )
-    elif isinstance(choice, Config):
-        config = checked_config(choice, problem, limits)
-    else:
-        config = choice.config(problem, limits)
-    variant = emit(problem, config)
-    for sentence in rows_notice(problem, asked.rows):
-        notice(sentence)
-    return Chosen(variant, limits.arch, limits)
-
-
-def _of_study(
-    which: str | int,
-    asked: AskedProblem,
-    gpu: str | None,
-    storage: str | None,
-    goal: Goal,
-    notice: Notice,
-) -> Chosen:
-    """The best trial of a study, or one by its number."""
-    from explorer.export import age_of, checked_config, variant_of
-    from explorer.tuning import load_trial, open_storage, searching
-
-    try:
-        opened = open_storage(storage, read_only=True, command=searching(asked, goal))
-        study, trial = load_trial(opened, asked, which, goal)
-    except NotFound as error:
-        if which != "best" or asked.without_search in str(error):
-            raise
-        remedy = f"or take a kernel without a search: {asked.without_search}"
-        raise NotFound(f"{error}; {remedy}") from None
-    if study.passed_over:
-        notice(study.passed_over)
-    problem = study.summary.problem
-    variant = variant_of(trial, problem, replayed=study.summary.replayed)
-    age = age_of(variant, trial, study.environment)
-    if age:
-        notice(age)
-    name = gpu or study.environment.gpu
-    limits = known_gpu(name) if gpu or is_known_gpu(name) else None
-    if limits is not None and limits.name != study.environment.gpu:  # else it was launched there
-        checked_config(variant.config, problem, limits)
-    arch = limits.arch if limits else study.environment.arch
-    return Chosen(variant, arch, limits)
-
-
 # ------------------------------------------------------------------ emit
 
 
-@dataclass(frozen=True, slots=True)
-class Emitted:
-    """A kernel's source, how it is launched, and what was found out about it."""
-
-    variant: "Variant"
-    arch: str
-    """The architecture that it was compiled and verified for, such as sm_90."""
-    gpu: GpuSpec | None
-    """The limits that it keeps to, where they are known."""
-    resources: "Resources | None"
-    """Registers, shared memory and spills; None where there is no NVRTC."""
-    verdict: "Verdict | None"
-    """The emulator's; None where it was not asked, or there is no NVRTC."""
-    path: Path | None = None
-    """The file, where one was to be written."""
-    written: "Written | None" = None
-    """What became of the file."""
-    notices: tuple[str, ...] = ()
-    """What the command line says of it on stderr."""
-
-    def __repr__(self) -> str:
-        """Return a line for a notebook, without the source."""
-        checked = "not verified" if self.verdict is None else str(self.verdict.status)
-        parts = [str(self.problem), checked, *([str(self.path)] if self.path is not None else [])]
-        return f"Emitted({', '.join(parts)})"
-
-    @property
-    def problem(self) -> Problem:
-        """What it computes."""
-        return self.variant.problem
-
-    @property
-    def config(self) -> Config:
-        """The point of the space that it is."""
-        return self.variant.config
-
-    @property
-    def source(self) -> str:
-        """CUDA C++, one file to include or, with `main=True`, to build and run by itself."""
-        return self.variant.source
-
-    @property
-    def launches(self) -> "tuple[Launch, ...]":
-        """In order: entry, grid, block, cluster, dynamic shared bytes, names of arguments."""
-        return self.variant.launches
-
-    @property
-    def scratch_bytes(self) -> int:
-        """Device memory that the launches share."""
-        return self.variant.scratch_bytes
-
-
 def emit(
-    what: What,
+    what: "What",
     problem: Problem | AskedProblem | None = None,
     *,
     gpu: str | None = None,
@@ -636,7 +348,7 @@ def emit(
     force: bool = False,
     notice: Notice | None = None,
     **keywords: Unpack[ProblemKeywords],
-) -> Emitted:
+) -> "Emitted":
     """Emit a kernel, compile it and verify it on the emulator, as `explorer emit`; no GPU needed.
 
     Args:
@@ -665,109 +377,32 @@ def emit(
         NotFound: where there is no such study or trial.
         WrongKernel: where the kernel is wrong; its `verdict` has the findings. Nothing is written.
     """
-    from explorer.export import overlapping, with_main, write_source
+    from explorer.export.choice import Scope, chosen_variant, overlapping, parse_choice, with_main
+    from explorer.export.emission import Emitted, checked, write_source
 
-    _choice(what)
-    asked = needed(asked_of(emit, problem, keywords))
+    parse_choice(what)
+    asked = asked_of(emit, problem, keywords)
     goal, file = _goal(objectives, accuracy), _path("path", path)
     heard = _Heard(notice)
-    chosen = chosen_variant(
-        what, asked, _gpu(gpu), _storage(storage), goal, heard, batch_invariant=batch_invariant
-    )
+    scope = Scope(asked, _gpu(gpu), _storage(storage), goal, heard, batch_invariant)
+    chosen = chosen_variant(what, scope)
     arch = chosen.arch
     variant = overlapping(chosen.variant, arch) if overlapped else chosen.variant
     variant = with_main(variant) if main else variant
     if file is not None:
         check_writable(file)
-    resources = compiled(variant, arch, heard)
-    unchecked = not verify or resources is None
-    verdict = None if unchecked else verified(variant, arch, goal.accuracy, heard)
+    resources, verdict = checked(variant, arch, goal.accuracy, heard, verify=verify)
     written = None if file is None else write_source(variant, file, force=force)
     return Emitted(
         variant, arch, chosen.gpu, resources, verdict, file, written, tuple(heard.sentences)
     )
 
 
-def compiled(variant: "Variant", arch: str, notice: Notice) -> "Resources | None":
-    """What the kernel takes on `arch`; None where there is no NVRTC, which is noticed.
-
-    Raises InvalidInput where the source does not compile.
-    """
-    from explorer.compile import nvrtc_version
-    from explorer.export import compile_for
-    from explorer.report.text import resources_line
-
-    try:
-        version = nvrtc_version()
-    except ExplorerError as error:
-        notice(f"not compiled as a check: {error}")
-        return None
-    resources = compile_for(arch, variant)
-    for sentence in _cache_fault():
-        notice(sentence)
-    notice(f"compiles for {arch} with NVRTC {version}: {resources_line(resources)}")
-    return resources
-
-
-_told_of_cache: list[Path] = []
-"""Folders that cannot be written, of which a sentence was said in this process."""
-
-
-def _cache_fault() -> list[str]:
-    """Say, once a process, that no kernel can be kept and each is compiled anew."""
-    from explorer.compile import cache_dir
-
-    folder = cache_dir()
-    if folder in _told_of_cache or is_writable_folder(folder):
-        return []
-    _told_of_cache.append(folder)
-    return [
-        f"no kernel is kept, and each is compiled anew: {folder} cannot be written; set "
-        "EXPLORER_CACHE_DIR"
-    ]
-
-
-def verified(variant: "Variant", arch: str, accuracy: Accuracy, notice: Notice) -> "Verdict":
-    """Check a kernel on the emulator; raises WrongKernel, whose `verdict` has the findings."""
-    from explorer.export import verify_variant
-    from explorer.report.verification import emission_sentence
-
-    verdict = verify_variant(variant, arch, accuracy)
-    sentence = emission_sentence(verdict)
-    if verdict.status == "wrong":
-        wrong = WrongKernel(sentence)
-        wrong.verdict = verdict
-        raise wrong
-    notice(sentence)
-    return verdict
-
-
 # ------------------------------------------------------------------ verify
 
 
-@dataclass(frozen=True, slots=True)
-class Checks:
-    """Programs of one problem that are to be checked."""
-
-    programs: "tuple[ProgramUnderTest, ...]"
-    arch: str
-    """The architecture that the emulator compiles them for."""
-    rows: int | None = None
-    """Rows that are executed; None for a few that show every case."""
-
-    def verdicts(self, device: str, accuracy: Accuracy) -> "Iterator[Verdict]":
-        """Each program's, in order, by `emulated`, `cuda:N` or `auto`. Raises InvalidInput."""
-        from explorer.evaluate.verify import verify_on
-
-        return verify_on(device, self.programs, self.arch, self.rows, accuracy)
-
-
-SOURCE_SUFFIX = ".cu"
-"""By which an emitted file is told from other things to verify."""
-
-
 def verify(
-    what: What | os.PathLike[str],
+    what: "What | os.PathLike[str]",
     problem: Problem | AskedProblem | None = None,
     *,
     device: str = "emulated",
@@ -803,30 +438,26 @@ def verify(
         InvalidInput: for a value that cannot be used, a file that was not emitted, or no GPU.
         NotFound: where there is no such study or trial.
     """
+    from explorer.evaluate.verify import SOURCE_SUFFIX
+    from explorer.export.choice import Scope, named_checks
+
     asked = asked_of(verify, problem, keywords)
     goal, gpu = _goal(objectives, accuracy), _gpu(gpu)
-    heard = _Heard(notice)
     named = os.fspath(what) if isinstance(what, os.PathLike) else what
     if isinstance(named, str) and named.endswith(SOURCE_SUFFIX):
         checks = _of_file(named, gpu, problem, keywords)
     else:
         rows = asked.rows if asked and problem is None else None
-        checks = named_checks(
-            named,
-            needed(asked),
-            rows,
-            gpu,
-            _storage(storage),
-            goal,
-            heard,
-            batch_invariant=batch_invariant,
-        )
+        scope = Scope(asked, gpu, _storage(storage), goal, _Heard(notice), batch_invariant)
+        checks = named_checks(named, rows, scope)
     (verdict,) = checks.verdicts(_text("device", device), goal.accuracy)
     return verdict
 
 
-def _of_file(path: str, gpu: str | None, problem: object, keywords: ProblemKeywords) -> Checks:
-    """An emitted file, whose text tells the problem. Raises InvalidInput."""
+def _of_file(path: str, gpu: str | None, problem: object, keywords: ProblemKeywords) -> "Checks":
+    """Return an emitted file, to be checked, whose text tells the problem. Raises InvalidInput."""
+    from explorer.evaluate.verify import file_checks
+
     said = [name for name, value in keywords.items() if value is not None]
     more = ["problem"] if problem is not None else [n for n in said if n not in ("rows", "cols")]
     if more:
@@ -834,68 +465,7 @@ def _of_file(path: str, gpu: str | None, problem: object, keywords: ProblemKeywo
             f"{more[0]} says nothing of an emitted file, whose text tells what it computes; leave "
             "it out"
         )
-    rows, cols = keywords.get("rows"), keywords.get("cols")
-    for name, value in (("rows", rows), ("cols", cols)):
-        if value is not None:
-            whole(name, value, 1)
-    return file_checks(path, cols, rows, gpu)
-
-
-def file_checks(path: str, cols: int | None, rows: int | None, gpu: str | None) -> Checks:
-    """An emitted file, at other columns where these are given. Raises InvalidInput."""
-    from explorer.evaluate.program_under_test import read_emitted
-
-    program = read_emitted(Path(path)).at_cols(cols)
-    return Checks((program,), gpu_limits(gpu).arch, rows)
-
-
-def named_checks(
-    what: What,
-    asked: AskedProblem,
-    rows: int | None,
-    gpu: str | None,
-    storage: str | None,
-    goal: Goal,
-    notice: Notice,
-    *,
-    batch_invariant: bool = False,
-) -> Checks:
-    """What WHAT names. `rows` that are given are executed, of a study of usual rows.
-
-    Raises as `chosen_variant`.
-    """
-    from explorer.evaluate.program_under_test import ProgramUnderTest
-    from explorer.export import HEURISTIC, is_of_study
-
-    choice = _choice(what)
-    if rows is not None and is_of_study(choice):
-        asked = asked.without_rows()
-    chosen = chosen_variant(
-        what, asked, gpu, storage, goal, notice, batch_invariant=batch_invariant
-    )
-    executed = None if choice == HEURISTIC else rows  # of it they choose the config
-    return Checks((ProgramUnderTest.of(chosen.variant),), chosen.arch, executed)
-
-
-def space_checks(
-    asked: AskedProblem,
-    rows: int | None,
-    gpu: str | None,
-    *,
-    drawn: tuple[int, int] | None = None,
-    strength: int = 1,
-) -> Checks:
-    """A covering array of the space of that strength, or `drawn` (number, seed) of its configs."""
-    from explorer.evaluate.program_under_test import ProgramUnderTest
-    from explorer.space import Space
-    from explorer.space.space import covering_array, sampled
-
-    limits = gpu_limits(gpu)
-    problem = asked.problem()
-    space = Space(problem, limits)
-    configs = sampled(space, *drawn) if drawn else covering_array(space, strength)
-    programs = (ProgramUnderTest.of_config(problem, config) for config in configs)
-    return Checks(tuple(programs), limits.arch, rows)
+    return file_checks(path, keywords.get("cols"), keywords.get("rows"), gpu)
 
 
 # ------------------------------------------------------------------ compare
@@ -958,7 +528,7 @@ def compare(
     heard = _Heard(notice, progress=progress, on_progress=on_progress, on_peer=on_peer)
     kept = _path("journal", journal)
     chosen = chosen_peers(_names("peers", peers or ()))
-    level = Accuracy.parse(_text("accuracy", accuracy))
+    level = Accuracy.parse(accuracy)
     stored = _storage(storage)
     asked = Asked(tuple(chosen), heuristic, timing, level, seed)
     told = Listeners(heard, on_peer, progress or (lambda _: None), on_progress)
@@ -1069,8 +639,8 @@ def tune(
         KeyboardInterrupt: by Ctrl-C, with all finished problems kept.
     """
     wanted = several_of(tune, problems, {})
-    level, file = Effort.parse(_text("effort", effort)), _path("output", output)
-    asked = Accuracy.parse(_text("accuracy", accuracy)) if accuracy else Accuracy.DEFAULT
+    level, file = Effort.parse(effort), _path("output", output)
+    asked = Accuracy.parse(accuracy) if accuracy else Accuracy.DEFAULT
     from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.model.tuned_table import write_table
     from explorer.peers import known_peers

@@ -196,7 +196,8 @@ def test_a_trial_is_refused_for_another_gpu_whose_limits_it_exceeds(result, fold
     assert on_t4.arch == "sm_75" and on_t4.config == best
     small = dataclasses.replace(known_gpu("Tesla T4"), threads_per_sm=32)
     of_name = {"Tesla T4": small}
-    monkeypatch.setattr("explorer.api.known_gpu", lambda name: of_name.get(name) or known_gpu(name))
+    known = "explorer.export.choice.known_gpu"
+    monkeypatch.setattr(known, lambda name: of_name.get(name) or known_gpu(name))
     with pytest.raises(explorer.InvalidInput, match=r"cannot be emitted for .* on Tesla T4"):
         explorer.emit("best", PROBLEM, gpu="Tesla T4", **study)
     assert explorer.emit("best", PROBLEM, gpu=GPU, **study).config == best

@@ -16,7 +16,7 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import say
 from explorer.cli.problem import with_problem
-from explorer.model.asked import AskedProblem, needed
+from explorer.model.asked import AskedProblem
 from explorer.model.errors import InvalidInput
 from explorer.tuning.objective import Goal, Objectives
 
@@ -54,27 +54,30 @@ def diff(
     json: Json = False,
 ) -> None:
     """Show two kernels side by side: config, source, resources, counts, times if known."""
-    from explorer.api import gpu_words, known_times_of, two_variants
+    from explorer.devices.names import gpu_words
     from explorer.evaluate.profile import MISSING, inspect
-    from explorer.export import is_of_study, parse_choice
+    from explorer.export.choice import (
+        Scope,
+        is_of_study,
+        known_times_of,
+        parse_choice,
+        two_variants,
+    )
     from explorer.model.gpu_spec import known_gpu_for
     from explorer.report.diff import SASS, Difference, difference_data, print_difference
     from explorer.report.table import results
     from explorer.report.text import as_json
 
     shown = _shown(show)
-    for what in (a, b):
-        parse_choice(what)  # what it names is wrong, if anything is, before the problem is missing
     goal = Goal.of(objectives, accuracy)
-    chosen = two_variants(
-        (a, b), needed(asked), gpu, storage, goal, say, batch_invariant=batch_invariant
-    )
+    scope = Scope(asked, gpu, storage, goal, say, batch_invariant)
+    chosen = two_variants((a, b), scope)
     limits = chosen[0].gpu or chosen[1].gpu or known_gpu_for(chosen[0].arch)
     one, other = (inspect(each.variant, limits) for each in chosen)
     if SASS in shown and (one.no_sass or other.no_sass):
         raise InvalidInput(f"sass cannot be shown: {one.no_sass or other.no_sass or MISSING}")
     variants = (one.variant, other.variant)
-    times = known_times_of(variants, limits, storage, goal)
+    times = known_times_of(variants, limits, scope)
     of_study = is_of_study(parse_choice(a)) or is_of_study(parse_choice(b))
     where = f"on {limits.name}" if of_study and gpu is None else gpu_words(limits, gpu)
     difference = Difference((a, b), (one, other), times, where)

@@ -26,9 +26,9 @@ from explorer.system.user_files import check_writable
 from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:
-    from explorer.api import Chosen
     from explorer.codegen import Variant
     from explorer.evaluate.emulation import Verdict
+    from explorer.export.choice import Chosen
     from explorer.model.outcome import Resources
     from explorer.wrappers import Program
 
@@ -107,21 +107,21 @@ def emit(
     json: Json = False,
 ) -> None:
     """Write the source of the best, a trial, the heuristic, a preset or a config."""
-    from explorer.cli.problem import chosen_variant
-    from explorer.export import default_path, write_beside, write_source
+    from explorer.export.choice import Scope, chosen_variant, overlapping, with_main
+    from explorer.export.emission import default_path, write_beside, write_source
 
     _check_output(output, json=json, for_=for_)
     goal = Goal.of(objectives, accuracy)
-    chosen = chosen_variant(what, asked, gpu, storage, goal, batch_invariant=batch_invariant)
+    chosen = chosen_variant(what, Scope(asked, gpu, storage, goal, say, batch_invariant))
     _say_assumed_gpu(what, gpu, chosen)
-    variant, arch = _as_asked(chosen, overlapped, main), chosen.arch
+    arch = chosen.arch
+    variant = overlapping(chosen.variant, arch) if overlapped else chosen.variant
+    variant = with_main(variant) if main else variant
     path = default_path(variant) if output is None else Path(output)
     if output != STDOUT:
         check_writable(path)
     program = None if for_ is None else _program(for_, variant, path, force=force)
-    resources = _resources(variant, arch)
-    unchecked = no_verify or resources is None
-    verdict = None if unchecked else _verified(variant, arch, goal.accuracy)
+    resources, verdict = _checked(variant, arch, goal.accuracy, verify=not no_verify)
     if output == STDOUT:
         print(variant.source, end="")
         return
@@ -141,19 +141,11 @@ def emit(
 
 
 def _say_assumed_gpu(what: str, gpu: str | None, chosen: "Chosen") -> None:
-    from explorer.api import assumes_gpu
-    from explorer.export import HEURISTIC
+    from explorer.devices.names import assumes_gpu
+    from explorer.export.choice import HEURISTIC
 
     if what == HEURISTIC and assumes_gpu(gpu) and chosen.gpu is not None:
         say(f"no GPU here: the kernel is chosen for {chosen.gpu.name}; --gpu names another")
-
-
-def _as_asked(chosen: "Chosen", overlapped: bool, main: bool) -> "Variant":
-    """Return the variant; raises InvalidInput where its launch is to overlap and cannot."""
-    from explorer.export import overlapping, with_main
-
-    variant = overlapping(chosen.variant, chosen.arch) if overlapped else chosen.variant
-    return with_main(variant) if main else variant
 
 
 def _check_output(output: str | None, *, json: bool, for_: str | None) -> None:
@@ -182,7 +174,7 @@ def _check_name(output: str) -> None:
 
 def _program(framework: str, variant: "Variant", path: Path, *, force: bool) -> "Program":
     """The program that runs the variant; raises InvalidInput where it cannot be written."""
-    from explorer.export import check_beside
+    from explorer.export.emission import check_beside
     from explorer.wrappers import program_for
 
     program = program_for(framework, variant, path)
@@ -190,21 +182,16 @@ def _program(framework: str, variant: "Variant", path: Path, *, force: bool) -> 
     return program
 
 
-def _resources(variant: "Variant", arch: str) -> "Resources | None":
-    """Compile the source as a check, and tell what the kernel takes; no NVRTC is no error."""
-    from explorer.api import compiled
-
-    return compiled(variant, arch, say)
-
-
-def _verified(variant: "Variant", arch: str, accuracy: Accuracy) -> "Verdict":
-    """Check the kernel on the emulator; raises WrongKernel, having said what is wrong."""
-    from explorer.api import verified
+def _checked(
+    variant: "Variant", arch: str, accuracy: Accuracy, *, verify: bool
+) -> "tuple[Resources | None, Verdict | None]":
+    """Compile and verify the kernel; raises WrongKernel, having printed what is wrong."""
+    from explorer.export.emission import checked
     from explorer.report.table import notices
     from explorer.report.verification import print_findings
 
     try:
-        return verified(variant, arch, accuracy, say)
+        return checked(variant, arch, accuracy, say, verify=verify)
     except WrongKernel as wrong:
         print_findings(wrong.verdict, notices())
         raise

@@ -145,7 +145,7 @@ def _print(told: "Journey", *, json: bool, csv: bool, markdown: bool, kept: bool
 
 
 def _run(plan: _Plan) -> "Journey":
-    from explorer.api import why_no_gpu
+    from explorer.devices.names import why_no_gpu
     from explorer.evaluate.replay import ReplayEvaluator
     from explorer.report.progress import JourneyLine
     from explorer.report.table import notices

@@ -5,26 +5,22 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from explorer.cli import completions
 from explorer.cli.help import DETAILS, PROBLEM
 from explorer.cli.options import words
-from explorer.cli.output import say
 from explorer.model.asked import (
-    AskedProblem,
     asked_by,
     from_text,
-    needed,
     option_of,
     whole_number,
 )
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import NAMED_FIELDS, USUAL, Mask, Op
-from explorer.tuning.objective import Goal
 
 # ------------------------------------------------------------------ problem
 
@@ -185,33 +181,3 @@ def drawn(
         most = max(min(rows), min(max(rows), MOST_DRAWN_ELEMENTS // width))
         found.append((width, between(min(rows), most)))
     return found
-
-
-# ------------------------------------------------------------------ config
-
-
-if TYPE_CHECKING:
-    from explorer.api import Chosen
-
-
-def chosen_variant(
-    what: str,
-    asked: AskedProblem | None,
-    gpu: str | None,
-    storage: str | None,
-    goal: Goal,
-    *,
-    batch_invariant: bool = False,
-) -> "Chosen":
-    """What WHAT names, as `api.chosen_variant`, having said what there is to notice.
-
-    A WHAT that names nothing is told before a problem that is missing. Raises InvalidInput.
-    """
-    from explorer import api
-    from explorer.export import parse_choice
-
-    parse_choice(what)
-    problem = needed(asked)
-    return api.chosen_variant(
-        what, problem, gpu, storage, goal, say, batch_invariant=batch_invariant
-    )

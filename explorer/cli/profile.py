@@ -14,6 +14,7 @@ from explorer.cli.options import (
     Minimised,
     Storage,
 )
+from explorer.cli.output import say
 from explorer.cli.problem import with_problem
 from explorer.model.asked import AskedProblem
 from explorer.tuning.objective import Goal, Objectives
@@ -55,10 +56,9 @@ def profile(
     json: Json = False,
 ) -> None:
     """Count what a kernel does: traffic, conflicts, instructions, occupancy."""
-    from explorer.api import gpu_limits
-    from explorer.cli.problem import chosen_variant
-    from explorer.devices.names import gpu_or_emulator
+    from explorer.devices.names import gpu_limits, gpu_or_emulator
     from explorer.evaluate.profile import profile as profile_variant
+    from explorer.export.choice import Scope, chosen_variant
     from explorer.model.gpu_spec import known_gpu_for
     from explorer.report.profile import print_profile, profile_data
     from explorer.report.table import results
@@ -66,7 +66,7 @@ def profile(
 
     index = gpu_or_emulator(device)
     goal = Goal.of(objectives, accuracy)
-    chosen = chosen_variant(what, asked, gpu, storage, goal, batch_invariant=batch_invariant)
+    chosen = chosen_variant(what, Scope(asked, gpu, storage, goal, say, batch_invariant))
     limits = chosen.gpu or known_gpu_for(chosen.arch)
     if index is not None:
         limits = gpu_limits(None)

@@ -47,7 +47,7 @@ def space(
 
     With --csv it prints a line for each value of each parameter.
     """
-    from explorer.api import gpu_limits, gpu_words
+    from explorer.devices.names import gpu_limits, gpu_words
     from explorer.report.csv_data import as_csv, parameter_rows
     from explorer.report.json_data import space_data
     from explorer.report.space import SpaceView, print_space
@@ -101,7 +101,7 @@ def presets(
 
     Without --cols, --op and --dtype list the presets that can compute that op and type.
     """
-    from explorer.api import gpu_limits
+    from explorer.devices.names import gpu_limits
     from explorer.report.csv_data import as_csv, preset_rows
     from explorer.report.space import PresetFilter, preset_lines, presets_data, print_presets
     from explorer.report.table import results

@@ -23,7 +23,8 @@ from explorer.model.problem import USUAL
 from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:
-    from explorer.api import Checks
+    from explorer.evaluate.verify import Checks
+    from explorer.export.choice import Scope
 
 What = Annotated[
     str | None,
@@ -98,7 +99,8 @@ def verify(
 
     Exit code 1: a kernel is wrong. Exit code 2: a kernel could not be checked to the end.
     """
-    from explorer.api import space_checks
+    from explorer.evaluate.verify import space_checks
+    from explorer.export.choice import Scope
     from explorer.report.table import notices, results
     from explorer.report.text import as_json
     from explorer.report.verification import (
@@ -116,9 +118,10 @@ def verify(
         raise InvalidInput("--strength belongs to --all; leave it out")
     if what is None:
         drawn = None if sample is None else (sample, seed)
-        checks = space_checks(needed(asked), rows, gpu, drawn=drawn, strength=strength)
+        checks = space_checks(needed(asked).problem(), rows, gpu, drawn=drawn, strength=strength)
     else:
-        checks = _checks(what, asked, rows, gpu, storage, goal, batch_invariant)
+        scope = Scope(asked, gpu, storage, goal, say, batch_invariant)
+        checks = _checks(what, rows, scope)
     with VerifyProgress(len(checks.programs), notices()) as progress:
         found = [progress(verdict) for verdict in checks.verdicts(device, goal.accuracy)]
     if json:
@@ -163,24 +166,12 @@ def _check_file_says_the_rest(context: typer.Context) -> None:
             )
 
 
-def _checks(
-    what: str,
-    asked: AskedProblem | None,
-    rows: int | None,
-    gpu: str | None,
-    storage: str | None,
-    goal: Goal,
-    batch_invariant: bool,
-) -> "Checks":
-    """The file or the variant that WHAT names."""
-    from explorer.api import SOURCE_SUFFIX, file_checks, named_checks
-    from explorer.export import parse_choice
+def _checks(what: str, rows: int | None, scope: "Scope") -> "Checks":
+    """Return the file or the variant that WHAT names."""
+    from explorer.evaluate.verify import SOURCE_SUFFIX, file_checks
+    from explorer.export.choice import named_checks
 
     if what.endswith(SOURCE_SUFFIX):
-        return file_checks(what, None if asked is None else asked.cols, rows, gpu)
-    parse_choice(
-        what, or_file=True
-    )  # what it names is wrong, if anything is, before the problem is missing
-    return named_checks(
-        what, needed(asked), rows, gpu, storage, goal, say, batch_invariant=batch_invariant
-    )
+        cols = None if scope.asked is None else scope.asked.cols
+        return file_checks(what, cols, rows, scope.gpu)
+    return named_checks(what, rows, scope)

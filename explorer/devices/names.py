@@ -4,8 +4,9 @@ A GPU measures and checks kernels, a recording replays measurements, and the emu
 Each function raises the error for a name that its caller cannot use.
 """
 
-from explorer.devices.cuda import device_index, driver_problem
+from explorer.devices.cuda import device_index, driver_problem, has_driver
 from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
 
 EMULATED = "emulated"
 
@@ -70,3 +71,40 @@ def gpu_alone(device: str, wanted: str, instead: str) -> int:
     if problem is not None:
         raise InvalidInput(f"{wanted} needs a GPU, and there is none: {problem}; {instead}")
     return index
+
+
+# ------------------------------------------------------------------ the GPU whose limits count
+
+
+def why_no_gpu(device: str) -> str | None:
+    """Return why there is no GPU, if one was to be found."""
+    return driver_problem() if device == "auto" else None
+
+
+def assumes_gpu(name: str | None) -> bool:
+    """Return whether the limits are those of the default GPU: none is named and none is here."""
+    return name is None and not has_driver()
+
+
+def gpu_limits(name: str | None) -> GpuSpec:
+    """Return the limits of the named GPU, else of the one here, else of the default one.
+
+    Raises InvalidInput for a name that is not known.
+    """
+    if name is not None:
+        return known_gpu(name)
+    if assumes_gpu(name):
+        return known_gpu(DEFAULT_GPU)
+    from explorer.devices.cuda import CudaDevice
+
+    with CudaDevice(0) as device:
+        return device.gpu
+
+
+def gpu_words(gpu: GpuSpec, named: str | None, *, with_arch: bool = False) -> str:
+    """Return words for a GPU whose limits count and that runs nothing: `for NVIDIA H200`."""
+    is_stand_in = assumes_gpu(named)
+    facts = [gpu.arch] if with_arch else []
+    facts += ["no GPU here; --gpu names another"] if is_stand_in else []
+    more = f" ({'; '.join(facts)})" if facts else ""
+    return f"{'on' if named is None and not is_stand_in else 'for'} {gpu.name}{more}"

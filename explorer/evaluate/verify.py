@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
 from explorer.devices.emulated.result import Status
-from explorer.devices.names import gpu_alone, gpu_or_emulator
+from explorer.devices.names import gpu_alone, gpu_limits, gpu_or_emulator
 from explorer.evaluate.emulation import Emulator, Verdict
-from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.evaluate.program_under_test import ProgramUnderTest, read_emitted
 from explorer.evaluate.runs import emulated_runs
 from explorer.model.accuracy import Accuracy
 from explorer.model.asked import command_of
@@ -18,6 +19,7 @@ from explorer.model.config import Config
 from explorer.model.errors import WrongKernel
 from explorer.model.outcome import Environment, Measured
 from explorer.model.problem import Problem
+from explorer.space.space import Space, covering_array, sampled
 from explorer.system.processes import FRESH, leave_interrupts, usable_cores
 
 # ------------------------------------------------------------------ on the emulator
@@ -102,6 +104,50 @@ def _second_opinion(verdict: Verdict, emulator: Emulator, rows: int | None) -> V
     if emulated.status is not Status.INACCURATE:
         return verdict
     return replace(verdict, status=Status.INACCURATE)
+
+
+# ------------------------------------------------------------------ programs to check
+
+
+SOURCE_SUFFIX = ".cu"
+"""The ending by which an emitted file is told from other things to verify."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """Programs of one problem that are to be checked."""
+
+    programs: tuple[ProgramUnderTest, ...]
+    arch: str
+    """The architecture that the emulator compiles them for."""
+    rows: int | None = None
+    """Rows that are executed; None for a few that show every case."""
+
+    def verdicts(self, device: str, accuracy: Accuracy) -> Iterator[Verdict]:
+        """Return each program's verdict, in order. Raises as `verify_on`."""
+        return verify_on(device, self.programs, self.arch, self.rows, accuracy)
+
+
+def file_checks(path: str, cols: int | None, rows: int | None, gpu: str | None) -> Checks:
+    """Return an emitted file, at other columns where these are given. Raises InvalidInput."""
+    program = read_emitted(Path(path)).at_cols(cols)
+    return Checks((program,), gpu_limits(gpu).arch, rows)
+
+
+def space_checks(
+    problem: Problem,
+    rows: int | None,
+    gpu: str | None,
+    *,
+    drawn: tuple[int, int] | None = None,
+    strength: int = 1,
+) -> Checks:
+    """Return a covering array of the space of that strength, or configs `drawn`: number, seed."""
+    limits = gpu_limits(gpu)
+    space = Space(problem, limits)
+    configs = sampled(space, *drawn) if drawn else covering_array(space, strength)
+    programs = (ProgramUnderTest.of_config(problem, config) for config in configs)
+    return Checks(tuple(programs), limits.arch, rows)
 
 
 # ------------------------------------------------------------------ timing a file

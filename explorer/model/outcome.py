@@ -41,6 +41,12 @@ class Resources:
         """Static and dynamic shared memory of one block."""
         return self.static_shared_bytes + self.dynamic_shared_bytes
 
+    def __str__(self) -> str:
+        """Return a sentence with registers a thread, shared memory a block, and spills."""
+        spilled = self.spill_store_bytes + self.spill_load_bytes
+        spills = f"{spilled} bytes spilled" if spilled else "no spills"
+        return f"{self.registers} registers, {self.shared_bytes} bytes shared, {spills}"
+
 
 def spread(samples: Sequence[float]) -> float:
     """Return the samples' interquartile range divided by their median; 0 for fewer than two."""

@@ -13,7 +13,7 @@ from explorer.model.gpu_spec import Occupancy
 from explorer.model.problem import Mask
 from explorer.ptx_emulator import SECTOR_BYTES, Traffic
 from explorer.report.table import Table, notes, numbers, print_table, words
-from explorer.report.text import count, counted, percent, resources_line
+from explorer.report.text import count, counted, percent
 
 # ------------------------------------------------------------------ as JSON
 
@@ -128,8 +128,7 @@ def _lines(profile: Profile) -> list[tuple[str, str]]:
         ("counted", counted_sentence(profile)),
         (
             "takes",
-            resources_line(profile.resources) + code + f" ({profile.gpu.arch}, "
-            f"NVRTC {profile.nvrtc})",
+            str(profile.resources) + code + f" ({profile.gpu.arch}, NVRTC {profile.nvrtc})",
         ),
         ("launch", f"{grid} of {counted(launch.block, 'thread')}"),
         ("occupancy", occupancy_sentence(profile.occupancy, profile)),

@@ -8,7 +8,7 @@ from typing import Any
 from explorer.codegen import emit
 from explorer.model.accuracy import Accuracy
 from explorer.model.asked import AskedProblem
-from explorer.model.outcome import Environment, Resources, Stage
+from explorer.model.outcome import Environment, Stage
 from explorer.model.problem import Problem
 from explorer.space import can_emit
 from explorer.tuning.objective import Goal
@@ -80,13 +80,6 @@ def as_json(data: Any) -> str:
 
 
 # ------------------------------------------------------------------ resources
-
-
-def resources_line(resources: Resources) -> str:
-    """Registers a thread, shared memory a block, spills."""
-    spilled = resources.spill_store_bytes + resources.spill_load_bytes
-    spills = f"{spilled} bytes spilled" if spilled else "no spills"
-    return f"{resources.registers} registers, {resources.shared_bytes} bytes shared, {spills}"
 
 
 # ------------------------------------------------------------------ environment

@@ -27,7 +27,6 @@ from explorer.report.text import (
     microseconds,
     percent,
     problem_data,
-    resources_line,
     seconds,
     share_of_copy,
     with_spread,
@@ -197,18 +196,6 @@ def summary(verdicts: Sequence[Verdict], elapsed_s: float) -> str:
     return f"{count(len(verdicts))} programs: {counts}{by} in {seconds(elapsed_s)}"
 
 
-def emission_sentence(verdict: Verdict) -> str:
-    """What to tell of a kernel that is about to be written, or refused."""
-    if verdict.status is Status.VERIFIED:
-        return f"verified by {verdict.by}: {verdict.sentence}"
-    if verdict.status is Status.WRONG:
-        return (
-            f"nothing was written, the kernel is wrong: {verdict.sentence}; choose another "
-            "config, or write it all the same with --no-verify"
-        )
-    return f"warning: {verdict.status} by {verdict.by}: {verdict.sentence}"
-
-
 def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
     problem = verdict.program.problem
     title = f"{problem.op} {problem.dtype}, {verdict.program.cols} columns: "
@@ -358,7 +345,7 @@ def print_timed_file(timed: TimedFile, path: Path, console: Console) -> None:
         console.print("not timed")
     else:
         console.print(cell(time_words(timed)), soft_wrap=not console.is_terminal)
-        lines = [("takes", resources_line(timed.measured.resources))]
+        lines = [("takes", str(timed.measured.resources))]
         console.print(notes([*lines, *measurement_lines(timed.environment, replayed=False)]))
     for remark in _remarks(program):
         console.print(cell(remark), style="yellow", soft_wrap=not console.is_terminal)

@@ -6,16 +6,8 @@ import shlex
 import pytest
 
 from explorer.codegen import emit
-from explorer.export import (
-    checked_config,
-    compile_for,
-    default_path,
-    overlapping,
-    parse_choice,
-    variant_of,
-    with_main,
-    write_source,
-)
+from explorer.export.choice import checked_config, overlapping, parse_choice, variant_of, with_main
+from explorer.export.emission import compile_for, default_path, write_source
 from explorer.model.asked import asked_from
 from explorer.model.config import Config
 from explorer.model.dtype import DType

@@ -12,7 +12,7 @@ import pytest
 from wrapper_cases import CASES
 
 from explorer.codegen import emit
-from explorer.export import default_path, write_beside
+from explorer.export.emission import default_path, write_beside
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from small_database import PROBLEM, copy, execute, go_on, in_memory, look, look_into
 
-from explorer.export import variant_of
+from explorer.export.choice import variant_of
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.report.studies import dashboard_command
 from explorer.tuning import load_trial, open_storage
