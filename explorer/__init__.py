@@ -19,28 +19,29 @@ if TYPE_CHECKING:
     from explorer.model.config import Config
     from explorer.model.dtype import DType
     from explorer.model.errors import DeviceLost, ExplorerError, InvalidInput, NotFound, WrongKernel
-    from explorer.model.outcome import Environment, Measured, Resources
+    from explorer.model.outcome import Contender, Environment, Measured, Resources, TrialRecord
     from explorer.model.problem import Mask, Op, Problem
     from explorer.model.tuned_table import TunedProblem, TunedTable
     from explorer.ptx_emulator import Finding
     from explorer.runtime.functions import log_softmax, register_torch, softmax
     from explorer.runtime.service import set_options, warm_up
     from explorer.runtime.shapes import log_shapes
-    from explorer.tuning.peer_comparison import PeerComparison, PeerRun, PeerTime
-    from explorer.tuning.results import Finalist, Finals, Progress, SearchResult, TrialRecord
+    from explorer.tuning.contest import Finals
+    from explorer.tuning.peer_comparison import PeerComparison, PeerRun
+    from explorer.tuning.results import Progress, SearchResult
 
 __version__ = "0.2.0"
 
 _HOMES = {
     "Environment": "explorer.model.outcome",
     "Config": "explorer.model.config",
+    "Contender": "explorer.model.outcome",
     "DType": "explorer.model.dtype",
     "DeviceLost": "explorer.model.errors",
     "Emitted": "explorer.export.emission",
     "ExplorerError": "explorer.model.errors",
-    "Finalist": "explorer.tuning.results",
     "FinalistCheck": "explorer.evaluate.verify",
-    "Finals": "explorer.tuning.results",
+    "Finals": "explorer.tuning.contest",
     "Finding": "explorer.ptx_emulator",
     "InvalidInput": "explorer.model.errors",
     "Launch": "explorer.codegen",
@@ -50,13 +51,12 @@ _HOMES = {
     "Op": "explorer.model.problem",
     "PeerComparison": "explorer.tuning.peer_comparison",
     "PeerRun": "explorer.tuning.peer_comparison",
-    "PeerTime": "explorer.tuning.peer_comparison",
     "Problem": "explorer.model.problem",
     "ProblemKeywords": "explorer.model.asked",
     "Progress": "explorer.tuning.results",
     "Resources": "explorer.model.outcome",
     "SearchResult": "explorer.tuning.results",
-    "TrialRecord": "explorer.tuning.results",
+    "TrialRecord": "explorer.model.outcome",
     "TunedProblem": "explorer.model.tuned_table",
     "TunedTable": "explorer.model.tuned_table",
     "Variant": "explorer.codegen",
@@ -77,12 +77,12 @@ _HOMES = {
 
 __all__ = [
     "Config",
+    "Contender",
     "DType",
     "DeviceLost",
     "Emitted",
     "Environment",
     "ExplorerError",
-    "Finalist",
     "FinalistCheck",
     "Finals",
     "Finding",
@@ -94,7 +94,6 @@ __all__ = [
     "Op",
     "PeerComparison",
     "PeerRun",
-    "PeerTime",
     "Problem",
     "ProblemKeywords",
     "Progress",

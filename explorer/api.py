@@ -46,10 +46,11 @@ if TYPE_CHECKING:
     from explorer.model.evaluator import Evaluator
     from explorer.model.peer import Entered, NotEntered, PeerBench
     from explorer.model.tuned_table import TunedProblem, TunedTable
-    from explorer.tuning import Found
-    from explorer.tuning.peer_comparison import Ours, PeerRun
+    from explorer.tuning.contest import Entry
+    from explorer.tuning.peer_comparison import PeerRun
+    from explorer.tuning.runs import RunProgress
     from explorer.tuning.surrogate import SamplerOf
-    from explorer.tuning.tune import TuneProgress, TuneRun
+    from explorer.tuning.tune import TuneRun
 
 Notice = Callable[[str], None]
 """Told each sentence that the command line would print on stderr."""
@@ -310,7 +311,7 @@ def _check_replayed(result: SearchResult, notice: Notice) -> "FinalistCheck | No
     """
     from explorer.compile import nvrtc_version
     from explorer.evaluate.verify import check_finalists
-    from explorer.tuning.finals import front_of
+    from explorer.tuning.contest import front_of
 
     try:
         nvrtc_version()
@@ -318,8 +319,8 @@ def _check_replayed(result: SearchResult, notice: Notice) -> "FinalistCheck | No
         notice(f"finalists are not verified: {error}")
         return None
     two = result.objectives is Objectives.TIME_ERROR
-    front = [member.finalist for member in front_of(result.finals)] if two else []
-    configs = [finalist.trial.config for finalist in front or result.finals.ties]
+    finalists = front_of(result.finals) if two else result.finals.ties
+    configs = [finalist.config for finalist in finalists]
     environment = result.environment
     return check_finalists(
         result.problem,
@@ -484,7 +485,7 @@ def compare(
     storage: StrPath | None = None,
     journal: StrPath | None = None,
     progress: "Callable[[PeerRun], None] | None" = None,
-    on_progress: "Callable[[TuneProgress], None] | None" = None,
+    on_progress: "Callable[[RunProgress], None] | None" = None,
     on_peer: "Callable[[Entered | NotEntered], None] | None" = None,
     notice: Notice | None = None,
     **keywords: Unpack[ProblemKeywords],
@@ -505,7 +506,7 @@ def compare(
         journal: A file to which each problem is appended once it is done. The same call takes from
             it what an earlier one that was cut off had measured; remove it to measure anew.
         progress: Called after every problem with the run so far, which Ctrl-C would lose.
-        on_progress: Called with a `TuneProgress` before each problem, and after each peer.
+        on_progress: Called with a `RunProgress` before each problem, and after each peer.
         on_peer: Called with what became of each peer.
         notice: Called with each sentence that the command line prints on stderr.
 
@@ -523,7 +524,7 @@ def compare(
     from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.peers import chosen_peers
     from explorer.peers.ahead import PeersAhead
-    from explorer.tuning.comparison_run import Asked, Listeners, compare_all
+    from explorer.tuning.runs import Asked, Listeners, compare_all
 
     heard = _Heard(notice, progress=progress, on_progress=on_progress, on_peer=on_peer)
     kept = _path("journal", journal)
@@ -552,15 +553,15 @@ def _names(what: str, names: Any) -> list[str]:
     return [_text(f"one of {what}", name) for name in names]
 
 
-def _ours(bench: "PeerBench", storage: str | None, notice: Notice, *, heuristic: bool) -> "Ours":
+def _ours(bench: "PeerBench", storage: str | None, notice: Notice, *, heuristic: bool) -> "Entry":
     """The stored search's best; where there is none, or it is not wanted, the heuristic's."""
-    from explorer.tuning.peer_comparison import Ours, unsearched
+    from explorer.tuning.peer_comparison import unsearched
 
     found = None if heuristic else _searched(bench, storage, notice)
-    return Ours(found.config, found.origin) if found else unsearched(bench)
+    return found or unsearched(bench)
 
 
-def _searched(bench: "PeerBench", storage: str | None, notice: Notice) -> "Found | None":
+def _searched(bench: "PeerBench", storage: str | None, notice: Notice) -> "Entry | None":
     """The best of this problem's study, if there is a storage that has it."""
     try:
         from explorer.tuning import open_storage, stored_best
@@ -605,7 +606,7 @@ def tune(
     timing: str = "cold",
     accuracy: str | None = None,
     seed: int = 0,
-    progress: Callable[["TuneProgress"], None] | None = None,
+    progress: Callable[["RunProgress"], None] | None = None,
     notice: Notice | None = None,
 ) -> Tuned:
     """Find the best kernel of each problem and keep them as a table, as `explorer tune`.
@@ -626,7 +627,7 @@ def tune(
         timing: `cold`: launches rotate over buffers of 4 x L2; `warm`: they stay on one.
         accuracy: `strict`, `default` or `fast`; None: default.
         seed: Of the inputs, and of the order in which finalists are timed.
-        progress: Called with a `TuneProgress` before each problem.
+        progress: Called with a `RunProgress` before each problem.
         notice: Called with each sentence of the result's `notices`, at once.
 
     Returns:
@@ -667,12 +668,12 @@ def tune(
                 torch=known_peers()["torch"] if torch else None,
                 resumes=resumes,
                 known=kept.problems if missing else (),
+                notice=heard,
                 tell=progress,
             )
         except KeyboardInterrupt:
             write_table(_with_journal(kept, journal, resumes), path)
             raise
-    _say_of(run, heard)
     if run.table.problems:
         write_table(kept.with_(run.table.problems), path)
     if not run.untuned:
@@ -687,15 +688,6 @@ def _with_journal(
     from explorer.model.tuned_table import read_journal
 
     return kept.with_(filter(resumes, read_journal(journal, kept.gpu)))
-
-
-def _say_of(run: "TuneRun", heard: Notice) -> None:
-    """Say what was not tuned, and what was while the GPU was throttled."""
-    for left_out in run.untuned:
-        heard(f"not tuned: {left_out.problem}: {left_out.reason}")
-    for one in run.table.problems:
-        if one.environment.throttle_reasons:
-            heard(f"throttled: {one.problem}: {one.environment.throttle_reasons}")
 
 
 def _is_as_asked(one: "TunedProblem", *, timing: str, accuracy: Accuracy, effort: Effort) -> bool:

@@ -404,7 +404,11 @@ def test_a_comparison_tells_of_each_problem(monkeypatch):
     assert isinstance(run, explorer.PeerRun) and run == runs[-1] and len(runs) == 2
     assert [one.problem for one in run.comparisons] == problems[:1]
     assert run.unmeasured[0].reason == "it is lost" and peers[0].name == "torch"
-    assert heard == [f"1/2 {problems[0]}", f"2/2 {problems[1]}", "not compared: it is lost"]
+    assert heard == [
+        f"1/2 {problems[0]}",
+        f"2/2 {problems[1]}",
+        f"not measured: {problems[1]}: it is lost",
+    ]
 
 
 # ------------------------------------------------------------------ what is refused

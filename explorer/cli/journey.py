@@ -32,7 +32,7 @@ from explorer.system.user_files import check_writable, studies_folder, write_fil
 
 if TYPE_CHECKING:
     from explorer.model.evaluator import Evaluator
-    from explorer.tuning import Found
+    from explorer.tuning.contest import Entry
     from explorer.tuning.journey import Journey
 
 _FOLDER_REMEDY = "run it in another folder"
@@ -195,12 +195,13 @@ def _opened(plan: _Plan, why: str | None) -> "Iterator[Evaluator]":
         yield evaluator
 
 
-def _best(plan: _Plan, evaluator: "Evaluator") -> "Found":
+def _best(plan: _Plan, evaluator: "Evaluator") -> "Entry":
     """The stored search's best; where there is none, or a budget is given, of a search now."""
     from explorer.report.progress import ProgressLine
     from explorer.report.table import notices
     from explorer.report.text import seconds
-    from explorer.tuning import Found, open_storage, run_search, stored_best
+    from explorer.tuning import open_storage, run_search, stored_best
+    from explorer.tuning.contest import Entry
 
     storage = open_storage(plan.storage)
     found = stored_best(evaluator, storage)
@@ -215,7 +216,7 @@ def _best(plan: _Plan, evaluator: "Evaluator") -> "Found":
             evaluator, storage, budget_s=budget_s, seed=plan.seed, on_progress=progress
         )
     winner = result.finals.winner.trial
-    return Found(winner.config, f"trial {winner.number} of study {result.study}")
+    return Entry(winner.config, f"trial {winner.number} of study {result.study}")
 
 
 def _path(evaluator: "Evaluator") -> Path:

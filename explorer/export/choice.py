@@ -13,14 +13,13 @@ from explorer.model.asked import AskedProblem, command_of, needed, rows_notice
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import GpuSpec, is_known_gpu, known_gpu, known_gpu_for
-from explorer.model.outcome import Environment
+from explorer.model.outcome import Environment, TrialRecord
 from explorer.model.parameters import COHERENT_HINTS
 from explorer.model.problem import Problem
 from explorer.presets import PRESET_NAMES, Preset, find_preset
 from explorer.space import Space, can_emit
 from explorer.system.plain_data import nearest, shown
 from explorer.tuning.objective import Goal, Objectives
-from explorer.tuning.results import TrialRecord
 
 if TYPE_CHECKING:
     from explorer.tuning.known_times import KnownTimes

@@ -1,14 +1,15 @@
-"""The outcome of evaluating a config, and the environment in which it was measured."""
+"""What became of a config, alone and in a contest, and the environment of its measurement."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from statistics import median, quantiles
 from typing import Any
 
 from explorer.model.accuracy import Accuracy
+from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
-from explorer.system.plain_data import read_fields
+from explorer.system.plain_data import plain, read_fields, read_object, read_time_us
 
 # ------------------------------------------------------------------ outcome
 
@@ -105,6 +106,11 @@ class Rejected:
     stage: Stage
     reason: str
 
+    @property
+    def why(self) -> str:
+        """The reason, after the stage."""
+        return f"{self.stage}: {self.reason}"
+
     @classmethod
     def from_dict(cls, values: Any) -> "Rejected":
         """Read what recordings and studies keep, among other values. Raises InvalidInput."""
@@ -112,6 +118,154 @@ class Rejected:
 
 
 Outcome = Measured | Rejected
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A kernel or a library that has no time in a contest, and why."""
+
+    name: str
+    reason: str
+    stage: str = ""
+    """Where it fell, such as `verify` or `missing`; empty where a rule keeps it out."""
+
+    @property
+    def why(self) -> str:
+        """The reason, after the stage where there is one."""
+        return f"{self.stage}: {self.reason}" if self.stage else self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """A finished trial that measured a kernel."""
+
+    number: int
+    config: Config
+    outcome: Measured
+
+
+# ------------------------------------------------------------------ in a contest
+
+
+_VERDICT = ("samples_us", "ratio_to_best", "ratio_low", "ratio_high", "tied")
+"""What finals add to a trial."""
+
+_KEPT = {
+    "trial": ("trial", "time_us", "spread", *_VERDICT),
+    "names": ("names", "config", "digest", "error", "registers", "samples_us"),
+    "name": ("name", "version", "note", "error", "max_ulp", "inexact", "samples_us"),
+}
+"""What files keep of a finalist, a published kernel and a library: the key that tells them apart,
+and all that are needed."""
+
+_KEPT_SINCE = ("wrong_rows", "form", "other_forms")
+"""What files of the first versions lack of a library."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender(Timed):
+    """A kernel or a library that is timed in turn with others, and what became of it.
+
+    A kernel has a config, and where a study found it a `trial`; a library has a version.
+    """
+
+    names: tuple[str, ...] = ()
+    """What it is called; several names where published kernels have the same code."""
+    samples_us: tuple[float, ...] = ()
+    """Microseconds a launch, one a round; the median alone where a table keeps no more."""
+    kernel: Config | None = field(default=None, metadata={"key": "config"})
+    """The config of a kernel of ours; None for a library."""
+    digest: str = ""
+    error: float = 0.0
+    """Largest relative error against float64, in the verification."""
+    max_ulp: float | None = None
+    registers: int = 0
+    code_bytes: int = 0
+    record: TrialRecord | None = field(default=None, metadata={"key": "trial"})
+    ratio_to_best: float = 1.0
+    """Median over the rounds of its sample over that of the best in the same round."""
+    ratio_low: float = 1.0
+    """Lower end of that median's confidence interval: 95 % for all contenders together."""
+    ratio_high: float = 1.0
+    tied: bool = False
+    """Whether its time cannot be told from that of the best."""
+    version: str = ""
+    note: str = ""
+    inexact: str = ""
+    """Why a library would not pass as a kernel of ours, if rounding alone is the reason."""
+    wrong_rows: tuple[str, ...] = ()
+    """Rows on which a library is wrong all the same, such as those with infinities, in words."""
+    form: str = ""
+    """Which of its forms a library is; empty for one that has a single form."""
+    other_forms: str = ""
+    """The slower forms and their times, in words."""
+
+    @classmethod
+    def of(
+        cls,
+        names: tuple[str, ...],
+        config: Config,
+        outcome: Measured,
+        record: TrialRecord | None = None,
+    ) -> "Contender":
+        """Return a verified kernel with the samples that it took by itself."""
+        return cls(
+            names=names,
+            samples_us=outcome.samples_us,
+            kernel=config,
+            digest=outcome.digest,
+            error=outcome.error,
+            max_ulp=outcome.max_ulp,
+            registers=outcome.resources.registers,
+            code_bytes=outcome.resources.code_bytes,
+            record=record,
+        )
+
+    @classmethod
+    def of_trial(cls, trial: TrialRecord) -> "Contender":
+        """Return the kernel of a study's trial with the samples that it took by itself."""
+        return cls.of((f"trial {trial.number}",), trial.config, trial.outcome, trial)
+
+    @property
+    def name(self) -> str:
+        """The first of its names; empty where it has none."""
+        return self.names[0] if self.names else ""
+
+    @property
+    def config(self) -> Config:
+        """The config of a kernel of ours."""
+        assert self.kernel is not None
+        return self.kernel
+
+    @property
+    def trial(self) -> TrialRecord:
+        """The trial of the study that found it."""
+        assert self.record is not None
+        return self.record
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, for JSON: what files keep of such a contender."""
+        kind = "trial" if self.record else "name" if self.kernel is None else "names"
+        keys = [*_KEPT[kind], *(_KEPT_SINCE if kind == "name" else ())]
+        return {key: plain(getattr(self, key)) for key in keys}
+
+    @classmethod
+    def from_dict(cls, values: Any) -> "Contender":
+        """Read what `as_dict` wrote, whatever else is there. Raises InvalidInput."""
+        given = read_object(values, "contender")
+        kind = next((kind for kind in _KEPT if kind in given), "name")
+        missing = next((key for key in _KEPT[kind] if key not in given), None)
+        if missing:
+            raise InvalidInput(f"it has no {missing}")
+        names = {"names": [given["name"]]} if kind == "name" else {}
+        read = read_fields(cls, {**given, **names}, "contender", ignore_unknown=True)
+        if read.record is None:
+            if not read.names:
+                raise InvalidInput("names is empty; a contender has a name")
+            return read
+        read_time_us(given["time_us"], "time_us")
+        known = cls.of_trial(read.record)
+        return replace(known, **{name: getattr(read, name) for name in _VERDICT})
 
 
 # ------------------------------------------------------------------ environment

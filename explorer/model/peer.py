@@ -28,7 +28,7 @@ class PeerBuffers:
     grads: tuple[int, ...] = ()
 
 
-class Contender(Protocol):
+class ReadyPeer(Protocol):
     """A peer made ready for one problem, on one stream; indices of launches wrap."""
 
     @property
@@ -63,7 +63,7 @@ class Prepare(Protocol):
     whatever else it raises is reported as its failure.
     """
 
-    def __call__(self, problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+    def __call__(self, problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
         """Compile, tune and warm up for `problem` on the CUstream at address `stream`."""
 
 

@@ -14,10 +14,9 @@ from typing import Any
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.outcome import Environment
+from explorer.model.outcome import Contender, Environment
 from explorer.model.problem import Problem
 from explorer.system.plain_data import (
-    parse_json,
     read_list,
     read_number,
     read_object,
@@ -31,9 +30,9 @@ from explorer.system.user_files import (
     check_kind,
     is_there,
     read_json,
+    read_lines,
     shipped_folder,
     studies_folder,
-    whole_lines,
     write_file,
 )
 
@@ -75,28 +74,14 @@ class FailedConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Finalist:
-    """A config that was timed in turn with the other finalists of its problem."""
-
-    config: Config
-    time_us: float
-    """Median of the rounds, microseconds a launch."""
-    ratio_low: float
-    ratio_high: float
-    """95 % confidence interval of its time over that of the fastest finalist, all at once."""
-    tied: bool
-    """Whether it cannot be told from the fastest."""
-
-
-@dataclass(frozen=True, slots=True)
 class TunedProblem:
     """What was measured of one problem."""
 
     problem: Problem
     environment: Environment
     """`copy_us` is of the finals: timed in the same rounds."""
-    finalists: tuple[Finalist, ...]
-    """The best first: ties by fewer registers, the others by their time."""
+    finalists: tuple[Contender, ...]
+    """The best first, as `Contest.ranked` has them; of each the median of its samples is kept."""
     untuned: Config
     """What is taken without a table or a search; it is a finalist unless it failed."""
     timed: tuple[TimedConfig, ...]
@@ -108,7 +93,7 @@ class TunedProblem:
     """How often the best were varied: quick, default or full."""
 
     @property
-    def best(self) -> Finalist:
+    def best(self) -> Contender:
         """The config to take."""
         return self.finalists[0]
 
@@ -297,12 +282,12 @@ def _problem(values: dict[str, Any], configs: list[Config], machines: list[Any])
         problem=Problem.from_dict(values["problem"]),
         environment=Environment.from_dict({**read_object(machine, "circumstances"), **own}),
         finalists=tuple(
-            Finalist(
-                config(place),
-                read_time_us(time, "time"),
-                read_number(low, "ratio"),
-                read_number(high, "ratio"),
-                bool(tied),
+            Contender(
+                kernel=config(place),
+                samples_us=(read_time_us(time, "time"),),
+                ratio_low=read_number(low, "ratio"),
+                ratio_high=read_number(high, "ratio"),
+                tied=bool(tied),
             )
             for place, time, low, high, tied in finalists
         ),
@@ -349,13 +334,5 @@ def read_journal(path: Path, gpu: GpuSpec) -> list[TunedProblem]:
     None where there is no such file. Raises InvalidInput for a file that cannot be read, or that is
     damaged elsewhere.
     """
-    tables = []
-    for number, line in enumerate(whole_lines(path), 1):
-        try:
-            tables.append(_table(parse_json(line, "it", of="line")))
-        except InvalidInput as error:
-            raise InvalidInput(
-                f"{path}, line {number}, is no tuned problem of this version: {error}; move the "
-                "file away to begin anew"
-            ) from None
+    tables = read_lines(path, _table, "tuned problem")
     return [one for table in tables if table.gpu == gpu for one in table.problems]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from explorer.model.dtype import DType
-from explorer.model.peer import Contender, PeerBuffers, PeerRefuses
+from explorer.model.peer import PeerBuffers, PeerRefuses, ReadyPeer
 from explorer.model.problem import Op, Problem
 from explorer.peers.registry import FOUR, check_scope
 
@@ -18,7 +18,7 @@ _TYPES = {DType.F32: 0, DType.F64: 1, DType.F16: 2, DType.BF16: 9}
 _ALGORITHMS = {Op.SOFTMAX: 1, Op.LOG_SOFTMAX: 2}  # with the maximum subtracted; its logarithm
 
 
-def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
     """Prepare cudnnSoftmaxForward for `rows` images of `cols` channels; it writes our outputs."""
     check_scope("cudnn", problem, dtypes=FOUR)
     return _CudnnContender(problem, buffers, stream)

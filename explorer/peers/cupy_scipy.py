@@ -10,14 +10,14 @@ import cupy
 from cupyx.scipy import special
 
 from explorer.model.dtype import DType
-from explorer.model.peer import Contender, PeerBuffers
+from explorer.model.peer import PeerBuffers, ReadyPeer
 from explorer.model.problem import Op, Problem
 from explorer.peers.registry import check_scope
 
 _TYPES = {DType.F32: "float32", DType.F16: "float16", DType.F64: "float64"}
 
 
-def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
     """Prepare CuPy's function, whose results lie in a pool filled before the capture."""
     check_scope("cupy", problem, dtypes=tuple(_TYPES))
     return _CupyContender(problem, buffers, stream)

@@ -6,14 +6,14 @@ from liger_kernel.ops.softmax import LigerSoftmaxFunction
 from torch import Tensor
 
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.peer import Contender, PeerBuffers
+from explorer.model.peer import PeerBuffers, ReadyPeer
 from explorer.model.problem import Op, Problem
 from explorer.peers.registry import check_scope
 from explorer.peers.torch_softmax import TorchContender
 from explorer.peers.triton_softmax import compiling_alone
 
 
-def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
     """Prepare its function, which returns its own tensors, for at most 65536 columns."""
     check_scope("liger", problem, ops=(Op.SOFTMAX,))
 

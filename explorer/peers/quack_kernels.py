@@ -7,13 +7,13 @@ from quack.softmax import Softmax, SoftmaxBackward, softmax_bwd, softmax_fwd
 from torch import Tensor
 
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.peer import Contender, PeerBuffers, PeerRefuses
+from explorer.model.peer import PeerBuffers, PeerRefuses, ReadyPeer
 from explorer.model.problem import Op, Problem
 from explorer.peers.registry import check_scope
 from explorer.peers.torch_softmax import TORCH_TYPES, TorchContender
 
 
-def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
     """Prepare its forward or backward function, which returns tensors of its own."""
     _check_scope(problem)
 

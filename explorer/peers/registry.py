@@ -6,7 +6,7 @@ from importlib.metadata import entry_points, version
 
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
-from explorer.model.peer import Contender, PeerBuffers, PeerName, PeerRefuses
+from explorer.model.peer import PeerBuffers, PeerName, PeerRefuses, ReadyPeer
 from explorer.model.problem import Op, Problem
 
 # ------------------------------------------------------------------ scope
@@ -36,7 +36,7 @@ def check_scope(
         raise PeerRefuses(f"{peer} is adapted for dense rows and one dtype, not for {problem}")
 
 
-def refuse_jax(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+def refuse_jax(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
     """Raise PeerRefuses: XLA takes neither our stream nor buffers, nor can be captured."""
     raise PeerRefuses(
         f"jax {version('jax')} launches on streams of XLA's own, which can be neither captured in "

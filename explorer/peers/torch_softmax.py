@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from explorer.model.dtype import DType
-from explorer.model.peer import Contender, PeerBuffers, PeerRefuses
+from explorer.model.peer import PeerBuffers, PeerRefuses, ReadyPeer
 from explorer.model.problem import Op, Problem
 from explorer.peers.registry import EVERY, FOUR, check_scope
 
@@ -129,7 +129,7 @@ def _wrapped(problem: Problem, address: int) -> Tensor:
 # ------------------------------------------------------------------ eager
 
 
-def prepare_eager(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+def prepare_eager(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
     """Prepare the eager op with a given output, so that it allocates nothing."""
     check_scope("torch", problem, ops=EVERY, dtypes=FOUR)
     op = torch.log_softmax if problem.op is Op.LOG_SOFTMAX else torch.softmax
@@ -158,7 +158,7 @@ MODE = "max-autotune-no-cudagraphs"
 """The mode of torch.compile that tunes, but makes no CUDA graphs, since the bench makes its own."""
 
 
-def prepare_compiled(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+def prepare_compiled(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
     """Prepare the op compiled with static shapes, which returns tensors of its own."""
     check_scope("torch.compile", problem, ops=EVERY, dtypes=FOUR)
     call = compiled(problem)

@@ -13,7 +13,7 @@ from triton.testing import do_bench
 
 from explorer.model.gpu_spec import WARP, GpuSpec
 from explorer.model.operands import inputs, output
-from explorer.model.peer import Contender, PeerBuffers
+from explorer.model.peer import PeerBuffers, ReadyPeer
 from explorer.model.problem import Op, Problem
 from explorer.peers.registry import EVERY, check_scope
 from explorer.peers.torch_softmax import TORCH_TYPES, TorchContender
@@ -32,12 +32,12 @@ MOST_ELEMENTS = 64
 """Most elements of a row per thread: more spill registers, and take minutes to compile."""
 
 
-def prepare_constexpr(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+def prepare_constexpr(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
     """Prepare the kernel compiled for the length of a row, with the best number of warps."""
     return _tuned(problem, buffers, stream, _of_known_length(problem))
 
 
-def prepare_runtime(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+def prepare_runtime(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
     """Prepare the kernel that takes the length of a row at run time, with the best number of warps.
 
     Neither form is faster everywhere: `explorer compare` verifies and times both, and reports the
@@ -79,7 +79,7 @@ def _launch(kernel: Any, problem: Problem, warps: int, *matrices: Tensor) -> Ten
     return out
 
 
-def _tuned(problem: Problem, buffers: PeerBuffers, stream: int, kernel: Any) -> Contender:
+def _tuned(problem: Problem, buffers: PeerBuffers, stream: int, kernel: Any) -> ReadyPeer:
     """Return a contender with the fastest number of warps, by timing each sensible one."""
     check_scope("triton-tuned", problem, ops=EVERY)
     run = partial(_launch, kernel, problem)
@@ -114,7 +114,7 @@ LARGE_SHARED_BYTES = 200_000
 """Shared memory of an SM from which the tutorial takes four stages instead of two."""
 
 
-def prepare_tutorial(problem: Problem, buffers: PeerBuffers, stream: int) -> Contender:
+def prepare_tutorial(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
     """Prepare the tutorial's kernel, with as many programs as fit the GPU at a time."""
     check_scope("triton-tutorial", problem)
     utils = triton.runtime.driver.active.utils

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from explorer.model.outcome import Contender
 from explorer.report.left_out import few_of, left_out_lines
 from explorer.report.table import (
     Column,
@@ -36,7 +37,6 @@ from explorer.tuning.peer_comparison import (
     Loss,
     PeerComparison,
     PeerRun,
-    PeerTime,
     losses,
 )
 
@@ -157,7 +157,7 @@ def _derived(one: PeerComparison) -> dict[str, Any]:
     }
 
 
-def _peer(one: PeerComparison, peer: PeerTime) -> dict[str, Any]:
+def _peer(one: PeerComparison, peer: Contender) -> dict[str, Any]:
     over = one.over_ours(peer)
     return {
         "time_us": peer.time_us,
@@ -309,7 +309,7 @@ def notes_of(run: PeerRun) -> list[tuple[str, str]]:
     return lines
 
 
-def _best_cells(one: PeerComparison, best: PeerTime | None) -> list[str]:
+def _best_cells(one: PeerComparison, best: Contender | None) -> list[str]:
     if best is None:
         return ["", "", ""]
     ratio = f"{one.over_ours(best).median:.3f}{MARKS.get(one.result_against(best), '')}"

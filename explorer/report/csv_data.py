@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from explorer.devices.recorded import RecordingFile
-from explorer.model.outcome import Rejected
+from explorer.model.outcome import Rejected, TrialRecord
 from explorer.model.parameters import MEANING, REFUTED, Value
 from explorer.model.problem import Problem
 from explorer.report.compare import compare_data
@@ -26,7 +26,7 @@ from explorer.report.text import share_of_copy
 from explorer.report.tune import tuned_data
 from explorer.tuning.journey import Journey
 from explorer.tuning.peer_comparison import PeerRun
-from explorer.tuning.results import StudySummary, TrialRecord
+from explorer.tuning.results import StudySummary
 from explorer.tuning.study_reader import in_one_unit
 from explorer.tuning.tune import TuneRun
 

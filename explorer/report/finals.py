@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from explorer.model.config_words import difference_words
-from explorer.model.outcome import Environment, Measured
+from explorer.model.outcome import Contender, Environment, Measured, TrialRecord
 from explorer.model.problem import Problem
 from explorer.report.table import GAP, LEAST_PROSE, Column, Table, number, print_table, prose, word
 from explorer.report.text import (
@@ -18,8 +18,7 @@ from explorer.report.text import (
     ulps,
     with_spread,
 )
-from explorer.tuning.contest import CONFIDENCE
-from explorer.tuning.results import Finalist, Finals, TrialRecord
+from explorer.tuning.contest import CONFIDENCE, Finals
 
 # ------------------------------------------------------------------ as JSON
 
@@ -41,7 +40,7 @@ def finals_data(finals: Finals, problem: Problem) -> Data:
     }
 
 
-def finalist_data(rank: int, finalist: Finalist, finals: Finals, problem: Problem) -> Data:
+def finalist_data(rank: int, finalist: Contender, finals: Finals, problem: Problem) -> Data:
     """Return a finalist of a rank from 1, beside the fastest and beside copy."""
     return {
         "rank": rank,
@@ -98,7 +97,7 @@ class _Ranked:
 
     rank: int
     """From 1."""
-    finalist: Finalist
+    finalist: Contender
     finals: Finals
     problem: Problem
 
@@ -177,7 +176,7 @@ def print_finals(
     print_table(table, console)
 
 
-def shown(finals: Finals) -> tuple[Finalist, ...]:
+def shown(finals: Finals) -> tuple[Contender, ...]:
     """The finalists that the table lists."""
     return finals.finalists[: min(MOST_ROWS, len(finals.ties) + ROWS_AFTER_TIES)]
 
@@ -197,11 +196,11 @@ _ORDER = (
 )
 
 
-def _last_cell(finalist: Finalist, finals: Finals, width: int) -> str:
+def _last_cell(finalist: Contender, finals: Finals, width: int) -> str:
     if finalist is finals.winner:
         return "the best"
-    best = finals.winner.trial.config
-    return difference_words(finalist.trial.config, best, width) or "nothing"
+    best = finals.winner.config
+    return difference_words(finalist.config, best, width) or "nothing"
 
 
 def _ties_sentence(finals: Finals, *, replayed: bool) -> str:
@@ -231,7 +230,7 @@ def _rule(finals: Finals) -> str:
     return f"{rule} includes 1, {told}."
 
 
-def _interval(finalist: Finalist) -> str:
+def _interval(finalist: Contender) -> str:
     return f"({finalist.ratio_low:.4f} to {finalist.ratio_high:.4f})"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from explorer.model.config_words import brief_words, change_words
+from explorer.model.outcome import Contender
 from explorer.presets import REPORTED, ReportedRatio, find_preset
 from explorer.report.table import (
     Cell,
@@ -32,7 +33,7 @@ from explorer.report.text import (
     with_spread,
 )
 from explorer.system.user_files import JOURNEY, read_kept
-from explorer.tuning.journey import BEST, Journey, Step
+from explorer.tuning.journey import BEST, Journey
 
 # ------------------------------------------------------------------ as JSON
 
@@ -55,12 +56,12 @@ def beside_reported(journey: Journey) -> list[Beside]:
     return found
 
 
-def source_words(journey: Journey, step: Step) -> str:
+def source_words(journey: Journey, step: Contender) -> str:
     """Where a step's kernel is from: the publication, or the study."""
     return journey.best_from if step.name == BEST else str(find_preset(step.name).source)
 
 
-def pairs(journey: Journey) -> Iterator[tuple[Step | None, Step]]:
+def pairs(journey: Journey) -> Iterator[tuple[Contender | None, Contender]]:
     """Each step with the one before it; the first with None."""
     return zip((None, *journey.steps), journey.steps, strict=False)
 
@@ -92,7 +93,7 @@ def journey_data(journey: Journey) -> dict[str, Any]:
     }
 
 
-def _derived(journey: Journey, before: Step | None, step: Step) -> dict[str, Any]:
+def _derived(journey: Journey, before: Contender | None, step: Contender) -> dict[str, Any]:
     first, best = journey.steps[0], journey.steps[-1]
     changed = {} if before is None else before.config.differences(step.config)
     return {
@@ -144,7 +145,7 @@ def journey_markdown(journey: Journey) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _cells(journey: Journey, before: Step | None, step: Step) -> Sequence[Cell]:
+def _cells(journey: Journey, before: Contender | None, step: Contender) -> Sequence[Cell]:
     share = share_of_copy(step.time_us, journey.copy_time_us)
     tied = before is not None and journey.is_tie(before, step)
     change = brief_words(step.config)
@@ -207,7 +208,7 @@ def _times(journey: Journey) -> Table:
     table = Table([*words("kernel"), *figures, *words("µs, logarithmic")])
     for before, step in pairs(journey):
         tied = " =" if before is not None and journey.is_tie(before, step) else ""
-        name = Styled(f"{step.name}{tied}", "bold green" if step.is_best else "")
+        name = Styled(f"{step.name}{tied}", "bold green" if BEST in step.names else "")
         table.add(name, *_figures(journey, step), bar(log_share(journey, step.time_us)))
     if journey.copy_us:
         gbps = f"{journey.problem.gbps(journey.copy_time_us):.0f}"
@@ -216,7 +217,7 @@ def _times(journey: Journey) -> Table:
     return table
 
 
-def _figures(journey: Journey, step: Step) -> list[str]:
+def _figures(journey: Journey, step: Contender) -> list[str]:
     share = share_of_copy(step.time_us, journey.copy_time_us)
     return [
         with_spread(step.time_us, step.spread),

@@ -47,7 +47,7 @@ from explorer.report.text import (
     with_spread,
 )
 from explorer.system.user_files import COMPARISON, JOURNEY, TUNED_TABLE, kind_of, read_json
-from explorer.tuning.journey import Journey
+from explorer.tuning.journey import BEST, Journey
 from explorer.tuning.peer_comparison import PeerComparison, PeerRun
 
 # ------------------------------------------------------------------ what a file is
@@ -208,7 +208,7 @@ def journey_rows(journey: Journey) -> list[Row]:
             "value": 100 * (step.time_us / reference_us - 1),
             "told": f"{microseconds(step.time_us)} µs",
             "kind": "the search's best"
-            if step.is_best
+            if BEST in step.names
             else "ties with the fastest"
             if journey.is_tie(step, best)
             else "published kernel",

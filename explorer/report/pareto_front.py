@@ -6,6 +6,7 @@ from rich.console import Console
 
 from explorer.evaluate.verify import FinalistCheck
 from explorer.model.config_words import brief_words, difference_words
+from explorer.model.outcome import Contender, TrialRecord
 from explorer.model.problem import Problem
 from explorer.report.finals import finalist_data
 from explorer.report.studies import checked_sentence, tally
@@ -23,9 +24,9 @@ from explorer.report.text import (
     ulps,
     with_spread,
 )
-from explorer.tuning.finals import FrontMember, front_of, since_finals
+from explorer.tuning.contest import Finals, front_of, ratios_to_next, since_finals
 from explorer.tuning.objective import Goal
-from explorer.tuning.results import Finals, SearchResult, StudyView, TrialRecord
+from explorer.tuning.results import SearchResult, StudyView
 
 # ------------------------------------------------------------------ as a table
 
@@ -60,7 +61,7 @@ def print_front(
     lines += measurement_lines(result.environment, replayed=result.replayed)
     lines += [] if checked is None else [("verified", checked_sentence(checked, FRONT))]
     console.print(notes(lines))
-    trials = [member.finalist.trial for member in front_of(result.finals)]
+    trials = [member.trial for member in front_of(result.finals)]
     _print_commands(
         [reproducing_command(t, problem, result.goal, storage) for t in trials], console
     )
@@ -78,7 +79,7 @@ def print_front_study(view: StudyView, console: Console, storage: str | None = N
         lines = [("front", "no finals yet: a search that comes to its end holds them")]
     else:
         print_table(_front_table(finals), console)
-        members = [member.finalist.trial for member in front_of(finals)]
+        members = [member.trial for member in front_of(finals)]
         lines = _front_notes(finals) + _since(view, finals, storage)
     rejected = rejections(view.rejected) or "none rejected"
     measured = counted(summary.measured, "kernel")
@@ -94,12 +95,11 @@ def _front_table(finals: Finals) -> Table:
     """The front from the fastest to the most exact, `=` where the next is as fast; then copy."""
     table = Table(_COLUMNS, keys=2)
     front = front_of(finals)
-    fastest = front[0].finalist.trial
-    for member in front:
-        finalist = member.finalist
-        share = share_of_copy(finalist.time_us, finals.copy_us)
-        time = with_spread(finalist.time_us, finalist.spread)
-        table.add("=" if member.tied else "", *_cells(finalist.trial, time, share, fastest))
+    fastest = front[0].trial
+    for member, is_tie in zip(front, _ties_with_next(front, finals), strict=True):
+        share = share_of_copy(member.time_us, finals.copy_us)
+        time = with_spread(member.time_us, member.spread)
+        table.add("=" if is_tie else "", *_cells(member.trial, time, share, fastest))
     if finals.copy_us:
         time = microseconds(finals.copy_us)
         table.add("", "copy", time, "100.0 %", "", "", "", "copy of the same bytes")
@@ -133,7 +133,7 @@ def _cells(trial: TrialRecord, time: str, share: float | None, fastest: TrialRec
 def _front_notes(finals: Finals) -> list[tuple[str, str]]:
     """What the front is, and which of its members are ties."""
     front = front_of(finals)
-    fastest = brief_words(front[0].finalist.trial.config)
+    fastest = brief_words(front[0].config)
     left = len(finals.finalists) - len(front)
     sentence = f"{counted(len(front), 'kernel')} than which none is both faster and more exact"
     if left:
@@ -145,10 +145,14 @@ def _front_notes(finals: Finals) -> list[tuple[str, str]]:
     ]
 
 
-def _ties(front: tuple[FrontMember, ...], finals: Finals) -> str:
+def _ties_with_next(front: list[Contender], finals: Finals) -> list[bool]:
+    return [r is not None and r.is_tie(finals.noise) for r in ratios_to_next(front)]
+
+
+def _ties(front: list[Contender], finals: Finals) -> str:
     if len(front) == 1:
         return "None: one kernel is both the fastest and the most exact."
-    tied = sum(member.tied for member in front)
+    tied = sum(_ties_with_next(front, finals))
     how = "interleaved" if finals.interleaved else "not interleaved: recorded one after another"
     what = (
         f"{count(tied)} of them (=) not known to be faster than the next, which is more exact"
@@ -184,12 +188,13 @@ def front_data(
     finals: Finals, problem: Problem, goal: Goal, storage: str | None = None
 ) -> list[dict[str, Any]]:
     """The Pareto front, the fastest first: the finalist, how it compares with the next, emit."""
+    front = front_of(finals)
     return [
         {
-            **finalist_data(rank, member.finalist, finals, problem),
-            "ratio_to_next": member.to_next.median if member.to_next else None,
-            "tied_with_next": member.tied,
-            "emit": reproducing_command(member.finalist.trial, problem, goal, storage),
+            **finalist_data(rank, member, finals, problem),
+            "ratio_to_next": to_next.median if to_next else None,
+            "tied_with_next": to_next is not None and to_next.is_tie(finals.noise),
+            "emit": reproducing_command(member.trial, problem, goal, storage),
         }
-        for rank, member in enumerate(front_of(finals), start=1)
+        for rank, (member, to_next) in enumerate(zip(front, ratios_to_next(front), strict=True), 1)
     ]

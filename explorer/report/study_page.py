@@ -12,7 +12,7 @@ from explorer.devices.recorded import Recording, list_recordings, read_recording
 from explorer.model.config import Config
 from explorer.model.config_words import brief_words
 from explorer.model.errors import ExplorerError
-from explorer.model.outcome import Measured, Stage
+from explorer.model.outcome import Contender, Measured, Stage, TrialRecord
 from explorer.model.parameters import MEANING
 from explorer.model.problem import Problem
 from explorer.report.charts import (
@@ -53,8 +53,8 @@ from explorer.report.text import (
     with_spread,
 )
 from explorer.space import can_emit
-from explorer.tuning.finals import front_trials
-from explorer.tuning.results import Contrast, Finalist, StudyHistory, TrialRecord
+from explorer.tuning.contest import front_trials
+from explorer.tuning.results import Contrast, StudyHistory
 from explorer.tuning.study_attributes import why_finals_count
 
 # ------------------------------------------------------------------ the whole
@@ -415,7 +415,7 @@ def _ties(history: StudyHistory) -> Section:
     return section
 
 
-def _finalist_row(finalist: Finalist) -> Row:
+def _finalist_row(finalist: Contender) -> Row:
     return {
         "label": f"trial {finalist.trial.number}",
         "value": 100 * (finalist.ratio_to_best - 1),

@@ -8,11 +8,11 @@ from typing import Any
 from explorer.codegen import emit
 from explorer.model.accuracy import Accuracy
 from explorer.model.asked import AskedProblem
-from explorer.model.outcome import Environment, Stage
+from explorer.model.outcome import Environment, Stage, TrialRecord
 from explorer.model.problem import Problem
 from explorer.space import can_emit
 from explorer.tuning.objective import Goal
-from explorer.tuning.results import StudySummary, TrialRecord
+from explorer.tuning.results import StudySummary
 
 # ------------------------------------------------------------------ numbers
 

@@ -21,21 +21,22 @@ from explorer.report.table import (
     words,
 )
 from explorer.report.text import count, counted, microseconds, percent, seconds, share_of_copy
+from explorer.tuning.runs import RunProgress
 from explorer.tuning.table_check import Fault
-from explorer.tuning.tune import TuneProgress, TuneRun
+from explorer.tuning.tune import TuneRun
 
 # ------------------------------------------------------------------ while it runs
 
 
 class TuneLine(LiveLine):
-    """Shows each TuneProgress it is called with."""
+    """Shows each RunProgress it is called with."""
 
-    def __call__(self, progress: TuneProgress) -> None:
+    def __call__(self, progress: RunProgress) -> None:
         """Show where the run stands."""
         self.show(progress_text(progress))
 
 
-def progress_text(progress: TuneProgress) -> str:
+def progress_text(progress: RunProgress) -> str:
     """`12/40 problems · 530 kernels · softmax f32 8192x4096 · 4.2 s each · 1 min 20 s left`."""
     parts = [f"{progress.done}/{counted(progress.total, 'problem')}"]
     parts += [counted(progress.kernels, "kernel")] if progress.kernels else []

@@ -199,6 +199,26 @@ def read_times_us(values: Any, name: str) -> tuple[float, ...]:
     return tuple(read_time_us(time, f"{name}[{place}]") for place, time in enumerate(times))
 
 
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: what `read_fields` reads of a dataclass, lists of tuples.
+
+    A dataclass within another one is written by its own `as_dict` where it has one.
+    """
+    if isinstance(value, tuple | list):
+        return [plain(one) for one in value]
+    if hasattr(value, "as_dict"):
+        return value.as_dict()
+    return write_fields(value) if is_dataclass(value) else value
+
+
+def write_fields(values: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as plain data, each under the key that files have for it."""
+    return {
+        field.metadata.get("key", field.name): plain(getattr(values, field.name))
+        for field in fields(values)
+    }
+
+
 def read_fields(
     kind: type[Record], values: Any, what: str, *, ignore_unknown: bool = False
 ) -> Record:

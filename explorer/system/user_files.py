@@ -252,6 +252,23 @@ def whole_lines(path: Path) -> list[str]:
     return whole
 
 
+def read_lines(path: Path, read: Callable[[Any], Saved], what: str) -> list[Saved]:
+    """Return what `read` makes of each line of JSON that `append_line` wrote.
+
+    Raises InvalidInput for a line that is no `what`, or for a file that cannot be read.
+    """
+    found = []
+    for number, line in enumerate(whole_lines(path), 1):
+        try:
+            found.append(read(parse_json(line, "it", of="line")))
+        except InvalidInput as error:
+            raise InvalidInput(
+                f"{path}, line {number}, is no {what} of this version: {error}; move the file "
+                "away to begin anew"
+            ) from None
+    return found
+
+
 def is_writable_folder(folder: Path) -> bool:
     """Return whether files can be written in a folder, which may have to be created."""
     existing = next((path for path in (folder, *folder.parents) if is_there(path)), folder)

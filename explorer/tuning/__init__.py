@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from explorer.system.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from explorer.tuning.journey import Found, run_journey, stored_best
+    from explorer.tuning.journey import run_journey, stored_best
     from explorer.tuning.recorder import Selection, choose_configs, record
     from explorer.tuning.search import run_search
     from explorer.tuning.storage import open_storage
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from explorer.tuning.unsaved import read_unsaved
 
 __all__ = [
-    "Found",
     "Selection",
     "choose_configs",
     "list_studies",
@@ -48,7 +47,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Found": "explorer.tuning.journey",
     "Selection": "explorer.tuning.recorder",
     "choose_configs": "explorer.tuning.recorder",
     "list_studies": "explorer.tuning.study_reader",

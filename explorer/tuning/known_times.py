@@ -16,11 +16,10 @@ from explorer.devices.recorded import Recording, list_recordings, read_recording
 from explorer.evaluate.space_version import template_version
 from explorer.model.errors import ExplorerError, NotFound
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.outcome import Environment, Measured
+from explorer.model.outcome import Environment, Measured, TrialRecord
 from explorer.model.tuned_table import TunedProblem, read_table, table_path
 from explorer.system.user_files import is_there, shipped_folder
 from explorer.tuning.objective import Goal
-from explorer.tuning.results import TrialRecord
 from explorer.tuning.study_reader import load_measured
 
 # ------------------------------------------------------------------ what is found

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from explorer.model.config import Config
+from explorer.model.outcome import TrialRecord
 from explorer.model.parameters import Value
 from explorer.tuning.contest import ratio
-from explorer.tuning.results import Contrast, TrialRecord, Unpaired
+from explorer.tuning.results import Contrast, Unpaired
 
 LEAST_PAIRS = 6
 """The fewest pairs whose ratios have an interval of 95 %: six agree by chance once in 32 times."""

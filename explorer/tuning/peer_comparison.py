@@ -10,43 +10,16 @@ from typing import Any
 from explorer.choose import config_for
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, WrongKernel
-from explorer.model.outcome import Environment, Rejected, Timed
+from explorer.model.outcome import Absent, Contender, Environment, Rejected
 from explorer.model.peer import Entered, NotEntered, PeerBench, PeerName, PeerTimes
 from explorer.model.problem import Problem
-from explorer.system.plain_data import read_fields
-from explorer.tuning.contest import Absent, Contest, Ratio, check_rows, ratio
+from explorer.system.plain_data import read_fields, write_fields
+from explorer.tuning.contest import ROUNDS, Contest, Entry, Ratio, check_rows, ratio
 
 # ------------------------------------------------------------------ what a comparison gives
 
 
 WIN, TIE, LOSS = "win", "tie", "loss"
-
-
-@dataclass(frozen=True, slots=True)
-class PeerTime(Timed):
-    """A peer that was verified and timed."""
-
-    name: str
-    version: str
-    note: str
-    error: float
-    """Largest relative error against float64."""
-    max_ulp: float
-    inexact: str
-    """Why it would not pass as a kernel of ours, where that is rounding alone; else empty."""
-    samples_us: tuple[float, ...]
-    """Microseconds a launch, one a round, in turn with all others."""
-    wrong_rows: tuple[str, ...] = ()
-    """Rows on which it is wrong all the same, such as those with infinities, in words."""
-    form: str = ""
-    """Which of its forms it is; empty for a peer that has one."""
-    other_forms: str = ""
-    """The slower forms and their times, in words."""
-
-    @classmethod
-    def from_dict(cls, values: Any) -> "PeerTime":
-        """Read a peer of a kept comparison, whatever else is there. Raises InvalidInput."""
-        return read_fields(cls, values, "peer", ignore_unknown=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +63,7 @@ class PeerComparison:
     """Ours once more: its two rows differ by what the contest cannot resolve."""
     copy_us: tuple[float, ...]
     """The fastest plain copy of the same bytes, timed in the same rounds."""
-    peers: tuple[PeerTime, ...]
+    peers: tuple[Contender, ...]
     """In the order in which they entered."""
     left_out: tuple[Absent, ...]
     heuristic: Config | None = None
@@ -112,10 +85,22 @@ class PeerComparison:
         return median(self.ours_us)
 
     @cached_property
+    def ours(self) -> Contender:
+        """Our kernel."""
+        return Contender(
+            names=("ours",),
+            samples_us=self.ours_us,
+            kernel=self.config,
+            digest=self.digest,
+            error=self.error,
+            max_ulp=self.max_ulp,
+            registers=self.registers,
+        )
+
+    @cached_property
     def contest(self) -> Contest:
-        """The samples of ours, of its second entry, of the peers and of copy."""
-        peers = (peer.samples_us for peer in self.peers)
-        return Contest((self.ours_us, *peers), self.again_us, 0, self.copy_us)
+        """Ours, which is entered twice, the peers and copy."""
+        return Contest((self.ours, *self.peers), self.again_us, 0, self.copy_us)
 
     @property
     def copy_time_us(self) -> float:
@@ -123,45 +108,28 @@ class PeerComparison:
         return self.contest.copy_time_us
 
     @property
-    def best(self) -> PeerTime | None:
+    def best(self) -> Contender | None:
         """The fastest peer; None where none was timed."""
         return min(self.peers, key=lambda peer: peer.time_us, default=None)
 
-    def over_ours(self, peer: PeerTime) -> Ratio:
+    def over_ours(self, peer: Contender) -> Ratio:
         """A peer's time over ours, above 1 where ours is faster, with its confidence interval."""
-        return ratio(peer.samples_us, self.ours_us, max(1, len(self.peers)))
+        return self.contest.over(peer, self.ours)
 
-    def result_against(self, peer: PeerTime) -> str:
+    def result_against(self, peer: Contender) -> str:
         """Return WIN where ours is faster than a peer, LOSS where it is slower, else TIE."""
         over = self.over_ours(peer)
         if over.is_tie(self.contest.noise):
             return TIE
         return WIN if over.median > 1.0 else LOSS
 
-    def find(self, name: str) -> PeerTime | None:
+    def find(self, name: str) -> Contender | None:
         """The peer of that name, if it was timed."""
         return next((peer for peer in self.peers if peer.name == name), None)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON: what was measured, without what follows from it."""
-        return {
-            "problem": self.problem.as_dict(),
-            "circumstances": self.environment.as_dict(),
-            "config": self.config.as_dict(),
-            "origin": self.origin,
-            "digest": self.digest,
-            "error": self.error,
-            "max_ulp": self.max_ulp,
-            "registers": self.registers,
-            "ours_us": list(self.ours_us),
-            "again_us": list(self.again_us),
-            "copy_us": list(self.copy_us),
-            "peers": [asdict(peer) for peer in self.peers],
-            "left_out": [asdict(entry) for entry in self.left_out],
-            "heuristic": self.heuristic.as_dict() if self.heuristic else None,
-            "heuristic_us": list(self.heuristic_us),
-            "spent": [asdict(step) for step in self.spent],
-        }
+        return write_fields(self)
 
     @classmethod
     def from_dict(cls, values: Any) -> "PeerComparison":
@@ -177,7 +145,7 @@ class PeerComparison:
 
 @dataclass(frozen=True, slots=True)
 class Unmeasured:
-    """A problem of which nothing was compared, and why."""
+    """A problem of a list of which nothing was measured, and why."""
 
     problem: Problem
     reason: str
@@ -217,15 +185,7 @@ class PeerRun:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return {
-            "seed": self.seed,
-            "rounds": self.rounds,
-            "drawn": self.drawn,
-            "comparisons": [one.as_dict() for one in self.comparisons],
-            "unmeasured": [
-                {"problem": one.problem.as_dict(), "reason": one.reason} for one in self.unmeasured
-            ],
-        }
+        return write_fields(self)
 
     @classmethod
     def from_dict(cls, values: Any) -> "PeerRun":
@@ -355,7 +315,6 @@ def _check_same_conditions(one: PeerComparison, other: PeerComparison) -> None:
 # ------------------------------------------------------------------ the comparison
 
 
-ROUNDS = 30
 PEER_LIMIT_S = 180.0
 """For a peer to import, compile, tune and verify."""
 
@@ -363,27 +322,19 @@ Tell = Callable[[Entered | NotEntered], None]
 """Told of each peer what became of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ours:
-    """The config that stands for us, and where it comes from, in words."""
-
-    config: Config
-    origin: str
-
-
 UNSEARCHED = "the heuristic's config; nothing was searched"
 """The origin of a config that is taken without a search."""
 
 
-def unsearched(bench: PeerBench) -> Ours:
+def unsearched(bench: PeerBench) -> Entry:
     """What is taken where nothing was searched: the heuristic's config."""
     config = config_for(bench.problem, bench.gpu, accuracy=bench.environment.accuracy)
-    return Ours(config, UNSEARCHED)
+    return Entry(config, UNSEARCHED)
 
 
 def compare_with_peers(
     bench: PeerBench,
-    ours: Ours,
+    ours: Entry,
     peers: Iterable[PeerName],
     *,
     rounds: int = ROUNDS,
@@ -401,17 +352,17 @@ def compare_with_peers(
     beside, rejected = _heuristic(bench, ours)
     outcome = bench.evaluate(ours.config)
     if isinstance(outcome, Rejected):
-        raise WrongKernel(f"ours ({ours.origin}): {outcome.stage}: {outcome.reason}")
+        raise WrongKernel(f"ours ({ours.origin}): {outcome.why}")
     clock.lap("ours")
     entered, left_out = _enter_all(bench, peers, limit_s, tell, clock)
     times = bench.compare_with_peers([ours.config, *beside, ours.config], rounds)
     clock.lap("timing")
     peer_times, lost = _timed(entered, times)
-    contest = Contest.of(times.ours)
-    ours_us, *rest = contest.rows
+    ours_us, *rest, again_us = times.ours.samples_us
+    copy_us = times.ours.copy_us
     return PeerComparison(
         problem=bench.problem,
-        environment=replace(bench.environment, copy_us=contest.copy_time_us),
+        environment=replace(bench.environment, copy_us=median(copy_us)),
         config=ours.config,
         origin=ours.origin,
         digest=outcome.digest,
@@ -419,8 +370,8 @@ def compare_with_peers(
         max_ulp=outcome.max_ulp,
         registers=outcome.resources.registers,
         ours_us=ours_us,
-        again_us=contest.again_us,
-        copy_us=contest.copy_us,
+        again_us=again_us,
+        copy_us=copy_us,
         peers=tuple(fastest_forms(peer_times)),
         left_out=(*rejected, *left_out, *lost),
         heuristic=beside[0] if beside else None,
@@ -429,13 +380,13 @@ def compare_with_peers(
     )
 
 
-def fastest_forms(timed: Iterable[PeerTime]) -> list[PeerTime]:
+def fastest_forms(timed: Iterable[Contender]) -> list[Contender]:
     """Return each peer once: of several forms, such as `name.a` and `name.b`, the fastest.
 
     A right form comes before one that is too inexact. The least of several medians is a little less
     than the best form's own, which favours the peer.
     """
-    forms: dict[str, list[PeerTime]] = {}
+    forms: dict[str, list[Contender]] = {}
     for one in timed:
         forms.setdefault(one.name.partition(".")[0], []).append(one)
     found = []
@@ -444,7 +395,7 @@ def fastest_forms(timed: Iterable[PeerTime]) -> list[PeerTime]:
         found.append(
             replace(
                 best,
-                name=name,
+                names=(name,),
                 form=_form(best),
                 other_forms=", ".join(f"{_form(one)} {one.time_us:.4g} µs" for one in slower),
             )
@@ -452,11 +403,11 @@ def fastest_forms(timed: Iterable[PeerTime]) -> list[PeerTime]:
     return found
 
 
-def _form(one: PeerTime) -> str:
+def _form(one: Contender) -> str:
     return one.name.partition(".")[2]
 
 
-def _heuristic(bench: PeerBench, ours: Ours) -> tuple[list[Config], list[Absent]]:
+def _heuristic(bench: PeerBench, ours: Entry) -> tuple[list[Config], list[Absent]]:
     """What would be taken without a search, if that is another config; why it cannot be timed."""
     config = unsearched(bench).config
     if config == ours.config:
@@ -489,13 +440,14 @@ def _enter_all(
     return entered, left_out
 
 
-def _timed(entered: list[Entered], times: PeerTimes) -> tuple[list[PeerTime], list[Absent]]:
+def _timed(entered: list[Entered], times: PeerTimes) -> tuple[list[Contender], list[Absent]]:
     """Peers with their samples; those that a new worker could not prepare again have none."""
-    timed = [
-        PeerTime(**asdict(one), samples_us=times.peers[one.name])
-        for one in entered
-        if one.name in times.peers
-    ]
+    timed = [_contender(one, times.peers[one.name]) for one in entered if one.name in times.peers]
     lost = [one.name for one in entered if one.name not in times.peers]
     reason = "another peer brought the worker down, and it did not enter again in a new one"
     return timed, [Absent(name, reason, "crash") for name in lost]
+
+
+def _contender(one: Entered, samples_us: tuple[float, ...]) -> Contender:
+    known = asdict(one)
+    return Contender(names=(known.pop("name"),), samples_us=samples_us, **known)

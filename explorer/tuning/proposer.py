@@ -17,7 +17,7 @@ from typing import Protocol
 from explorer.model.config import Config
 from explorer.space import Rule
 from explorer.tuning.candidates import Offer
-from explorer.tuning.finals import dominates
+from explorer.tuning.contest import dominates
 from explorer.tuning.objective import Objectives
 from explorer.tuning.surrogate import OptunaSampler, SamplerOf, Surrogate, pick_between, tpe_of
 

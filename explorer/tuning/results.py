@@ -1,18 +1,15 @@
 """What a search, and a look into a study, give: plain data for reports."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
-from explorer.model.errors import InvalidInput
-from explorer.model.outcome import Environment, Measured, Rejected, Stage
+from explorer.model.outcome import Contender, Environment, Rejected, Stage, TrialRecord
 from explorer.model.parameters import Value
 from explorer.model.problem import Problem
-from explorer.system.plain_data import parse_json, read_fields, read_time_us, shown
-from explorer.tuning.contest import check_rows
+from explorer.tuning.contest import Finals
 from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:
@@ -38,60 +35,6 @@ class Progress:
     remaining_trials: int | None
     phase: str
     """`search`, then `finals`."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrialRecord:
-    """A finished trial that measured a kernel."""
-
-    number: int
-    config: Config
-    outcome: Measured
-
-
-@dataclass(frozen=True, slots=True)
-class Finalist:
-    """A contender of the finals: re-measured in turn with the others and with copy."""
-
-    trial: TrialRecord
-    samples_us: tuple[float, ...]
-    time_us: float
-    """Median of `samples_us`."""
-    spread: float
-    """Interquartile range over median."""
-    ratio_to_best: float
-    """Median over the rounds of this contender's sample over the best's of the same round."""
-    ratio_low: float
-    """Lower end of that median's confidence interval: 95 % for all contenders together."""
-    ratio_high: float
-    tied: bool
-    """Not distinguishable from the best."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finals:
-    """The finalists, best first: the first of the tie set by fewer registers, shorter code."""
-
-    finalists: tuple[Finalist, ...]
-    copy_us: float
-    copy_spread: float | None
-    """Interquartile range over median; None where copy was not timed in the same rounds."""
-    rounds: int
-    noise: float
-    """What the contest cannot resolve: the difference of one contender's two entries, or half the
-    95 % confidence interval of their ratio, whichever is larger; relative."""
-    interleaved: bool
-    """Timed in turn, now or when recorded; else recorded one after the other."""
-
-    @property
-    def winner(self) -> Finalist:
-        """The one to emit."""
-        return self.finalists[0]
-
-    @property
-    def ties(self) -> tuple[Finalist, ...]:
-        """The tie set, the winner first."""
-        return tuple(f for f in self.finalists if f.tied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +83,14 @@ class SearchResult:
         return Goal(self.objectives, self.environment.accuracy)
 
     @property
-    def best(self) -> Finalist:
+    def best(self) -> Contender:
         """The finals' winner: its trial, samples, and ratios to the others."""
         return self.finals.winner
 
     @property
     def config(self) -> Config:
         """The best's config."""
-        return self.best.trial.config
+        return self.best.config
 
     @property
     def time_us(self) -> float:
@@ -165,12 +108,12 @@ class SearchResult:
         return self.problem.gbps(self.time_us)
 
     @property
-    def ties(self) -> tuple[Finalist, ...]:
+    def ties(self) -> tuple[Contender, ...]:
         """The finalists that tie with the best, which is the first."""
         return self.finals.ties
 
     @property
-    def finalists(self) -> tuple[Finalist, ...]:
+    def finalists(self) -> tuple[Contender, ...]:
         """All that were timed in turn, best first."""
         return self.finals.finalists
 
@@ -329,26 +272,3 @@ class StudyHistory:
     def measured(self) -> tuple[TrialRecord, ...]:
         """The trials that measured a kernel, by number."""
         return tuple(a.trial for a in self.attempts if isinstance(a.trial, TrialRecord))
-
-
-# ---------------------------------------- finals as one line of JSON, kept with the study, and back
-
-
-def finals_to_json(finals: Finals) -> str:
-    """All of it, the contenders' configs and resources included."""
-    return json.dumps(asdict(finals), separators=(",", ":"))
-
-
-def finals_from_json(text: Any, objectives: Objectives = Objectives.TIME) -> Finals:
-    """Read what `finals_to_json` wrote of a study with these objectives; raises InvalidInput."""
-    if not isinstance(text, str):
-        raise InvalidInput(f"finals is {shown(text)}; it must be JSON as text")
-    finals = read_fields(Finals, parse_json(text, "finals"), "finals")
-    if not finals.finalists:
-        raise InvalidInput("finalists is empty; finals have a winner")
-    check_rows([finalist.samples_us for finalist in finals.finalists])
-    for finalist in finals.finalists:
-        read_time_us(finalist.time_us, "time_us")
-        if objectives is Objectives.TIME_ERROR and finalist.trial.outcome.max_ulp is None:
-            raise InvalidInput("finals has a finalist without max_ulp, which its study minimises")
-    return finals

@@ -19,13 +19,13 @@ from explorer.evaluate.space_version import space_version
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.evaluator import Evaluator
-from explorer.model.outcome import Measured, Outcome, Rejected, Stage
+from explorer.model.outcome import Measured, Outcome, Rejected, Stage, TrialRecord
 from explorer.space import Rule, Space
 from explorer.tuning.candidates import Catalogue, Offer, OpenOffer
-from explorer.tuning.finals import DEFAULT_ROUNDS, front_contenders, run_finals, time_in_turn
+from explorer.tuning.contest import ROUNDS, front_contenders, run_finals, time_in_turn
 from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives, study_name
 from explorer.tuning.proposer import Origin, Proposal, Proposer
-from explorer.tuning.results import Progress, SearchResult, TrialRecord
+from explorer.tuning.results import Progress, SearchResult
 from explorer.tuning.seeds import seeds_of
 from explorer.tuning.study_writer import UNWRITTEN, UNWRITTEN_OF_REPLAYS, Claim, Heard, Ledger
 from explorer.tuning.surrogate import SamplerOf, distributions
@@ -210,7 +210,7 @@ def run_search(
     effort: Effort = Effort.DEFAULT,
     seed: int = 0,
     on_progress: Callable[[Progress], None] | None = None,
-    rounds: int = DEFAULT_ROUNDS,
+    rounds: int = ROUNDS,
     ahead: int | None = None,
     space: Space | None = None,
     objectives: Objectives = Objectives.TIME,

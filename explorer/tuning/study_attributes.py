@@ -12,11 +12,11 @@ from explorer.model.asked import command_of
 from explorer.model.config import Config
 from explorer.model.config_words import brief_words
 from explorer.model.errors import InvalidInput
-from explorer.model.outcome import Measured, Outcome, Rejected
+from explorer.model.outcome import Measured, Outcome, Rejected, TrialRecord
 from explorer.model.problem import Problem
 from explorer.system.plain_data import read_text, read_whole, shown
+from explorer.tuning.contest import Finals, finals_to_json
 from explorer.tuning.objective import Objectives
-from explorer.tuning.results import Finals, TrialRecord, finals_to_json
 
 # --------------------------------------------------- outcomes as Optuna's user attributes, and back
 

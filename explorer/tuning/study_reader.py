@@ -19,22 +19,19 @@ from explorer.evaluate.space_version import space_version
 from explorer.model.asked import AskedProblem, command
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
-from explorer.model.outcome import Environment, Measured, Outcome, Rejected, Stage
+from explorer.model.outcome import Environment, Measured, Outcome, Rejected, Stage, TrialRecord
 from explorer.model.parameters import Value
 from explorer.model.problem import Problem
 from explorer.system.plain_data import read_text, read_whole, shown
-from explorer.tuning.finals import front_trials
+from explorer.tuning.contest import Finals, finals_from_json, front_trials
 from explorer.tuning.main_effects import contrasts, unpaired
 from explorer.tuning.objective import REPLAY_SUFFIX, Goal, Objectives
 from explorer.tuning.results import (
     Attempt,
-    Finals,
     ParameterEffect,
     StudyHistory,
     StudySummary,
     StudyView,
-    TrialRecord,
-    finals_from_json,
 )
 from explorer.tuning.storage import said_of
 from explorer.tuning.study_attributes import finals_text, passed_over, to_outcome

@@ -14,11 +14,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput
-from explorer.model.outcome import Environment, Outcome, Rejected, Stage
+from explorer.model.outcome import Environment, Outcome, Rejected, Stage, TrialRecord
 from explorer.system.plain_data import read_text, read_whole, shown
 from explorer.tuning.claims import Claims
+from explorer.tuning.contest import Finals
 from explorer.tuning.objective import Objectives
-from explorer.tuning.results import Finals, TrialRecord
 from explorer.tuning.storage import LOCKED, BulkStorage, Stored, said_of
 from explorer.tuning.study_attributes import (
     NO_VERDICT,

@@ -13,7 +13,7 @@ from explorer.model.errors import DeviceLost, InvalidInput
 from explorer.model.outcome import Rejected, Stage
 from explorer.model.problem import Problem
 from explorer.report.tune import progress_text
-from explorer.tuning.tune import TuneProgress
+from explorer.tuning.runs import RunProgress
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 SHAPES = ("--cols", "4096,1000", "--rows", "512", "--dtype", "f32,bf16")
@@ -69,7 +69,7 @@ def gpu(monkeypatch):
     told.clear()
     monkeypatch.setattr("explorer.peers.ahead.PeersAhead", Ahead)
     of_today = FakePeerBench().environment.template_digest
-    monkeypatch.setattr("explorer.tuning.comparison_run.template_version", lambda _: of_today)
+    monkeypatch.setattr("explorer.tuning.runs.template_version", lambda _: of_today)
     monkeypatch.setattr("explorer.evaluate.open_evaluator.open_peer_benches", lambda *_: benches)
     return benches
 
@@ -125,7 +125,9 @@ def test_a_run_is_held_against_an_earlier_one(explorer, gpu):
 def test_what_was_measured_before_a_failure_is_kept(explorer, gpu):
     gpu.stop_at = 2
     ran = explorer("compare", *SHAPES, "--save", "c.json", "--peers", "torch")
-    assert ran.code == 0 and "not compared: a verified kernel failed" in ran.err
+    assert (
+        ran.code == 0 and "not measured: softmax f32 512x1000: a verified kernel failed" in ran.err
+    )
     kept = json.loads(Path("c.json").read_text())
     assert len(kept["comparisons"]) == 3
     assert kept["unmeasured"][0]["problem"]["cols"] == 1000
@@ -161,7 +163,7 @@ def test_times_outlive_a_journal_that_cannot_be_written(explorer, gpu, monkeypat
     def full(*_):
         raise InvalidInput("c.partial.jsonl cannot be written: No space left on device")
 
-    monkeypatch.setattr("explorer.tuning.comparison_run.append_line", full)
+    monkeypatch.setattr("explorer.tuning.runs.append_line", full)
     ran = explorer("compare", *SHAPES, "--save", "c.json", "--peers", "torch")
     assert ran.code == 0 and ran.err.count("this run cannot go on where it is stopped") == 1
     assert len(json.loads(Path("c.json").read_text())["comparisons"]) == 4
@@ -177,7 +179,7 @@ def test_a_run_goes_on_only_with_what_was_measured_in_the_same_way(explorer, gpu
         explorer(*words, *more)
         assert gpu.opened == 3
     later = "of later templates"
-    monkeypatch.setattr("explorer.tuning.comparison_run.template_version", lambda _: later)
+    monkeypatch.setattr("explorer.tuning.runs.template_version", lambda _: later)
     gpu.opened, gpu.stop_at = 0, 3
     explorer(*words, "--peers", "torch")
     assert gpu.opened == 3
@@ -228,7 +230,7 @@ def test_where_the_time_went_is_said(explorer, gpu, monkeypatch):
 
 
 def test_progress_has_a_rate_and_the_time_that_is_left():
-    at_work = TuneProgress(3, 40, 0, 12.6, Problem(8, 64), 155.4, "torch is ready")
+    at_work = RunProgress(3, 40, 0, 12.6, Problem(8, 64), 155.4, "torch is ready")
     words = "3/40 problems · softmax f32 8x64 · torch is ready · 4.2 s each · 2 min 35 s left"
     assert progress_text(at_work) == words
 

@@ -196,7 +196,7 @@ def test_a_run_that_asks_otherwise_does_not_go_on_with_another_one_s(explorer, g
 def test_what_could_not_be_tuned_is_said_and_tried_again(explorer, gpu):
     gpu.stop_at, gpu.error = 2, InvalidInput("it needs 90 GB, and the GPU has 80 GB free")
     ran = explorer(*RUN)
-    assert ran.code == 0 and "not tuned: softmax f32 512x4096: it needs 90 GB" in ran.err
+    assert ran.code == 0 and "not measured: softmax f32 512x4096: it needs 90 GB" in ran.err
     assert "1 problem; stderr says why" in " ".join(ran.out.split())
     assert json.loads(explorer(*RUN, "--json").out)["resumed"] == 1
 

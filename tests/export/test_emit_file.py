@@ -13,9 +13,8 @@ from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.outcome import Measured, Resources
+from explorer.model.outcome import Measured, Resources, TrialRecord
 from explorer.model.problem import Mask, Op, Problem
-from explorer.tuning.results import TrialRecord
 
 PROBLEM = Problem(64, 4096, DType.F32)
 H200 = known_gpu("NVIDIA H200")

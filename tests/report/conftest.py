@@ -1,21 +1,21 @@
 """A finished search made by hand: three finalists, two of them tied, and a plain copy."""
 
+from dataclasses import replace
+
 import pytest
 
 from explorer.codegen import emit
 from explorer.model.config import Config
 from explorer.model.dtype import DType
-from explorer.model.outcome import Environment, Measured, Resources, Stage
+from explorer.model.outcome import Contender, Environment, Measured, Resources, Stage, TrialRecord
 from explorer.model.problem import Problem
+from explorer.tuning.contest import Finals
 from explorer.tuning.results import (
     Contrast,
-    Finalist,
-    Finals,
     ParameterEffect,
     SearchResult,
     StudySummary,
     StudyView,
-    TrialRecord,
     Unpaired,
 )
 
@@ -33,9 +33,14 @@ def trial(number, time_us, registers=32, **changes):
 
 
 def finalist(record, ratio, tied):
-    samples = record.outcome.samples_us
-    time_us = record.outcome.time_us
-    return Finalist(record, samples, time_us, 0.004, ratio, ratio * 0.999, ratio * 1.001, tied)
+    return replace(
+        Contender.of_trial(record),
+        samples_us=tuple(record.outcome.time_us * (1 + n * 0.002) for n in (-2, -1, 0, 1, 2)),
+        ratio_to_best=ratio,
+        ratio_low=ratio * 0.999,
+        ratio_high=ratio * 1.001,
+        tied=tied,
+    )
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
+from explorer.model.outcome import Absent, Contender
 from explorer.model.problem import Problem
 from explorer.report.compare import (
     compare_data,
@@ -21,8 +22,7 @@ from explorer.report.compare import (
     read_compared,
 )
 from explorer.report.left_out import NAMED_CHARACTERS, few_of, left_out_lines
-from explorer.tuning.contest import Absent
-from explorer.tuning.peer_comparison import PeerComparison, PeerRun, PeerTime, losses
+from explorer.tuning.peer_comparison import PeerComparison, PeerRun, losses
 
 ROUNDS = 12
 
@@ -35,7 +35,14 @@ def row(time_us):
 
 
 def peer(name, time_us, inexact=""):
-    return PeerTime(name, f"{name} 1.0", "", 1e-7, 2.0, inexact, row(time_us))
+    return Contender(
+        names=(name,),
+        samples_us=row(time_us),
+        version=f"{name} 1.0",
+        error=1e-7,
+        max_ulp=2.0,
+        inexact=inexact,
+    )
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from explorer.model.config import Config
 from explorer.model.config_words import change_words
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.outcome import Environment
+from explorer.model.outcome import Absent, Contender, Environment
 from explorer.model.problem import Problem
 from explorer.presets import find_preset
 from explorer.report.journey import (
@@ -21,8 +21,7 @@ from explorer.report.journey import (
     print_journey,
     read_journey,
 )
-from explorer.tuning.contest import Absent
-from explorer.tuning.journey import BEST, Journey, Step
+from explorer.tuning.journey import BEST, Journey
 
 PROBLEM = Problem(8192, 4096)
 H200 = known_gpu("NVIDIA H200")
@@ -34,7 +33,14 @@ def samples(time_us):
 
 def step(name, time_us, *more, config=None):
     config = config or find_preset(name).config(PROBLEM, H200)
-    return Step((name, *more), config, f"{name}-digest", 1e-7, 32, samples(time_us))
+    return Contender(
+        names=(name, *more),
+        samples_us=samples(time_us),
+        kernel=config,
+        digest=f"{name}-digest",
+        error=1e-7,
+        registers=32,
+    )
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from explorer.report.text import as_json
 from explorer.space import Space
 
 SEARCH_KEYS = (
-    "study problem replayed environment trials measured duplicates rejected elapsed_s stopped "
+    "study problem replayed circumstances trials measured duplicates rejected elapsed_s stopped "
     "seed objectives best finals front verification emit"
 )
 FINALIST_KEYS = (
@@ -61,7 +61,7 @@ def test_study(view, summary):
 
 
 def test_a_winner_has_the_time_of_the_finals_alone(result, view):
-    winner = replace(view.finals.winner, time_us=61.9)
+    winner = replace(view.finals.winner, samples_us=(61.9,))
     finals = replace(view.finals, finalists=(winner, *view.finals.finalists[1:]))
     shown = study_data(replace(view, finals=finals))
     searched = search_data(replace(result, finals=finals))

@@ -18,6 +18,7 @@ pytest.importorskip("vl_convert", reason="charts need the extra softmax-explorer
 from explorer.devices.recorded import load_recording
 from explorer.evaluate.replay import ReplayEvaluator
 from explorer.model.asked import AskedProblem
+from explorer.model.outcome import TrialRecord
 from explorer.model.tuned_table import read_table
 from explorer.report import charts
 from explorer.report import page as report_page
@@ -55,7 +56,7 @@ from explorer.report.study_page import (
 )
 from explorer.report.table import Table, numbers, prose, words
 from explorer.tuning import load_history, open_storage, run_search
-from explorer.tuning.results import Attempt, TrialRecord
+from explorer.tuning.results import Attempt
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "studies" / "results"

@@ -78,7 +78,7 @@ def test_a_row_takes_two_lines_at_most(result, width):
         static_cols=False,
     )
     first, second, third = result.finals.finalists
-    third = replace(third, trial=replace(third.trial, config=far))
+    third = replace(third, kernel=far)
     finals = replace(result.finals, finalists=(first, second, third))
     lines = printed(print_search, replace(result, finals=finals), width).splitlines()
     row = next(i for i, line in enumerate(lines) if line.startswith(" 3"))
@@ -160,7 +160,7 @@ def test_the_last_line_names_a_storage_that_is_not_the_default(result):
 def test_the_last_line_works_where_templates_have_changed(result):
     best = result.finals.finalists[0]
     stale = replace(best.trial, outcome=replace(best.trial.outcome, digest="0" * 16))
-    finals = replace(result.finals, finalists=(replace(best, trial=stale),))
+    finals = replace(result.finals, finalists=(replace(best, record=stale),))
     text = printed(print_search, replace(result, finals=finals), 80)
     assert text.splitlines()[-1] == "explorer emit '{}' --cols 4096 --rows 8192 --dtype f32"
     assert "templates have changed since" in text

@@ -9,10 +9,17 @@ from fake_evaluator import FakeEvaluator
 
 from explorer.model.config import Config
 from explorer.model.evaluator import Comparison
-from explorer.model.outcome import Measured, Resources
-from explorer.tuning.contest import Contest, ratio, rounds_left_out
-from explorer.tuning.finals import contenders, judge, run_finals
-from explorer.tuning.results import TrialRecord, finals_from_json, finals_to_json
+from explorer.model.outcome import Contender, Measured, Resources, TrialRecord
+from explorer.tuning.contest import (
+    Contest,
+    contenders,
+    finals_from_json,
+    finals_to_json,
+    judge,
+    ratio,
+    rounds_left_out,
+    run_finals,
+)
 
 
 def record(number, time_us=60.0, registers=32, code_bytes=1000):
@@ -31,7 +38,8 @@ def rows(*levels, rounds=30, noise=0.001, drift=0.0, seed=0):
 
 
 def judged(records, samples):
-    return judge(records, Contest.of(Comparison(samples, (58.0,) * len(samples[0]))))
+    entered = [Contender.of_trial(record) for record in records]
+    return judge(Contest.of(entered, Comparison(samples, (58.0,) * len(samples[0]))))
 
 
 @pytest.mark.parametrize("comparisons", [1, 2, 11])

@@ -7,11 +7,11 @@ import pytest
 from explorer.devices.recorded import load_recording
 from explorer.evaluate.replay import ReplayEvaluator
 from explorer.model.config import Config
-from explorer.model.outcome import Measured, Resources
+from explorer.model.outcome import Measured, Resources, TrialRecord
 from explorer.report.main_effects import contrast_sentence, unpaired_sentence
 from explorer.tuning import load_history, open_storage, run_search
 from explorer.tuning.main_effects import BLOCK_OF_A_ROW, LEAST_PAIRS, contrasts, unpaired
-from explorer.tuning.results import Contrast, TrialRecord
+from explorer.tuning.results import Contrast
 
 NAME = "h200-f32-4096"
 

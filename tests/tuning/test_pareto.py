@@ -14,7 +14,7 @@ from explorer.evaluate.replay import ReplayEvaluator
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
-from explorer.model.outcome import Measured, Rejected, Resources, Stage
+from explorer.model.outcome import Contender, Measured, Rejected, Resources, Stage, TrialRecord
 from explorer.report.json_data import search_data, study_data
 from explorer.space import Space
 from explorer.tuning import (
@@ -26,17 +26,18 @@ from explorer.tuning import (
     record,
     run_search,
 )
-from explorer.tuning.finals import (
+from explorer.tuning.contest import (
     MOST_CONTENDERS,
+    Finals,
     dominates,
     front_contenders,
     front_of,
     front_trials,
+    ratios_to_next,
     since_finals,
 )
 from explorer.tuning.objective import Goal, Objectives
 from explorer.tuning.proposer import Fastest, Front
-from explorer.tuning.results import Finalist, Finals, TrialRecord
 
 BOTH = Objectives.TIME_ERROR
 GOAL = Goal.of(BOTH, None)
@@ -52,11 +53,7 @@ def trial(number, time_us, max_ulp):
 
 
 def finals_of(trials, noise=0.001):
-    finalists = tuple(
-        Finalist(t, t.outcome.samples_us, t.outcome.time_us, 0.0, 1.0, 1.0, 1.0, tied=False)
-        for t in trials
-    )
-    return Finals(finalists, 50.0, 0.0, 9, noise, interleaved=True)
+    return Finals(tuple(map(Contender.of_trial, trials)), 50.0, 0.0, 9, noise, interleaved=True)
 
 
 @pytest.fixture(scope="module")
@@ -86,15 +83,17 @@ def test_of_a_large_front_both_ends_are_timed():
 
 
 def test_what_is_not_known_to_be_faster_than_the_next_is_a_tie():
-    front = front_of(finals_of([trial(0, 60.0, 38), trial(1, 60.01, 18), trial(2, 63.0, 9)]))
-    assert [m.finalist.trial.number for m in front] == [0, 1, 2]
-    assert [m.tied for m in front] == [True, False, False]
-    assert front[-1].to_next is None
+    finals = finals_of([trial(0, 60.0, 38), trial(1, 60.01, 18), trial(2, 63.0, 9)])
+    front = front_of(finals)
+    assert [m.trial.number for m in front] == [0, 1, 2]
+    *ratios, last = ratios_to_next(front)
+    assert [ratio.is_tie(finals.noise) for ratio in ratios] == [True, False]
+    assert last is None
 
 
 def test_what_the_finals_find_dominated_is_not_of_the_front():
     front = front_of(finals_of([trial(0, 64.0, 38), trial(1, 60.0, 18)]))
-    assert [m.finalist.trial.number for m in front] == [1]
+    assert [m.trial.number for m in front] == [1]
 
 
 def test_what_came_after_the_finals_is_told():
@@ -123,12 +122,10 @@ def test_the_elite_of_one_objective_is_the_fastest_and_of_two_the_front():
 def test_a_search_finds_the_fastest_and_the_most_exact(searched):
     _, evaluator, result = searched
     front = front_of(result.finals)
-    times = [m.finalist.time_us for m in front]
-    errors = [m.finalist.trial.outcome.max_ulp for m in front]
+    times = [m.time_us for m in front]
+    errors = [m.trial.outcome.max_ulp for m in front]
     assert times == sorted(times) and errors == sorted(errors, reverse=True) and len(front) >= 2
-    assert model_us(front[0].finalist.trial.config) <= 1.03 * min(
-        map(model_us, evaluator.evaluated)
-    )
+    assert model_us(front[0].config) <= 1.03 * min(map(model_us, evaluator.evaluated))
     assert errors[-1] == most_exact(evaluator)
     assert len(evaluator.evaluated) == 60 and result.objectives is BOTH
 

@@ -13,8 +13,8 @@ from explorer.model.errors import WrongKernel
 from explorer.model.outcome import Rejected, Stage
 from explorer.model.problem import Problem
 from explorer.report.compare import compared_markdown
+from explorer.tuning.contest import Entry
 from explorer.tuning.peer_comparison import (
-    Ours,
     PeerRun,
     Unmeasured,
     compare_with_peers,
@@ -22,7 +22,7 @@ from explorer.tuning.peer_comparison import (
     unsearched,
 )
 
-OURS = Ours(Config(exp="ex2.approx", store_hint="cs"), "trial 7 of a study")
+OURS = Entry(Config(exp="ex2.approx", store_hint="cs"), "trial 7 of a study")
 
 
 def test_peers_are_timed_beside_ours_and_failures_are_named():
@@ -100,8 +100,8 @@ def test_of_a_peers_forms_the_fastest_is_reported_and_named():
 
 def test_a_form_that_is_too_inexact_gives_way_to_a_slower_right_one():
     right = compare_with_peers(FakePeerBench(), OURS, peers("torch"), rounds=12).peers[0]
-    rough = replace(right, name="t.rough", inexact="90 ulp", samples_us=(1.0,) * 12)
-    assert [p.form for p in fastest_forms([rough, replace(right, name="t.fine")])] == ["fine"]
+    rough = replace(right, names=("t.rough",), inexact="90 ulp", samples_us=(1.0,) * 12)
+    assert [p.form for p in fastest_forms([rough, replace(right, names=("t.fine",))])] == ["fine"]
     assert [p.form for p in fastest_forms([rough])] == ["rough"]
 
 

@@ -11,7 +11,7 @@ from explorer.devices.recorded import read_recording
 from explorer.evaluate.replay import ReplayEvaluator
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.outcome import Measured, Rejected, Stage
+from explorer.model.outcome import Measured, Rejected, Stage, TrialRecord
 from explorer.space import Space, parameters
 from explorer.tuning import (
     choose_configs,
@@ -21,10 +21,9 @@ from explorer.tuning import (
     run_search,
 )
 from explorer.tuning.candidates import Catalogue
-from explorer.tuning.contest import ratio
-from explorer.tuning.finals import run_finals
+from explorer.tuning.contest import ratio, run_finals
 from explorer.tuning.recorder import compare_again
-from explorer.tuning.results import Progress, SearchResult, TrialRecord
+from explorer.tuning.results import Progress, SearchResult
 
 
 @pytest.fixture(scope="module")

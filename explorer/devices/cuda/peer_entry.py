@@ -19,13 +19,13 @@ from explorer.devices.cuda.verification import INEXACT, sentence
 from explorer.model.errors import ExplorerError
 from explorer.model.operands import inputs
 from explorer.model.peer import (
-    Contender,
     Entered,
     NotEntered,
     PeerBuffers,
     PeerName,
     PeerRefuses,
     Prepare,
+    ReadyPeer,
 )
 from explorer.reference import Case, pattern_count
 
@@ -91,7 +91,7 @@ class PeerWrong(ExplorerError):
 class PeerEntry:
     """A contender, and the graph by which it is timed. Raises whatever the peer raises."""
 
-    def __init__(self, name: str, contender: Contender, bench: Bench, stream: Any) -> None:
+    def __init__(self, name: str, contender: ReadyPeer, bench: Bench, stream: Any) -> None:
         self.name = name
         self.contender = contender
         self._bench = bench
