@@ -1,6 +1,6 @@
-"""A published kernel as a named point of the space, and what such kernels have in common."""
+"""A published kernel as a named point of the space, and how it is fitted to a problem."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,9 @@ from explorer.space.design_rules import is_plain
 # ------------------------------------------------------------------ preset
 
 
-ROW_WISE = (Op.SOFTMAX, Op.LOG_SOFTMAX)
-"""What a design does that keeps inputs, or nothing, between its passes."""
-
-EXPONENTIALS_STORED: dict[str, Any] = {"ops": (Op.SOFTMAX,), "dtypes": (DType.F32,)}
-"""What a design does that stores exponentials in the output: 16 bits would round them twice."""
+Design = Mapping[str, Any]
+"""Values of parameters that differ from `PLAIN`; a function is given the problem and the GPU. Where
+`threads_per_row` is left out, a block has a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +37,25 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A design, and how its author fits it to a problem; `design` gives the config."""
+    """A design, and how its author fits it to a problem."""
 
     name: str
     sentence: str
     source: Source
-    design: Callable[[Problem, GpuSpec], Config]
+    design: Design
     other_names: tuple[str, ...] = ()
     """Published kernels that differ by nothing that matters."""
-    ops: tuple[Op, ...] = ROW_WISE
+    ops: tuple[Op, ...] = (Op.SOFTMAX, Op.LOG_SOFTMAX)
     dtypes: tuple[DType, ...] = (DType.F32, DType.F16, DType.BF16)
     across_rows: bool = False
     """Whether it is for rows over a middle axis, instead of contiguous ones."""
     limit: Callable[[Problem], str] | None = None
-    """Why the design is not for a problem, or nothing."""
+    """Return why the design is not for a problem, or nothing."""
     reported: str = ""
     """What its publication measured, with the GPU."""
 
     def fault(self, problem: Problem, gpu: GpuSpec) -> str | None:
-        """Why it cannot compute `problem` on `gpu`, or None where it is legal."""
+        """Return why it cannot compute `problem` on `gpu`, or None where it is legal."""
         if problem.op not in self.ops:
             return f"it cannot do {problem.op}; it does {' and '.join(self.ops)}"
         if problem.dtype not in self.dtypes:
@@ -68,27 +66,75 @@ class Preset:
         limit = self.limit(problem) if self.limit is not None else ""
         if limit:
             return limit
-        space, config = Space(problem, gpu), self.design(problem, gpu)
+        space, config = Space(problem, gpu), fitted(self.design, problem, gpu)
         rule = space.broken_rule(config)
         return space.foreign_value(config) or (rule.reason(config) if rule else None)
 
     def config(self, problem: Problem, gpu: GpuSpec) -> Config:
-        """Its point of the problem's space; raises InvalidInput saying why there is none."""
+        """Return its point of the problem's space; raises InvalidInput saying why there is none."""
         fault = self.fault(problem, gpu)
         if fault is not None:
             raise InvalidInput(f"preset '{self.name}' is not for {problem}: {fault}")
-        return self.design(problem, gpu)
+        return fitted(self.design, problem, gpu)
 
 
-def most_cols(most: int) -> Callable[[Problem], str]:
-    """The limit of a design for rows of at most `most` columns."""
+def fitted(design: Design, problem: Problem, gpu: GpuSpec) -> Config:
+    """Return a design's config for a problem, legal or not."""
+    values = {
+        name: value(problem, gpu) if callable(value) else value
+        for name, value in {**PLAIN, **design}.items()
+    }
+    values.setdefault("threads_per_row", values["threads"])
+    if values.get("reduction") == FIRST_WARP and values["threads_per_row"] <= WARP:
+        values["reduction"] = "shuffle"
+    return Config(**values)
 
-    def limit(problem: Problem) -> str:
-        if problem.cols <= most:
-            return ""
-        return f"it is for rows of at most {most} columns"
 
-    return limit
+# ------------------------------------------------------------------ what a design may keep
+
+
+def holds(problem: Problem, _: GpuSpec) -> str:
+    """Return what is kept between passes: a log-softmax needs the inputs again."""
+    return "input" if problem.op.is_log else "exp"
+
+
+PLAIN: Design = {
+    "vector_bytes": lambda problem, _: problem.dtype.itemsize,
+    "cache": "none",
+    "cache_holds": "input",
+    "exp": "expf",
+    # A log-softmax divides by nothing: the space has one of the two for it.
+    "normalise": lambda problem, _: "reciprocal" if problem.op.is_log else "divide",
+    "static_cols": False,
+}
+"""Three passes over the row, element by element; nothing is kept; expf, IEEE division."""
+
+FIRST_WARP = "shuffle-first-warp"
+"""Warps reduce by shuffles; then the first warp reduces their results, if there are several."""
+
+VECTOR_BYTES = 16
+"""Of a float4, or of eight half-precision numbers."""
+
+WIDE: Design = {"vector_bytes": VECTOR_BYTES}
+"""Accesses of 16 bytes."""
+
+WIDE_FAST: Design = {**WIDE, "exp": "__expf"}
+
+IN_OUTPUT: Design = {"cache": "output", "cache_holds": "exp"}
+"""Exponentials are stored to the output and read back to be divided: 3 reads and 2 writes."""
+
+IN_SHARED: Design = {"cache": "shared", "cache_holds": holds}
+
+IN_REGISTERS: Design = {"cache": "registers", "cache_holds": holds, "static_cols": True}
+
+
+def careful_sum(problem: Problem, _: GpuSpec) -> str:
+    """Return the sum of a thread that has a whole row: a plain one is too inexact in f32."""
+    is_careful = problem.dtype is DType.F32 and is_plain(problem)
+    return "compensated" if is_careful else "plain"
+
+
+CAREFUL: Design = {"sum": careful_sum}
 
 
 # ------------------------------------------------------------------ how many threads a row
@@ -99,88 +145,61 @@ MOST_THREADS = 1024
 
 
 def warps_for(vectors: int, each: int = 1) -> int:
-    """Threads of whole warps, a power of two, for about `each` of a row's vectors a thread."""
+    """Return threads of whole warps, a power of two, for about `each` vectors of a row a thread."""
     return min(MOST_THREADS, max(WARP, power_of_two(-(-vectors // each))))
 
 
 def lanes_for(vectors: int) -> int:
-    """Lanes of one warp, a power of two, as many as have a vector of the row to work on."""
+    """Return lanes of one warp, a power of two, as many as have a vector of the row to work on."""
     return min(WARP, power_of_two(vectors))
 
 
-def largest_as_resident(shared_bytes: int, gpu: GpuSpec) -> int:
-    """The largest block of which an SM holds as many as of blocks of 128 threads.
+def row_vectors(problem: Problem) -> int:
+    """Return how many vectors of 16 bytes cover a row."""
+    return -(-problem.row_bytes // VECTOR_BYTES)
 
-    The rule of OneFlow and AITemplate for rows kept in shared memory: where memory, not threads,
-    limits what is resident, threads come free.
+
+def packed(most: int) -> Callable[[Problem, GpuSpec], int]:
+    """Return what gives the bytes, 16 at most, of the widest pack of elements that divides a row.
+
+    The pack has at most `most` elements.
     """
 
-    def held(threads: int) -> int:
-        resources = Resources(registers=WARP, dynamic_shared_bytes=shared_bytes)
+    def vector_bytes(problem: Problem, _: GpuSpec) -> int:
+        pack = next(n for n in (8, 4, 2, 1) if n <= most and problem.cols % n == 0)
+        return min(VECTOR_BYTES, pack * problem.dtype.itemsize)
+
+    return vector_bytes
+
+
+def largest_as_resident(problem: Problem, gpu: GpuSpec) -> int:
+    """Return the largest block of which an SM holds as many as of blocks of 128 threads.
+
+    It is the rule of OneFlow and AITemplate for rows kept in shared memory as fp32: where memory,
+    not threads, limits what is resident, threads come free.
+    """
+    resources = Resources(registers=WARP, dynamic_shared_bytes=4 * (problem.cols + 2 * WARP))
+
+    def resident(threads: int) -> int:
         return occupancy(resources, threads, 1, gpu).blocks_per_sm
 
-    return next(n for n in (1024, 512, 256, 128) if n == 128 or held(n) == held(128))
+    return next(n for n in (1024, 512, 256, 128) if n == 128 or resident(n) == resident(128))
 
 
-VECTOR_BYTES = 16
-"""Of a float4, or of eight half-precision numbers."""
-
-FIRST_WARP = "shuffle-first-warp"
-"""Warps reduce by shuffles, then the first warp folds what they found, if there are several."""
+def several_rows(problem: Problem, rows: int) -> int:
+    """Return how many rows threads work on together: several only of a plain softmax."""
+    return rows if is_plain(problem) else 1
 
 
-def scalar(problem: Problem, threads: int, threads_per_row: int, **changes: Any) -> Config:
-    """Three passes over the row, element by element; nothing is kept; expf, IEEE division."""
-    plain: dict[str, Any] = {
-        "threads": threads,
-        "threads_per_row": threads_per_row,
-        "vector_bytes": problem.dtype.itemsize,
-        "cache": "none",
-        "cache_holds": "input",
-        "exp": "expf",
-        # A log-softmax divides by nothing: the space has one of the two for it.
-        "normalise": "reciprocal" if problem.op.is_log else "divide",
-        "static_cols": False,
-    }
-    if changes.get("reduction") == FIRST_WARP and threads_per_row <= WARP:
-        changes = {**changes, "reduction": "shuffle"}
-    return Config(**{**plain, **changes})
+# ------------------------------------------------------------------ what a design is not for
 
 
-def stored(problem: Problem, threads: int, threads_per_row: int, **changes: Any) -> Config:
-    """As `scalar`, but exponentials wait in the output to be divided: 3 reads and 2 writes."""
-    waiting = {"cache": "output", "cache_holds": "exp", **changes}
-    return scalar(problem, threads, threads_per_row, **waiting)
+def most_cols(most: int) -> Callable[[Problem], str]:
+    """Return the limit of a design for rows of at most `most` columns."""
 
+    def limit(problem: Problem) -> str:
+        if problem.cols <= most:
+            return ""
+        return f"it is for rows of at most {most} columns"
 
-def vectors(problem: Problem, threads: int, **changes: Any) -> Config:
-    """As `scalar`, a block a row, by accesses of 16 bytes and by __expf."""
-    wide = {"vector_bytes": VECTOR_BYTES, "exp": "__expf", **changes}
-    return scalar(problem, threads, threads, **wide)
-
-
-def holds(problem: Problem) -> str:
-    """What is kept between passes: a log-softmax needs the inputs again."""
-    return "input" if problem.op.is_log else "exp"
-
-
-def row_vectors(problem: Problem, vector_bytes: int = VECTOR_BYTES) -> int:
-    """Vectors that cover a row."""
-    return -(-problem.row_bytes // vector_bytes)
-
-
-def packed_bytes(problem: Problem, most: int) -> int:
-    """Bytes of the widest pack of at most `most` elements that divides a row; 16 at most."""
-    pack = next(n for n in (8, 4, 2, 1) if n <= most and problem.cols % n == 0)
-    return min(VECTOR_BYTES, pack * problem.dtype.itemsize)
-
-
-def rows_at_once(problem: Problem, rows: int) -> dict[str, int]:
-    """Rows that threads work on together: several only of a plain softmax."""
-    return {"rows_per_thread": rows if is_plain(problem) else 1}
-
-
-def careful_sum(problem: Problem) -> dict[str, str]:
-    """For a thread that sums a whole row: in f32, a plain sum of it is not accurate enough."""
-    is_careful = problem.dtype is DType.F32 and is_plain(problem)
-    return {"sum": "compensated" if is_careful else "plain"}
+    return limit

@@ -1,0 +1,659 @@
+"""Every published kernel that the space holds, the simplest first, and what was reported of some.
+
+All are right here for all rows. Kernels of a thread a row are corrected in f32: a plain sum of
+thousands of terms is not accurate enough, so it is compensated. FastSoftmax's kernels were
+published with 0 as the identity of max, which is wrong for negative rows, and for cols that are
+multiples of 4.
+"""
+
+import math
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import WARP, GpuSpec, occupancy
+from explorer.model.outcome import Resources
+from explorer.model.problem import Op, Problem, power_of_two
+from explorer.model.work_split import WorkSplit
+from explorer.presets.preset import (
+    CAREFUL,
+    FIRST_WARP,
+    IN_OUTPUT,
+    IN_REGISTERS,
+    IN_SHARED,
+    VECTOR_BYTES,
+    WIDE,
+    WIDE_FAST,
+    Design,
+    Preset,
+    Source,
+    fitted,
+    lanes_for,
+    largest_as_resident,
+    most_cols,
+    packed,
+    row_vectors,
+    several_rows,
+    warps_for,
+)
+
+ONE_WARP: Design = {"threads": WARP, "threads_per_row": 1}
+"""A thread a row; blocks of a warp spread few rows over many SMs."""
+
+SOFTMAX_ALONE: dict[str, Any] = {"ops": (Op.SOFTMAX,)}
+
+F32_SOFTMAX: dict[str, Any] = {"ops": (Op.SOFTMAX,), "dtypes": (DType.F32,)}
+"""For a design that stores exponentials in the output: 16 bits would round them twice."""
+
+# ------------------------------------------------------------------ a survey, a thread a row
+
+
+SURVEY = "a survey of published kernels"
+FAMILY = Source(SURVEY, "f16 kernels of one thread a row, measured on a Tesla T4")
+
+_THREAD_A_ROW = (
+    Preset(
+        "one-thread-block",
+        "A block of one thread for each row: three passes, 3 reads and 1 write. Corrected: sums of "
+        "f32 are compensated.",
+        Source(SURVEY, "the starting point of a worklog, f32"),
+        {"threads": 1, **CAREFUL},
+    ),
+    Preset(
+        "unfused",
+        "A thread for each row, three launches: maxima; exponentials, to a scratch matrix; sums "
+        "and quotients. Published with arithmetic and scratch in half precision, here in fp32, and "
+        "sums of f32 are compensated.",
+        FAMILY,
+        {**ONE_WARP, "launches": "three", "exp": "__expf", "normalise": "reciprocal", **CAREFUL},
+        **SOFTMAX_ALONE,
+        reported="32x4096 f16: 1.063 ms on a Tesla T4",
+    ),
+    Preset(
+        "thread-per-row",
+        "A thread for each row, all in one launch: three passes, 3 reads and 1 write. Corrected: "
+        "sums of f32 are compensated.",
+        FAMILY,
+        {**ONE_WARP, **CAREFUL},
+        reported="32x4096 f16: 0.672 ms on a Tesla T4",
+    ),
+    Preset(
+        "thread-per-row-online",
+        "A thread for each row; maximum and sum in one pass, without a branch: two exponentials "
+        "an element, 2 reads and 1 write. Corrected: sums of f32 are compensated.",
+        FAMILY,
+        {**ONE_WARP, "algorithm": "online", **CAREFUL},
+        reported="32x4096 f16: 0.567 ms on a Tesla T4",
+    ),
+    Preset(
+        "thread-per-row-online-branchy",
+        "A thread for each row; maximum and sum in one pass, the sum rescaled only when the "
+        "maximum moves. Corrected: sums of f32 are compensated (llm.c has them in double).",
+        FAMILY,
+        {**ONE_WARP, "algorithm": "online-branchy", **CAREFUL},
+        other_names=("llm.c-5",),
+    ),
+)
+
+# ------------------------------------------------------------------ a survey, a block a row
+
+
+WORKLOG = Source(SURVEY, "a worklog over shared-memory reductions, f32")
+LAUNCH_RULE = Source(SURVEY, "float4 kernels whose threads depend on cols, f32")
+
+BY_COLS: Design = {"threads": lambda problem, _: 512 if problem.cols <= 14080 else 1024}
+
+VECTORS_OF_A_TILE = 4
+"""Of a row, a thread: the source leaves them, and two rows of a tile, to its compiler."""
+
+ROW_A_VECTOR_EACH: Design = {"threads": lambda problem, _: warps_for(row_vectors(problem))}
+"""As many threads as a row has vectors of 16 bytes."""
+
+_BLOCK_A_ROW = (
+    Preset(
+        "shared-serial",
+        "A block of 256 threads for each row; thread 0 folds what they leave in shared memory.",
+        WORKLOG,
+        {"threads": 256, "reduction": "shared-serial"},
+    ),
+    Preset(
+        "shared-tree",
+        "A block of 256 threads for each row; a tree in shared memory folds what they found.",
+        WORKLOG,
+        {"threads": 256, "reduction": "shared-tree"},
+        other_names=("fast-softmax-3",),
+    ),
+    Preset(
+        "shared-tree-float4",
+        "A block for each row, of 512 threads up to 14080 columns and of 1024 above; 16-byte "
+        "accesses; exponentials are stored to the output and divided there: 3 reads and 2 writes.",
+        LAUNCH_RULE,
+        {**BY_COLS, **WIDE, "reduction": "shared-tree", **IN_OUTPUT},
+        **F32_SOFTMAX,
+        reported="beats Triton above 14080 columns, on a GPU not named",
+    ),
+    Preset(
+        "warp-reduce-float4",
+        "shared-tree-float4, but warps reduce by shuffles and the first warp folds what they "
+        "found.",
+        LAUNCH_RULE,
+        {**BY_COLS, **WIDE, "reduction": FIRST_WARP, **IN_OUTPUT},
+        **F32_SOFTMAX,
+    ),
+    Preset(
+        "tile",
+        "A block for a tile of two whole rows, read once by 16-byte accesses and kept in "
+        "registers: 1 read and 1 write.",
+        Source(SURVEY, "a kernel over tiles of rows x all cols, f32"),
+        {
+            "threads": lambda problem, _: warps_for(row_vectors(problem), VECTORS_OF_A_TILE),
+            **WIDE,
+            **IN_REGISTERS,
+            "rows_per_thread": 2,
+        },
+        **SOFTMAX_ALONE,
+    ),
+    Preset(
+        "register-float4",
+        "A block for each row, which is read once by 16-byte accesses and kept in registers: "
+        "1 read and 1 write. Published with 0 as the identity of max, here -inf.",
+        Source(SURVEY, "a float4 kernel for cols known at compile time, f32"),
+        {**ROW_A_VECTOR_EACH, **WIDE_FAST, "reduction": FIRST_WARP, **IN_REGISTERS},
+        other_names=("fast-softmax-10",),
+    ),
+    Preset(
+        "online-warp-state",
+        "A block of 1024 threads for each row; (maximum, sum) pairs, found in one pass, are merged "
+        "by shuffles, one pair a warp, then by the first warp.",
+        Source(SURVEY, "an online kernel measured at 1024x32768, f32"),
+        {
+            "threads": 1024,
+            "algorithm": "online-branchy",
+            "reduction": FIRST_WARP,
+            "exp": "__expf",
+        },
+    ),
+)
+
+# ------------------------------------------------------------------ llm.c
+# Blocks of eight warps, of which each has a row; the originals take any multiple of 32.
+
+
+def _llm_c(number: int, revision: str = "f1e2ace") -> Source:
+    return Source("llm.c", f"dev/cuda/softmax_forward.cu, kernel {number}", revision)
+
+
+def _loads_in_flight(problem: Problem, _: GpuSpec) -> int:
+    slots = -(-problem.cols // 256)
+    return min(8, power_of_two(slots + 1) // 2)
+
+
+_LLM_C = (
+    Preset(
+        "llm.c-1",
+        "A thread for each row; exponentials are stored to the output and divided there: 3 reads "
+        "and 2 writes. Corrected: the sum is compensated.",
+        _llm_c(1),
+        {**ONE_WARP, **IN_OUTPUT, **CAREFUL},
+        **F32_SOFTMAX,
+    ),
+    Preset(
+        "llm.c-2",
+        "A block of 256 threads for each row, a tree in shared memory; exponentials are stored to "
+        "the output, summed on the way (the original reads them once more), and divided there.",
+        _llm_c(2),
+        {"threads": 256, "reduction": "shared-tree", **IN_OUTPUT},
+        **F32_SOFTMAX,
+    ),
+    Preset(
+        "llm.c-3",
+        "A block of one warp for each row, which reduces by shuffles; exponentials as in llm.c-2.",
+        _llm_c(3),
+        {"threads": WARP, **IN_OUTPUT},
+        **F32_SOFTMAX,
+    ),
+    Preset(
+        "llm.c-4",
+        "A block of 256 threads for each row; shuffles, then the first warp (in the original, the "
+        "first thread); exponentials as in llm.c-2.",
+        _llm_c(4),
+        {"threads": 256, "reduction": FIRST_WARP, **IN_OUTPUT},
+        **F32_SOFTMAX,
+    ),
+    Preset(
+        "llm.c-6",
+        "A warp for each row; lanes keep (maximum, sum) pairs, merged by shuffles; stores stream "
+        "past the cache.",
+        _llm_c(6),
+        {
+            "threads": 256,
+            "threads_per_row": WARP,
+            "algorithm": "online-branchy",
+            "store_hint": "cs",
+        },
+    ),
+    Preset(
+        "llm.c-7",
+        "llm.c-4 with up to eight loads in flight, for wide rows.",
+        _llm_c(7),
+        {"threads": 256, "reduction": FIRST_WARP, "unroll": _loads_in_flight, **IN_OUTPUT},
+        **F32_SOFTMAX,
+    ),
+    Preset(
+        "llm.c-8",
+        "A warp for each row; maximum and sum in one pass without a branch, merged by shuffles.",
+        _llm_c(8),
+        {"threads": 256, "threads_per_row": WARP, "algorithm": "online"},
+        reported="84 % of the DRAM bandwidth of an RTX 4060 Laptop",
+    ),
+    Preset(
+        "llm.c-9",
+        "llm.c-8 with four loads in flight and a reciprocal for the division.",
+        _llm_c(9, "pull request 841"),
+        {
+            "threads": 256,
+            "threads_per_row": WARP,
+            "algorithm": "online",
+            "unroll": lambda problem, _: 4 if problem.cols >= 128 else 1,
+            "normalise": "reciprocal",
+        },
+        reported="93 % of the DRAM bandwidth of an RTX 4060 Laptop",
+    ),
+)
+
+# ------------------------------------------------------------------ FastSoftmax
+
+
+MOST_UNROLLED = 8
+
+
+def _fast(number: int) -> Source:
+    return Source("FastSoftmax", f"kernels.cu, softmax_kernel{number}", "5fb0d4a")
+
+
+def _fewer_threads(problem: Problem, _: GpuSpec) -> int:
+    return max(128, warps_for(row_vectors(problem), MOST_UNROLLED))
+
+
+def _as_many_in_flight(problem: Problem, gpu: GpuSpec) -> int:
+    slots = -(-row_vectors(problem) // _fewer_threads(problem, gpu))
+    return min(MOST_UNROLLED, power_of_two(slots + 1) // 2)
+
+
+UNROLLED: Design = {"threads": _fewer_threads, "unroll": _as_many_in_flight, **WIDE_FAST}
+"""The published tuning trades threads for vectors in flight: here as many as there are."""
+
+_FAST_SOFTMAX = (
+    # Published with 32 columns and rows a block: a row's other columns are other blocks'.
+    Preset(
+        "fast-softmax-1",
+        "A thread for each column, up to 1024; each folds the whole row, twice, by itself.",
+        _fast(1),
+        {
+            "threads": lambda problem, _: warps_for(problem.cols),
+            "arrangement": "replicated",
+            "exp": "__expf",
+            **CAREFUL,
+        },
+    ),
+    # Published for shares of as many elements as there are threads.
+    Preset(
+        "fast-softmax-2",
+        "A block for each row, as many threads as a thread has elements, which lie side by side; a "
+        "tree in shared memory.",
+        _fast(2),
+        {
+            "threads": lambda problem, _: warps_for(math.isqrt(problem.cols - 1) + 1),
+            "arrangement": "blocked",
+            "reduction": "shared-tree",
+            "exp": "__expf",
+        },
+    ),
+    Preset(
+        "fast-softmax-4",
+        "A block of 1024 threads for each row; warps reduce by shuffles, the first warp folds what "
+        "they found; one element an access.",
+        _fast(4),
+        {"threads": 1024, "reduction": FIRST_WARP},
+        other_names=("aitemplate-block-uncached",),
+    ),
+    Preset(
+        "fast-softmax-5",
+        "A block for each row, 16-byte accesses, a tree in shared memory; 3 reads and 1 write.",
+        _fast(5),
+        {**ROW_A_VECTOR_EACH, **WIDE_FAST, "reduction": "shared-tree"},
+    ),
+    Preset(
+        "fast-softmax-6",
+        "A block for each row, 16-byte accesses; shuffles, then the first warp.",
+        _fast(6),
+        {**ROW_A_VECTOR_EACH, **WIDE_FAST, "reduction": FIRST_WARP},
+    ),
+    Preset(
+        "fast-softmax-7",
+        "fast-softmax-6 with fewer threads and up to eight loads in flight.",
+        _fast(7),
+        {**UNROLLED, "reduction": FIRST_WARP, "algorithm": "three-pass"},
+    ),
+    Preset(
+        "fast-softmax-8",
+        "A block for each row; one maximum for all vectors in flight, then one rescaling of the "
+        "sum; pairs are merged by shuffles, then by the first warp.",
+        _fast(8),
+        {**UNROLLED, "reduction": FIRST_WARP, "algorithm": "online-block-max"},
+    ),
+    Preset(
+        "fast-softmax-9",
+        "fast-softmax-5 with fewer threads and up to eight loads in flight.",
+        _fast(9),
+        {**UNROLLED, "reduction": "shared-tree", "algorithm": "three-pass"},
+    ),
+)
+
+# ------------------------------------------------------------------ AITemplate
+# Which of its kernels runs depends on cols alone. Uncached: `fast-softmax-4`.
+
+
+def _aitemplate(name: str) -> Source:
+    return Source("AITemplate", f"python/aitemplate/backend/cuda/softmax/softmax.cuh, {name}")
+
+
+PACK_OF_8 = packed(8)
+"""Of an access, where cols are a multiple of it."""
+
+
+def _few_cols(problem: Problem) -> str:
+    if problem.cols <= 8 or (problem.cols <= 32 and problem.cols % 4 == 0):
+        return ""
+    return "it is for rows of at most 8 columns, or of 12, 16, ... 32"
+
+
+def _lanes_of_packs(problem: Problem, gpu: GpuSpec) -> int:
+    return lanes_for(-(-problem.row_bytes // PACK_OF_8(problem, gpu)))
+
+
+_AITEMPLATE = (
+    Preset(
+        "aitemplate-small-cols",
+        "A thread for each row of few columns; rows come as one contiguous span of 16-byte "
+        "accesses, and leave as one.",
+        _aitemplate("softmax_small_k"),
+        {
+            "threads": 128,
+            "threads_per_row": 1,
+            **WIDE_FAST,
+            **IN_REGISTERS,
+            "normalise": "reciprocal",
+            "staging": "span",
+        },
+        **SOFTMAX_ALONE,
+        limit=_few_cols,
+    ),
+    Preset(
+        "aitemplate-warp",
+        "Up to 32 lanes for each row, as many as have a vector of it; the row stays in registers.",
+        _aitemplate("softmax_stored_locally_multi_dim"),
+        {
+            "threads": 128,
+            "threads_per_row": _lanes_of_packs,
+            "vector_bytes": PACK_OF_8,
+            **IN_REGISTERS,
+        },
+        limit=most_cols(3840),
+    ),
+    Preset(
+        "aitemplate-block",
+        "A block for each row, by accesses of up to eight elements; its exponentials stay in "
+        "shared memory, in fp32. As many threads as cost no resident block.",
+        _aitemplate("softmax_block_smem"),
+        {
+            "threads": largest_as_resident,
+            "vector_bytes": PACK_OF_8,
+            "reduction": FIRST_WARP,
+            **IN_SHARED,
+        },
+    ),
+)
+
+# ------------------------------------------------------------------ OneFlow
+# A warp a row, a block with the row in shared memory, a block without.
+
+
+def _oneflow(name: str) -> Source:
+    return Source("OneFlow", f"oneflow/core/cuda/softmax.cuh, {name}")
+
+
+PACK_OF_2 = packed(2)
+"""Of an access, where cols are even."""
+
+
+def _packs(problem: Problem, gpu: GpuSpec) -> int:
+    return problem.row_bytes // PACK_OF_2(problem, gpu)
+
+
+def _two_of_one_access(problem: Problem, gpu: GpuSpec) -> int:
+    has_two = _packs(problem, gpu) <= WARP and problem.rows % 2 == 0
+    return several_rows(problem, 2 if has_two else 1)
+
+
+_ONEFLOW = (
+    Preset(
+        "oneflow-warp",
+        "Up to 32 lanes for each row, two elements an access; the row stays in registers. "
+        "Lanes with one access a row work on two rows at once.",
+        _oneflow("SoftmaxWarpImpl"),
+        {
+            "threads": 128,
+            "threads_per_row": lambda problem, gpu: lanes_for(_packs(problem, gpu)),
+            "vector_bytes": PACK_OF_2,
+            **IN_REGISTERS,
+            "rows_per_thread": _two_of_one_access,
+        },
+        limit=most_cols(1024),
+        reported="f16, 49152 rows of 512 to 1024 columns: 768 GiB/s on a GPU not named",
+    ),
+    Preset(
+        "oneflow-block-shared",
+        "A block for each row, two elements an access; its exponentials stay in shared memory, in "
+        "fp32. As many threads as cost no resident block.",
+        _oneflow("SoftmaxBlockSMemImpl"),
+        {
+            "threads": largest_as_resident,
+            "vector_bytes": PACK_OF_2,
+            "reduction": FIRST_WARP,
+            **IN_SHARED,
+        },
+        reported="f16, 49152 rows of 4096 columns: 778 GiB/s on a GPU not named",
+    ),
+    Preset(
+        "oneflow-block-uncached",
+        "A block of 1024 threads for each row, two elements an access: 3 reads and 1 write.",
+        _oneflow("SoftmaxBlockUncachedImpl"),
+        {"threads": 1024, "vector_bytes": PACK_OF_2, "reduction": FIRST_WARP},
+    ),
+)
+
+# ------------------------------------------------------------------ PyTorch
+# `torch.softmax` takes the warp up to 2048 columns and 8 KiB a row, registers up to nine elements a
+# thread, shared memory where the row fits in 48 KiB, and else three reads.
+
+
+def _pytorch(place: str) -> Source:
+    return Source("PyTorch", f"aten/src/ATen/native/cuda/{place}", "2.10")
+
+
+PYTORCH_BLOCK: Design = {"threads": 1024, "reduction": FIRST_WARP}
+
+
+def _warp_limit(problem: Problem) -> str:
+    too_wide = problem.row_bytes > 8192
+    return most_cols(2048)(problem) or ("it is for rows of at most 8 KiB" if too_wide else "")
+
+
+def _shared_limit(problem: Problem) -> str:
+    if problem.row_bytes % VECTOR_BYTES:
+        return "it is for rows of whole 16-byte vectors"
+    if problem.row_bytes >= 48 * 1024:  # what a block has without asking for more
+        return "it is for rows of less than 48 KiB"
+    return ""
+
+
+def _along(problem: Problem, _: GpuSpec) -> int:
+    across = min(1024, power_of_two(problem.inner))
+    if across > 64 or problem.cols < 64:
+        return 1
+    return min(1024 // across, power_of_two(problem.cols + 1) // 2)
+
+
+def _spatial_threads(problem: Problem, gpu: GpuSpec) -> int:
+    """Threads lie along the inner axis first; where that is short, several share a row."""
+    return max(WARP, min(1024, power_of_two(problem.inner)) * _along(problem, gpu))
+
+
+_PYTORCH = (
+    Preset(
+        "pytorch-warp",
+        "Up to 32 lanes for each row, one element an access; the row stays in registers. Of rows "
+        "of at most 128 columns, two at once.",
+        _pytorch("PersistentSoftmax.cuh, softmax_warp_forward"),
+        {
+            "threads": 128,
+            "threads_per_row": lambda problem, _: lanes_for(problem.cols),
+            **IN_REGISTERS,
+            "rows_per_thread": lambda p, _: several_rows(p, 2 if p.cols <= 128 else 1),
+        },
+        limit=_warp_limit,
+    ),
+    Preset(
+        "pytorch-block-registers",
+        "A block of 1024 threads for each row, one element an access, up to nine of them kept in "
+        "registers by each thread.",
+        _pytorch("SoftMax.cu, cunn_SoftMaxForwardReg"),
+        {**PYTORCH_BLOCK, **IN_REGISTERS, "cache_holds": "input"},
+        limit=most_cols(9 * 1024),
+    ),
+    Preset(
+        "pytorch-block-shared",
+        "A block of 1024 threads for each row, 16-byte accesses; the inputs stay in shared memory.",
+        _pytorch("SoftMax.cu, cunn_SoftMaxForwardSmem"),
+        {**PYTORCH_BLOCK, **WIDE, "cache": "shared"},
+        limit=_shared_limit,
+    ),
+    Preset(
+        "pytorch-block-uncached",
+        "A block of 1024 threads for each row, 16-byte accesses: 3 reads and 1 write.",
+        _pytorch("SoftMax.cu, cunn_SoftMaxForward"),
+        {**PYTORCH_BLOCK, **WIDE},
+    ),
+    Preset(
+        "pytorch-spatial",
+        "For a middle axis: neighbouring threads have neighbouring rows, and share them where the "
+        "inner axis is short; a tree in shared memory; 3 reads and 1 write.",
+        _pytorch("SoftMax.cu, cunn_SpatialSoftMaxForward"),
+        {
+            "threads": _spatial_threads,
+            "threads_per_row": _along,
+            "reduction": lambda p, gpu: "shared-tree" if _along(p, gpu) > 1 else "shuffle",
+        },
+        other_names=("aitemplate-general",),
+        across_rows=True,
+    ),
+)
+
+# ------------------------------------------------------------------ Triton
+# The fused softmax of its tutorial, which later publications compare themselves with. Triton
+# divides a row, rounded up to a power of two, evenly. Each thread of a short row has less than 16
+# bytes, which it loads in one access.
+
+
+TRITON: Design = {
+    "threads": 256,
+    **WIDE_FAST,
+    "vector_bytes": lambda p, _: max(
+        p.dtype.itemsize, min(VECTOR_BYTES, power_of_two(p.cols) // 256 * p.dtype.itemsize)
+    ),
+    **IN_REGISTERS,
+}
+WORKING_REGISTERS = 24
+"""Of a thread, beside its share of the row."""
+
+
+def _resident_blocks(problem: Problem, gpu: GpuSpec) -> int:
+    """Return how many blocks an SM's registers hold: a power of two, 8 at most."""
+    one = fitted({**TRITON, "persistent": 1}, problem, gpu)
+    registers = WorkSplit(problem, one).cached_registers + WORKING_REGISTERS
+    blocks = occupancy(Resources(registers=registers), one.threads, 1, gpu).blocks_per_sm
+    return 1 << max(0, min(8, blocks).bit_length() - 1)
+
+
+_TRITON = (
+    Preset(
+        "triton-tutorial",
+        "Blocks of eight warps, as many as the SMs hold, stride over the rows, each of which is "
+        "read once and kept in registers: 1 read and 1 write.",
+        Source("Triton", "tutorial 02-fused-softmax, num_warps=8", "2024"),
+        {**TRITON, "persistent": _resident_blocks},
+        **SOFTMAX_ALONE,
+    ),
+)
+
+# ------------------------------------------------------------------ all of them
+
+
+PRESETS: tuple[Preset, ...] = (
+    *_THREAD_A_ROW,
+    *_BLOCK_A_ROW,
+    *_LLM_C,
+    *_FAST_SOFTMAX,
+    *_AITEMPLATE,
+    *_ONEFLOW,
+    *_PYTORCH,
+    *_TRITON,
+)
+
+_BY_NAME = {name: preset for preset in PRESETS for name in (preset.name, *preset.other_names)}
+
+PRESET_NAMES = tuple(_BY_NAME)
+"""Their names, and the other names by which some of them are known."""
+
+
+def find_preset(name: str) -> Preset:
+    """Return the preset of that name, or of that other name; raises InvalidInput."""
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    near = get_close_matches(name, _BY_NAME, n=3)
+    but = f", but {', '.join(near)} {'is' if len(near) == 1 else 'are'}" if near else ""
+    raise InvalidInput(f"preset '{name}' is not known{but}; explorer presets lists them all")
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedRatio:
+    """How many times as fast one preset was as another, where it was published."""
+
+    slower: str
+    faster: str
+    low: float
+    high: float
+    """Greater than `low` where several shapes were measured."""
+    where: str
+    """Shapes, dtype and GPU."""
+    publication: str
+
+
+_T4 = "f16 kernels of one thread a row"
+_SHAPE = "f16 32x4096, Tesla T4"
+_SHAPES = "f16, 32 and 64 rows x 512 to 8192, Tesla T4"
+
+REPORTED = (
+    ReportedRatio("unfused", "thread-per-row", 1.58, 1.58, _SHAPE, _T4),
+    ReportedRatio("unfused", "thread-per-row-online", 1.86, 1.97, _SHAPES, _T4),
+    ReportedRatio("thread-per-row", "thread-per-row-online", 1.19, 1.19, _SHAPE, _T4),
+    ReportedRatio(
+        *("llm.c-8", "llm.c-9", 1.10, 1.10),
+        "f32 8192x50257, RTX 4060 Laptop",
+        "llm.c pull request 841",
+    ),
+)
+"""Computed from the published times: 1.063, 0.672 and 0.567 ms; 22.82 and 20.76 ms."""
