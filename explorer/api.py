@@ -39,6 +39,7 @@ from explorer.tuning.objective import Effort, Goal, Objectives
 from explorer.tuning.results import Progress, SearchResult
 
 if TYPE_CHECKING:
+    from explorer.compile import CompilePool
     from explorer.evaluate.emulation import Verdict
     from explorer.evaluate.verify import Checks, FinalistCheck
     from explorer.export.choice import What
@@ -261,10 +262,10 @@ def _for_search(
     """
     from explorer.evaluate.open_evaluator import open_evaluator
 
-    def meanwhile(gpu: GpuSpec, *compiling: Any) -> None:
-        from explorer.tuning.seeds import prepare  # templates too, which the GPU need not wait for
+    def meanwhile(gpu: GpuSpec, pool: "CompilePool") -> None:
+        from explorer.tuning.seeds import compile_first  # the GPU need not wait for its imports
 
-        prepare(problem, goal, seed, gpu, *compiling)
+        compile_first(problem, goal, seed, gpu, pool)
         open_storage()
 
     told = (problem, device, timing, seed, goal.accuracy)

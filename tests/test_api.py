@@ -606,12 +606,14 @@ def test_a_storage_is_opened_while_a_gpu_is_prepared(monkeypatch):
     @contextmanager
     def opened(*_, meanwhile, for_fastest):
         assert for_fastest
-        meanwhile(known_gpu(GPU), "pool", "until compiled")
+        meanwhile(known_gpu(GPU), "pool")
         yield "evaluator"
 
     monkeypatch.setattr("explorer.evaluate.open_evaluator.open_evaluator", opened)
-    monkeypatch.setattr("explorer.tuning.seeds.prepare", lambda *given: order.append(given[-2:]))
+    monkeypatch.setattr(
+        "explorer.tuning.seeds.compile_first", lambda *given: order.append(given[-1])
+    )
     storage = partial(order.append, "storage")
     with api._for_search(PROBLEM, "cuda:0", "cold", 0, Goal(), storage) as evaluator:
         assert evaluator == "evaluator"
-    assert order == [("pool", "until compiled"), "storage"]
+    assert order == ["pool", "storage"]

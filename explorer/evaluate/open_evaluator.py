@@ -7,7 +7,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from explorer.compile import CompilePool, nvrtc_version
+from explorer.compile import CompilePool
 from explorer.devices.names import gpu_alone, gpu_or_recording
 from explorer.evaluate.compile_processes import CompileProcesses
 from explorer.model.accuracy import Accuracy
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 TIMINGS = ("cold", "warm")
 
-Meanwhile = Callable[[GpuSpec, CompilePool, Callable[[], object]], object]
-"""What is called while a GPU is prepared: its limits, what compiles for it, and what returns once
-all is compiled that its process waits for."""
+Meanwhile = Callable[[GpuSpec, CompilePool], object]
+"""A function to call while a GPU is prepared, with the GPU's limits and a pool that compiles for
+it."""
 
 
 @contextmanager
@@ -39,54 +39,83 @@ def open_evaluator(
     meanwhile: Meanwhile | None = None,
     for_fastest: bool = False,
 ) -> Iterator[Evaluator]:
-    """The evaluator of `auto`, `cuda:N` or `recorded:NAME` for a problem, closed at the end.
+    """Open the evaluator of `auto`, `cuda:N` or `recorded:NAME` for a problem; close it at the end.
 
-    `auto` is cuda:0 where a driver answers, else the recording of the problem. What is to be done
-    `meanwhile` is called in another thread, and waited for, while a GPU is prepared for the
-    problem: that takes its process more than a second, for which this one has little to do. What
-    is evaluated `for_fastest` gets the samples that `LiveEvaluator` says. Raises InvalidInput for
-    an unknown device or timing, a GPU that is not there or a problem that does not fit it, and
-    NotFound where there is no recording.
+    `auto` is cuda:0 where a driver answers, else the recording of the problem. `meanwhile` is
+    called while a GPU is prepared, and `for_fastest` is explained by `LiveEvaluator`. Raises
+    InvalidInput for an unknown device or timing, a GPU that is not there or a problem that does not
+    fit it, and NotFound where there is no recording.
     """
     if timing not in TIMINGS:
         raise InvalidInput(f"timing '{timing}' is not known; choose cold or warm")
     named = gpu_or_recording(device)
-    if isinstance(named, int):
-        with CompileProcesses() as processes:
-            with _prepared(problem, _limits_of(named), processes, meanwhile):
-                opened = _started(named)
-                from explorer.evaluate.live import LiveEvaluator
+    if not isinstance(named, int):
+        yield _replay(problem, named, timing, accuracy)
+        return
+    with CompileProcesses() as processes:
+        with _prepared(problem, named, processes, meanwhile) as device_of_gpu:
+            from explorer.evaluate.live import LiveEvaluator
 
-                compiler = processes.compiler(opened.gpu.arch)
-                evaluator = LiveEvaluator(
-                    problem,
-                    opened,
-                    timing,
-                    seed,
-                    accuracy,
-                    compiler=compiler,
-                    for_fastest=for_fastest,
-                )
-            with evaluator as live:
-                try:
-                    yield live
-                finally:
-                    processes.end()  # it takes them 0.07 s, while the GPU's process ends in 0.1
-    else:
-        from explorer.evaluate.replay import ReplayEvaluator
-
-        replay = ReplayEvaluator.open(problem, named or None, accuracy)
-        recorded = replay.environment.timing
-        if timing == "warm" and recorded != timing:
-            raise InvalidInput(
-                f"timing is {timing}, and the recording of {problem} was timed {recorded}; leave "
-                "timing out, or measure on a GPU"
+            evaluator = LiveEvaluator(
+                problem,
+                device_of_gpu,
+                timing,
+                seed,
+                accuracy,
+                compiler=processes.compiler(device_of_gpu.gpu.arch),
+                for_fastest=for_fastest,
             )
-        yield replay
+        with evaluator as live:
+            try:
+                yield live
+            finally:
+                processes.end()  # it takes them 0.07 s, while the GPU's process ends in 0.1
 
 
-def _asked(index: int) -> GpuSpec | None:
-    """What the driver says of a GPU in this process; None where it cannot be used."""
+def _replay(problem: Problem, name: str, timing: str, accuracy: Accuracy) -> Evaluator:
+    from explorer.evaluate.replay import ReplayEvaluator
+
+    replay = ReplayEvaluator.open(problem, name or None, accuracy)
+    recorded = replay.environment.timing
+    if timing == "warm" and recorded != timing:
+        raise InvalidInput(
+            f"timing is {timing}, and the recording of {problem} was timed {recorded}; leave "
+            "timing out, or measure on a GPU"
+        )
+    return replay
+
+
+@contextmanager
+def _prepared(
+    problem: Problem, index: int, processes: CompileProcesses, meanwhile: Meanwhile | None
+) -> Iterator["CudaDevice"]:
+    """Start a GPU's process, and do meanwhile, until the end of the block, what else takes time.
+
+    The process takes a second or two to start and to prepare the problem. What it needs is compiled
+    first, as it waits for that. `meanwhile` has a thread of its own, which is waited for at the
+    end; what it compiles comes after. If the block fails, what has not begun to compile is left.
+    Raises InvalidInput for a GPU that cannot be used.
+    """
+    gpu = _limits(index)
+    pool = CompilePool(processes.compiler(gpu.arch)) if gpu else None
+    with ThreadPoolExecutor(1) as aside:
+        if gpu and pool:
+            from explorer.devices.cuda.limits import tools_sources
+
+            for source in tools_sources(problem):
+                pool.submit(source)
+            aside.submit(import_module, "explorer.evaluate.live")
+            if meanwhile is not None:
+                aside.submit(meanwhile, gpu, pool)
+        try:
+            yield _started(index)
+        finally:
+            if pool:
+                pool.leave()
+
+
+def _limits(index: int) -> GpuSpec | None:
+    """Ask the driver for a GPU's limits in this process; None where the GPU cannot be used."""
     from explorer.devices.cuda.program import CudaError, device_spec, has_driver
 
     try:
@@ -95,57 +124,11 @@ def _asked(index: int) -> GpuSpec | None:
         return None
 
 
-def _limits_of(index: int) -> GpuSpec | None:
-    """As `_asked`, which takes the driver 0.1 s; meanwhile import what is compiled for a GPU."""
-    with ThreadPoolExecutor(1) as aside:
-        asked = aside.submit(_asked, index)
-        import_module("explorer.devices.cuda.limits")
-    return asked.result()
-
-
-@contextmanager
-def _prepared(
-    problem: Problem, gpu: GpuSpec | None, processes: CompileProcesses, meanwhile: Meanwhile | None
-) -> Iterator[None]:
-    """Compile, during a block, what a GPU's process needs for a problem, so that it lies on disk.
-
-    The process waits for that, and then has work for a second. So `meanwhile` should compile other
-    code only afterwards: at the same time, the two took turns on the 16 cores of an H200's host. If
-    the block fails, what has not begun to compile is left, and a thread that waits for it gets a
-    CancelledError.
-    """
-    if gpu is None:
-        yield
-        return
-    from explorer.devices.cuda.limits import tools_sources
-
-    pool = CompilePool(processes.compiler(gpu.arch))
-    compiling = [pool.submit(source) for source in tools_sources(problem)]
-
-    def until_compiled() -> None:
-        for one in compiling:
-            one.exception()
-
-    with ThreadPoolExecutor(1) as aside:
-        if meanwhile is not None:
-            aside.submit(meanwhile, gpu, pool, until_compiled)
-        try:
-            yield
-        finally:
-            pool.leave()
-
-
 def _started(index: int) -> "CudaDevice":
-    """Start a GPU's process, which takes a second or two; meanwhile load what works with it.
-
-    Raises InvalidInput for a GPU that cannot be used.
-    """
+    """Start a GPU's process; raises InvalidInput for a GPU that cannot be used."""
     from explorer.devices.cuda import CudaDevice  # a replay need not wait 0.1 s for its imports
 
-    with ThreadPoolExecutor(1) as meanwhile:
-        meanwhile.submit(import_module, "explorer.evaluate.live")
-        meanwhile.submit(nvrtc_version)  # NVRTC takes 0.15 s to load
-        return CudaDevice(index)
+    return CudaDevice(index)
 
 
 # ------------------------------------------------------------------ comparisons with peers

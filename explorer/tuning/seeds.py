@@ -4,7 +4,7 @@ Optuna, which takes half a second to import, is not needed for it.
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, zip_longest
 
@@ -138,23 +138,13 @@ def _into(space: Space, config: Config) -> Config:
     return replace(config, **changes)  # type: ignore[arg-type]
 
 
-def prepare(
-    problem: Problem,
-    goal: Goal,
-    seed: int,
-    gpu: GpuSpec,
-    pool: CompilePool,
-    until_compiled: Callable[[], object],
-) -> None:
+def compile_first(problem: Problem, goal: Goal, seed: int, gpu: GpuSpec, pool: CompilePool) -> None:
     """Compile what a search tries first, and count the configs of which it draws.
 
     The kernels lie on disk then, where the search finds them. To be called while a GPU is prepared,
-    which takes its process a second; `until_compiled` returns once what that waits for is compiled.
+    which takes its process a second.
     """
     space = Space.searched(problem, gpu)
     with space.counted_elsewhere():
-        first = seeds_of(goal, space, random.Random(seed))
-        sources = [emit(problem, config).source for config in first]
-        until_compiled()
-        for source in sources:
-            pool.submit(source)
+        for config in seeds_of(goal, space, random.Random(seed)):
+            pool.submit(emit(problem, config).source)

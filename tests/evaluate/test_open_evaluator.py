@@ -1,9 +1,9 @@
 """What is opened for a problem, and what is done while a GPU is prepared for it."""
 
+import queue
 import random
 import threading
 import time
-from concurrent.futures import CancelledError
 from contextlib import nullcontext
 from functools import partial
 from multiprocessing import active_children
@@ -20,7 +20,7 @@ from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem
 from explorer.space import Space, legal_points
 from explorer.tuning.objective import Goal
-from explorer.tuning.seeds import prepare, seeds_of
+from explorer.tuning.seeds import compile_first, seeds_of
 
 H200 = known_gpu("NVIDIA H200")
 PROBLEM = Problem(64, 1000)
@@ -45,7 +45,7 @@ def prepared(monkeypatch, tmp_path):
 
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})  # threads compile
     monkeypatch.setattr(opening, "gpu_or_recording", lambda _: 0)
-    monkeypatch.setattr(opening, "_asked", lambda _: H200)
+    monkeypatch.setattr(opening, "_limits", lambda _: H200)
     monkeypatch.setattr(opening, "_started", lambda _, **options: Device())
     monkeypatch.setattr("explorer.evaluate.live.LiveEvaluator", live)
     monkeypatch.setattr("explorer.devices.cuda.limits.tools_sources", lambda _: TEXTS)
@@ -91,29 +91,12 @@ def test_what_the_gpu_needs_is_compiled_while_its_process_starts(prepared, monke
         assert len(seen) == len(TEXTS) and all(seen)
 
 
-def test_what_is_done_meanwhile_can_wait_for_what_the_gpu_waits_for(prepared):
-    compiler, seen = Compiler(H200.arch), []
-
-    def meanwhile(_, pool, until_compiled):
-        until_compiled()
-        seen.extend(compiler.cache.load(compiler.key(one)) for one in TEXTS)
-        prepared.set()
-
-    with opening.open_evaluator(PROBLEM, meanwhile=meanwhile):
-        assert len(seen) == len(TEXTS) and all(seen)
-
-
 @pytest.fixture
 def four_cores(prepared, monkeypatch):
     """Where other processes compile, and this one must not."""
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)))
     no_compiling_here(monkeypatch)
     return prepared
-
-
-def is_compiled(text):
-    compiler = Compiler(H200.arch)
-    return compiler.cache.load(compiler.key(text)) is not None
 
 
 def test_other_processes_compile_what_a_gpu_and_a_search_need(four_cores, monkeypatch):
@@ -124,16 +107,15 @@ def test_other_processes_compile_what_a_gpu_and_a_search_need(four_cores, monkey
         return nullcontext(device)
 
     monkeypatch.setattr("explorer.evaluate.live.LiveEvaluator", live)
-    with opening.open_evaluator(PROBLEM, meanwhile=lambda gpu, pool, until_compiled: None):
+    with opening.open_evaluator(PROBLEM, meanwhile=lambda gpu, pool: None):
         assert kernels[0].cubin and len(set(active_children()) - before) == 1
     assert set(active_children()) == before
 
 
 def test_they_compile_what_is_done_meanwhile(four_cores):
-    def meanwhile(gpu, pool, until_compiled):
-        until_compiled()
+    def meanwhile(gpu, pool):
         assert pool.submit('extern "C" __global__ void other() {}').result().cubin
-        done.append(all(map(is_compiled, TEXTS)))
+        done.append(True)
         four_cores.set()
 
     done = []
@@ -173,31 +155,26 @@ def test_a_gpu_that_refuses_to_compare_leaves_no_processes(four_cores, monkeypat
 
 
 def test_a_gpu_that_cannot_be_prepared_leaves_what_has_not_begun_to_compile(prepared, monkeypatch):
-    refused, compiled, seen = threading.Event(), [], []
+    begun, refused, compiled = threading.Event(), threading.Event(), queue.Queue()
 
     def compile_late(_, source):
+        begun.set()
         assert refused.wait(10)
-        compiled.append(source)
+        compiled.put(source)
 
     def refusing(_, **options):
-        threading.Timer(0.1, refused.set).start()
+        assert begun.wait(10)
         raise InvalidInput("GPU 0 is in use")
-
-    def meanwhile(_, pool, until_compiled):
-        try:
-            until_compiled()
-        except CancelledError:
-            seen.append("cancelled")
 
     monkeypatch.setattr(Compiler, "compile", compile_late)
     monkeypatch.setattr(opening, "CompilePool", partial(CompilePool, threads=1))
     monkeypatch.setattr(opening, "_started", refusing)
-    with (
-        pytest.raises(InvalidInput, match="in use"),
-        opening.open_evaluator(PROBLEM, meanwhile=meanwhile),
-    ):
+    with pytest.raises(InvalidInput, match="in use"), opening.open_evaluator(PROBLEM):
         pass
-    assert seen == ["cancelled"] and compiled == list(TEXTS[:1])
+    refused.set()
+    assert compiled.get(timeout=10) == TEXTS[0]
+    with pytest.raises(queue.Empty):
+        compiled.get(timeout=0.2)
 
 
 def test_a_gpu_that_is_not_there_is_for_its_process_to_refuse(monkeypatch):
@@ -211,10 +188,9 @@ def test_a_gpu_that_is_not_there_is_for_its_process_to_refuse(monkeypatch):
 
 def test_a_search_finds_what_was_prepared(monkeypatch, tmp_path):
     monkeypatch.setenv("EXPLORER_CACHE_DIR", str(tmp_path))
-    waited = []
-    with CompilePool(Compiler(H200.arch)) as pool:
-        prepare(PROBLEM, Goal(), 0, H200, pool, lambda: waited.append(1))
-    assert waited
+    pool = CompilePool(Compiler(H200.arch))
+    compile_first(PROBLEM, Goal(), 0, H200, pool)
+    pool._executor.shutdown(wait=True)
     counted = []
     monkeypatch.setattr(
         legal_points.LegalPoints, "_completions", lambda *_: counted.append(1) or (0, 0, ())
