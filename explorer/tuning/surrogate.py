@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import optuna
@@ -185,35 +185,34 @@ def distributions(values: dict[str, tuple[Value, ...]]) -> dict[str, Categorical
 Floats = NDArray[np.float64]
 
 LEAST = 8
-"""Measured configs before it has an opinion."""
+"""Measured configs before the process predicts anything."""
 
 KEPT = 128
-"""Measured configs that it looks at: the fastest half of them, and a sample of the others."""
+"""Measured configs of a fit: the fastest half of them, and a sample of the others. A fit takes
+2 ms."""
 
-REFIT_EVERY = 4
-"""New measurements before those that it looks at are chosen, and fitted, anew, which takes 2 ms.
-Until then each new one is added, in 0.2 ms. Where they waited for that, searches of nine
-brute-forced sub-spaces without seeds came within 1 % of the best in 36 evaluations in nine of ten
-instead of 32, by the 24 seeds for which this was tried."""
+CHOSEN_EVERY = 4
+"""New measurements after which the configs of a fit are chosen anew; until then each new one is
+added."""
 
 FULL_STEP = 3
 """Numeric values so many places apart are as different as two names."""
 
 LENGTH_GROWTH = 1.5
-"""Growth of what was learnt after which the length is chosen again."""
+"""Growth of the number of measured configs after which the length is chosen again."""
 
 LENGTHS = (2.0, 4.0, 8.0, 16.0)
 """Distances over which configs are alike; the likeliest is chosen."""
 
 NOISE = 1e-3
-"""Share of the variance that is the clock's."""
+"""Fraction of the variance that is the clock's."""
 
 LEAST_VALUE = 1e-3
 """Below this all is the same: an error may be 0, whose logarithm is infinite."""
 
 
 class Surrogate:
-    """Learns measured values, such as times, and picks the most promising of some configs."""
+    """Learns measured values, such as times, and predicts those of other configs."""
 
     def __init__(self, values: dict[str, tuple[Value, ...]], rng: random.Random) -> None:
         self._codes = {n: {v: i for i, v in enumerate(choices)} for n, choices in values.items()}
@@ -222,12 +221,15 @@ class Surrogate:
         self._rng = rng
         self._rows: list[list[int]] = []
         self._logs: list[float] = []
-        self._fitted_at = 0
-        self._known = 0
-        """Measurements that the fit was told of, when it was made or since."""
-        self._length_at = 0
+        self._chosen: list[int] = []
+        """Places of the configs of a fit."""
+        self._chosen_at = 0
+        """Measured configs when they were chosen."""
         self._length = LENGTHS[0]
+        self._length_at = 0
+        """Measured configs when the length was chosen."""
         self._fit: _Fit | None = None
+        """The fit of all that was learnt; None where something was learnt since."""
 
     @property
     def is_ready(self) -> bool:
@@ -235,48 +237,39 @@ class Surrogate:
         return len(self._rows) >= LEAST
 
     def learn(self, config: Config, value: float) -> None:
-        """A measured time, or error."""
+        """Learn a measured time, or error."""
         self._rows.append(self._encode(config))
         self._logs.append(math.log(max(value, LEAST_VALUE)))
+        self._fit = None
 
     def bounds(self, configs: Sequence[Config], number: int = 1) -> list[Floats]:
-        """Lower bounds on the logarithms of the values; `number` of them, drawn afresh each."""
-        fit = self._up_to_date()
+        """Return `number` lower bounds on the logarithms of the values, each drawn afresh."""
+        self._fit = fit = self._fit or self._fitted()
         rows = np.array([self._encode(config) for config in configs])
         near = np.exp(-self._distances(fit.rows, rows) / fit.length)
         mean = near.T @ fit.weights
-        variance = 1.0 - (near * _product(fit.inverse, near)).sum(axis=0)
+        variance = 1.0 - (near * (fit.inverse @ near)).sum(axis=0)
         deviation = fit.scale * np.sqrt(np.maximum(variance, 0.0))
         return [np.asarray(mean - self._rng.uniform(0.0, 2.0) * deviation) for _ in range(number)]
 
-    def _up_to_date(self) -> "_Fit":
-        """The fit, with all that was learnt since."""
-        fit = self._fit
-        if fit is None or len(self._rows) >= self._fitted_at + REFIT_EVERY:
-            fit = self._fitted()
-            self._fitted_at = self._known = len(self._rows)
-        for place in range(self._known, len(self._rows)):
-            row = np.array(self._rows[place])
-            fit = fit.with_one(row, self._logs[place], self._distances(fit.rows, row[None])[:, 0])
-        self._fit, self._known = fit, len(self._rows)
-        return fit
-
     def _fitted(self) -> "_Fit":
-        rows, logs = self._kept()
+        known = len(self._rows)
+        if known >= self._chosen_at + CHOSEN_EVERY or not self._chosen:
+            self._chosen, self._chosen_at = self._kept(), known
+        chosen = [*self._chosen, *range(self._chosen_at, known)]
+        rows, logs = np.array(self._rows)[chosen], np.array(self._logs)[chosen]
         distances = self._distances(rows, rows)
-        if len(self._rows) >= LENGTH_GROWTH * self._length_at:
-            self._length_at = len(self._rows)
-            fits = [_Fit.of(rows, logs, distances, length) for length in LENGTHS]
+        if self._chosen_at == known and known >= LENGTH_GROWTH * self._length_at:
+            self._length_at = known
+            fits = [_fit(rows, logs, distances, length) for length in LENGTHS]
             self._length = max(fits, key=lambda fit: fit.likelihood).length
-        return _Fit.of(rows, logs, distances, self._length)
+        return _fit(rows, logs, distances, self._length)
 
-    def _kept(self) -> tuple[NDArray[np.int64], Floats]:
-        rows, logs = np.array(self._rows), np.array(self._logs)
-        if len(rows) <= KEPT:
-            return rows, logs
-        order = [int(row) for row in np.argsort(logs)]
-        kept = order[: KEPT // 2] + self._rng.sample(order[KEPT // 2 :], KEPT // 2)
-        return rows[kept], logs[kept]
+    def _kept(self) -> list[int]:
+        if len(self._rows) <= KEPT:
+            return list(range(len(self._rows)))
+        order = [int(row) for row in np.argsort(self._logs)]
+        return order[: KEPT // 2] + self._rng.sample(order[KEPT // 2 :], KEPT // 2)
 
     def _distances(self, these: NDArray[np.int64], those: NDArray[np.int64]) -> Floats:
         total = np.zeros((len(these), len(those)))
@@ -285,12 +278,36 @@ class Surrogate:
         return total
 
     def _encode(self, config: Config) -> list[int]:
-        """The places of its values; steps from the best are encoded time and again."""
+        """Return the places of its values; steps from the best are encoded time and again."""
         found = self._encoded.get(config)
         if found is None:
             found = [codes[getattr(config, name)] for name, codes in self._codes.items()]
             self._encoded[config] = found
         return found
+
+
+class _Fit(NamedTuple):
+    """The process with one length: what predictions need, and how likely it makes the values."""
+
+    rows: NDArray[np.int64]
+    length: float
+    inverse: Floats
+    """Of the covariance, the clock's share included."""
+    weights: Floats
+    scale: float
+    likelihood: float
+
+
+def _fit(rows: NDArray[np.int64], logs: Floats, distances: Floats, length: float) -> _Fit:
+    """Fit the process to values at so many distances from each other."""
+    covariance = np.exp(-distances / length) + NOISE * np.eye(len(rows))
+    inverse = np.asarray(np.linalg.inv(covariance), np.float64)
+    centred = logs - logs.mean()
+    weights = inverse @ centred
+    variance = max(float(centred @ weights) / len(rows), 1e-12)
+    _, log_determinant = np.linalg.slogdet(covariance)
+    likelihood = -len(rows) * math.log(variance) - float(log_determinant)
+    return _Fit(rows, length, inverse, np.asarray(weights), math.sqrt(variance), likelihood)
 
 
 def pick_between(
@@ -314,86 +331,6 @@ def pick_between(
                 furthest = np.maximum(furthest, rng.expovariate(1.0) * above)
         picked[configs[int(np.argmin(furthest))]] = None
     return list(picked)
-
-
-class _Fit:
-    """The process with one length: what predictions need, and how likely it makes what was seen."""
-
-    def __init__(
-        self,
-        rows: NDArray[np.int64],
-        logs: Floats,
-        length: float,
-        inverse: Floats,
-        log_determinant: float,
-    ) -> None:
-        """Of values whose covariance, the clock's share included, has this inverse."""
-        centred = logs - logs.mean()
-        self.rows = rows
-        self.length = length
-        self.inverse = inverse
-        self.weights = inverse @ centred
-        variance = max(float(centred @ self.weights) / len(rows), 1e-12)
-        self.scale = math.sqrt(variance)
-        self.likelihood = -len(rows) * math.log(variance) - log_determinant
-        self._logs = logs
-        self._log_determinant = log_determinant
-
-    @classmethod
-    def of(cls, rows: NDArray[np.int64], logs: Floats, distances: Floats, length: float) -> "_Fit":
-        """Of values at so many distances from each other."""
-        covariance = np.exp(-distances / length) + NOISE * np.eye(len(rows))
-        return cls(rows, logs, length, *_inverted(covariance))
-
-    def with_one(self, row: NDArray[np.int64], log: float, distances: Floats) -> "_Fit":
-        """The same with one value more, by the inverse of a matrix bordered by a row and a column.
-
-        It takes a tenth of the time of an inverse, as it is of second order.
-        """
-        near = np.exp(-distances / self.length)
-        column = self.inverse @ near
-        rest = 1.0 + NOISE - float(near @ column)  # Schur's complement; the noise keeps it above 0
-        count = len(self.rows)
-        inverse = np.empty((count + 1, count + 1))
-        inverse[:count, :count] = self.inverse + np.outer(column, column) / rest
-        inverse[count, :count] = inverse[:count, count] = -column / rest
-        inverse[count, count] = 1.0 / rest
-        rows, logs = np.vstack([self.rows, row]), np.append(self._logs, log)
-        grown = self._log_determinant + math.log(rest)
-        return _Fit(rows, logs, self.length, inverse, grown)
-
-
-MOST_MULTIPLIED = 2**18
-"""Multiplications of two matrices up to which OpenBLAS, with which NumPy comes, uses one thread."""
-
-
-def _product(matrix: Floats, other: Floats) -> Floats:
-    """Return the product of two matrices, in parts that are computed in one thread each.
-
-    Threads of OpenBLAS wait for each other by turning in circles, in which the compiler's threads
-    get no turn: beside other work on two cores 128 x 128 by 128 x 411 took 6 ms, and takes 0.6 so.
-    """
-    step = max(1, MOST_MULTIPLIED // matrix.size)
-    parts = [matrix @ other[:, first : first + step] for first in range(0, other.shape[1], step)]
-    return np.concatenate(parts, axis=1)
-
-
-def _inverted(matrix: Floats) -> tuple[Floats, float]:
-    """Inverse and log determinant of a positive definite matrix, by sweeping its pivots.
-
-    LAPACK's takes fifty times as long here where its threads and the compiler's share the cores.
-    """
-    swept, log_determinant = matrix.copy(), 0.0
-    for k in range(len(swept)):
-        pivot = float(swept[k, k])
-        log_determinant += math.log(pivot)
-        row, column = swept[k] / pivot, swept[:, k].copy()
-        column[k] = 0.0
-        swept -= column[:, None] * row
-        swept[k] = row
-        swept[:, k] = -column / pivot
-        swept[k, k] = 1.0 / pivot
-    return swept, log_determinant
 
 
 def _distance_table(choices: Sequence[Value]) -> Floats:
