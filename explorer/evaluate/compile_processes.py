@@ -58,7 +58,7 @@ class CompileProcesses:
                 self._idle.put(ours)
 
     def compiler(self, arch: str) -> Compiler:
-        """What compiles for `arch` in these processes; threads may share it."""
+        """Return what compiles for `arch` in these processes; threads may share it."""
         return _CompilerElsewhere(arch, self) if self._original else Compiler(arch)
 
     def ask(self, arch: str, source: str) -> Answer:

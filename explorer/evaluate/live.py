@@ -311,14 +311,14 @@ def _job_of(compiling: Future[Job | Rejected]) -> Job | None:
 
 
 def _launchable(job: Job | Rejected) -> Job:
-    """The job of a kernel that was measured before; raises DeviceLost if it cannot be launched."""
+    """Return the job of a measured kernel; raises DeviceLost if it cannot be launched now."""
     if isinstance(job, Rejected):
         raise DeviceLost(f"a kernel that was measured cannot be launched now: {job.reason}")
     return job
 
 
 def verdict_on(program: ProgramUnderTest, outcome: Outcome, gpu: str) -> Verdict:
-    """What an outcome on a GPU says of a program: what cannot be launched is not wrong."""
+    """Return the verdict of an outcome on a GPU: what cannot be launched is not wrong."""
     if isinstance(outcome, Measured):
         sentence = f"largest relative error {outcome.error:.1e}, {outcome.max_ulp:.3g} ulp"
         return Verdict(program, Status.VERIFIED, sentence, gpu)

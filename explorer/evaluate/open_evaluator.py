@@ -1,4 +1,4 @@
-"""From a device's name to what evaluates there: kernels, or comparisons with peers."""
+"""Open a device by its name, to evaluate kernels or to compare them with peers."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -148,17 +148,16 @@ class PeerBenches:
 
     @property
     def gpu(self) -> GpuSpec:
-        """The GPU that is driven; one is named once, when it starts."""
+        """The GPU, whose process is started if it was given up."""
         if self._device is None:
             self._device = _started(self._index)
         return self._device.gpu
 
     def compile_ahead(self, problem: Problem, configs: Iterable[Config]) -> None:
-        """Compile, in the background, what will be evaluated later, so that it lies on disk then.
+        """Compile kernels, and what the device itself needs for the problem, in the background.
 
-        With it what the device itself needs for the problem, which took 3 s of each of the first
-        problems of a list on an H200's host. What fails to compile now fails again when it is
-        evaluated, and is told there.
+        They lie on disk when they are needed: the latter took 3 s of each of the first problems of
+        a list on an H200's host. What fails to compile now fails again when it is evaluated.
         """
         from explorer.codegen import emit
         from explorer.devices.cuda.limits import tools_sources
@@ -172,7 +171,7 @@ class PeerBenches:
 
     @contextmanager
     def on(self, problem: Problem) -> Iterator[PeerBench]:
-        """The bench of a problem; raises InvalidInput where it does not fit, DeviceLost."""
+        """Open the bench of a problem; raises InvalidInput if it does not fit, and DeviceLost."""
         from explorer.evaluate.live import LiveEvaluator
 
         if self._device is None:

@@ -1,4 +1,4 @@
-"""What a search is after: time or time and error, how exact, how long; the study this makes."""
+"""The goal of a search: time, or time and error; accuracy; effort; and the name of its study."""
 
 import math
 from collections.abc import Iterable
@@ -14,14 +14,14 @@ from explorer.model.problem import Problem
 
 
 class Objectives(StrEnum):
-    """What is minimised: microseconds a launch; with `time,error` the largest error in ulps too."""
+    """The values to minimise: microseconds a launch; with `time,error` the largest error, too."""
 
     TIME = "time"
     TIME_ERROR = "time,error"
 
     @classmethod
     def parse(cls, text: str) -> "Objectives":
-        """Read what is to be minimised; raises InvalidInput naming what can be."""
+        """Read objectives; raises InvalidInput that names the possible ones."""
         try:
             return cls(text)
         except ValueError:
@@ -31,7 +31,7 @@ class Objectives(StrEnum):
 
     @property
     def number(self) -> int:
-        """How many values each trial has."""
+        """The number of values of each trial."""
         return len(self.split(","))
 
     @property
@@ -41,16 +41,16 @@ class Objectives(StrEnum):
 
     @property
     def usual_accuracy(self) -> Accuracy:
-        """What kernels must meet where nothing is asked: loose where exactness is traded."""
+        """The accuracy of kernels if none is given: loose where exactness is traded for time."""
         return Accuracy.DEFAULT if self is Objectives.TIME else Accuracy.FAST
 
     def values(self, outcome: Outcome) -> tuple[float, ...]:
-        """What a trial came to; infinite where it was rejected."""
+        """Return the values of a trial; they are infinite if it was rejected."""
         if not isinstance(outcome, Measured):
             return (math.inf,) * self.number
         if self is Objectives.TIME:
             return (outcome.time_us,)
-        assert outcome.max_ulp is not None  # asked for before the search began
+        assert outcome.max_ulp is not None  # checked before the search began
         return (outcome.time_us, outcome.max_ulp)
 
 
@@ -59,29 +59,29 @@ class Objectives(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One study a problem for each of these."""
+    """Objectives and an accuracy; each problem has one study for each goal."""
 
     objectives: Objectives = Objectives.TIME
     accuracy: Accuracy = Accuracy.DEFAULT
 
     @classmethod
     def of(cls, objectives: Objectives, accuracy: Accuracy | None) -> "Goal":
-        """An accuracy left out is what is usual for the objectives."""
+        """Return a goal; without an accuracy it has the usual one of the objectives."""
         return cls(objectives, accuracy or objectives.usual_accuracy)
 
     @property
     def options(self) -> list[str]:
-        """The options of a command that mean it; none for time alone under `default`."""
+        """The options of a command for it; there are none for time alone under `default`."""
         words = [] if self.objectives is Objectives.TIME else ["--objectives", str(self.objectives)]
         return words + ([] if self.is_usually_exact else ["--accuracy", str(self.accuracy)])
 
     @property
     def is_usually_exact(self) -> bool:
-        """Whether the accuracy is what is usual for the objectives, and goes without saying."""
+        """Whether the accuracy is the usual one of the objectives."""
         return self.accuracy is self.objectives.usual_accuracy
 
     def __str__(self) -> str:
-        """What it adds to a problem's name, such as ` under strict`."""
+        """Return what it adds to a problem's name, such as ` under strict`."""
         words = "" if self.objectives is Objectives.TIME else " for time and error"
         return words if self.is_usually_exact else f"{words} under {self.accuracy}"
 
@@ -90,7 +90,7 @@ class Goal:
 
 
 class Effort(StrEnum):
-    """How long a search goes on that is given neither a number of kernels nor a time."""
+    """How long a search goes on without a number of kernels or a time."""
 
     QUICK = "quick"
     DEFAULT = "default"
@@ -98,7 +98,7 @@ class Effort(StrEnum):
 
     @classmethod
     def parse(cls, text: str) -> "Effort":
-        """Read an effort; raises InvalidInput naming what it can be."""
+        """Read an effort; raises InvalidInput that names the possible ones."""
         try:
             return cls(text)
         except ValueError:
@@ -106,7 +106,7 @@ class Effort(StrEnum):
 
     @classmethod
     def told(cls) -> str:
-        """What the efforts mean, as `explorer search --help` says it."""
+        """Return what the efforts mean, for `explorer search --help`."""
         names = _either(cls)
         most, patience = (_either(getattr(e, name) for e in cls) for name in ("trials", "patience"))
         return (
@@ -135,7 +135,8 @@ def _either(values: Iterable[object]) -> str:
 
 
 LEAST_GAIN = 0.0005
-"""Of the time: less than half of what one kernel's time differs by when it is timed again."""
+"""The least gain, as a fraction of the time. One kernel's time differs by more than twice as much
+when it is timed again."""
 
 
 # ------------------------------------------------------------------ the study's name
@@ -152,9 +153,9 @@ def study_name(
     *,
     replayed: bool,
 ) -> str:
-    """Such as `softmax f32 8192x4096 | NVIDIA H200 | cold | 1a2b3c4d`, ` | replay` at its end.
+    """Return a name such as `softmax f32 8192x4096 | NVIDIA H200 | cold | 1a2b3c4d`.
 
-    Accuracy and objectives are named where they are not as usual.
+    Unusual objectives and accuracy follow, and ` | replay` if outcomes come from a recording.
     """
     parts = [str(problem), environment.gpu, environment.timing, version]
     parts += [] if objectives is Objectives.TIME else [str(objectives)]

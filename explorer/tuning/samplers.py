@@ -95,9 +95,9 @@ class ExplorerSampler(BaseSampler):
 
 
 def named_sampler(name: str) -> SamplerOf | None:
-    """The sampler that `module:Class` names, called with `seed=` where it takes one.
+    """Return what makes the sampler `module:Class`, called with `seed=` if it takes one.
 
-    None stands for the search's own, ExplorerSampler. Raises InvalidInput where there is none.
+    None stands for the search's own, ExplorerSampler. Raises InvalidInput if there is none.
     """
     module, _, attribute = name.partition(":")
     try:

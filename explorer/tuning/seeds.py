@@ -1,6 +1,6 @@
-"""What a search tries first, and what it needs of these kernels before it begins.
+"""The configs that a search tries first, and their compilation before the search begins.
 
-Optuna, which takes half a second to import, is not needed for it.
+This module does not import Optuna, which takes half a second.
 """
 
 import random
@@ -24,14 +24,14 @@ REGISTERS_FOR_A_ROW = 32
 
 
 def seeds(space: Space, rng: random.Random, accuracy: Accuracy = Accuracy.DEFAULT) -> list[Config]:
-    """Legal configs, most promising first, as exact as asked; illegal ideas are repaired."""
+    """Return legal configs of an accuracy, the most promising first; illegal ideas are repaired."""
     ideas = (exact(idea, space.problem, accuracy) for idea in _ideas(space))
     repaired = [space.repair(_into(space, idea), rng) for idea in ideas]
     return list(dict.fromkeys(repaired))
 
 
 def seeds_of(goal: Goal, space: Space, rng: random.Random) -> list[Config]:
-    """What a search with that goal tries first: of a front, its fast and its exact end by turns."""
+    """Return what a search tries first; for a front, fast and exact configs alternate."""
     first = seeds(space, rng, goal.accuracy)
     if goal.objectives is Objectives.TIME:
         return first
@@ -42,7 +42,7 @@ def seeds_of(goal: Goal, space: Space, rng: random.Random) -> list[Config]:
 
 
 def _ideas(space: Space) -> Iterator[Config]:
-    """The heuristic; then a row in registers, 32, 16 or 8 elements a thread; other caches."""
+    """Yield the rules' choice; rows in registers, 8 to 32 elements a thread; other caches."""
     problem = space.problem
     best = promising(problem, space.gpu)
     yield best
@@ -71,7 +71,7 @@ def _ideas(space: Space) -> Iterator[Config]:
 
 
 def _of_a_gradient(best: Config, problem: Problem) -> Config:
-    """Both rows read twice, by words of 8 bytes: the second time they are in a cache close by.
+    """Both rows read twice, with 8-byte vectors: the second time they are in a cache close by.
 
     On an H200, 8192 x 4096 f32 takes 0.8 % less time so than by the best other seed of a recorded
     sub-space, whose blocks have 512 threads at most. By larger blocks, registers are as fast at
@@ -82,7 +82,7 @@ def _of_a_gradient(best: Config, problem: Problem) -> Config:
 
 
 def _of_wide_rows(idea: Config) -> Iterator[Config]:
-    """What registers hold; fewer blocks, as large and larger; asynchronous copies; two launches.
+    """Yield other contents of registers, fewer blocks, asynchronous copies and two launches.
 
     Registers hold elements, in 16 bits two in each, or exponentials. Which is better is no rule
     yet: exponentials take an H200 5 % less time at 100 x 65536 bf16, and 9 % more at 100 x 80000.

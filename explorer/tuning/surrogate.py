@@ -1,4 +1,4 @@
-"""Who proposes configs: a model of what was measured, and a sampler of Optuna."""
+"""Models of what was measured: Optuna's samplers, and a Gaussian process."""
 
 import math
 import random
@@ -23,7 +23,7 @@ from explorer.model.parameters import Value
 
 
 STARTUP = 5
-"""Told trials before TPE models: the seeds are good already."""
+"""Trials before TPE models them: the seeds are good already."""
 
 MIRROR_LIMIT = 150
 """Trials in the mirror before it is thinned: on an H200's host an ask takes 15 ms among 120 trials
@@ -44,7 +44,7 @@ def tpe_of(seed: int) -> BaseSampler:
 
 @contextmanager
 def blamed(name: str) -> Iterator[None]:
-    """Say what a sampler of the user's raised, as InvalidInput."""
+    """Raise InvalidInput for what a sampler of the user's raises."""
     try:
         yield
     except (ExplorerError, KeyboardInterrupt, MemoryError):
@@ -74,10 +74,10 @@ class _Choices(CategoricalDistribution):
 
 
 class OptunaSampler:
-    """Ask for a config, legal or not, tried or not; tell what became of any config.
+    """Proposes configs, legal or not, tried or not, and learns what became of any config.
 
-    The sampler is Optuna's TPE, whose mirror is thinned, or one of the user's, which keeps all that
-    it was told.
+    The sampler is Optuna's TPE, whose mirror is thinned, or one of the user's, which keeps all
+    trials.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class OptunaSampler:
         return f"{kind.__module__}:{kind.__qualname__}"
 
     def ask(self) -> Config:
-        """What the sampler expects to be fast; with two objectives, to be near the front."""
+        """Return what the sampler expects to be fast; with two objectives, near the front."""
         with blamed(type(self._study.sampler).__name__):
             trial = self._study.ask(self._distributions)  # type: ignore[arg-type]
         config = Config(**trial.params)
@@ -113,7 +113,7 @@ class OptunaSampler:
         return config
 
     def tell(self, config: Config, values: tuple[float, ...]) -> None:
-        """A value for each objective, infinite for what cannot be used."""
+        """Learn the value of each objective, infinite for what cannot be used."""
         trial = self._asked.pop(config, None)
         with blamed(type(self._study.sampler).__name__):
             if trial is None:
@@ -127,7 +127,7 @@ class OptunaSampler:
             self._thin()
 
     def forget(self, config: Config) -> None:
-        """Take back an asked config that will not be told: samplers ignore failed trials."""
+        """Take back a config whose values are never known: samplers ignore failed trials."""
         trial = self._asked.pop(config, None)
         if trial is not None:
             self._fail(trial)
@@ -172,7 +172,7 @@ class OptunaSampler:
 
 
 def distributions(values: dict[str, tuple[Value, ...]]) -> dict[str, CategoricalDistribution]:
-    """A categorical distribution a parameter."""
+    """Return a categorical distribution for each parameter."""
     return {name: CategoricalDistribution(choices) for name, choices in values.items()}
 
 
@@ -334,7 +334,7 @@ def pick_between(
 
 
 def _distance_table(choices: Sequence[Value]) -> Floats:
-    """The distance of every two values of a parameter, from 0 to 1."""
+    """Return the distance of every two values of a parameter, from 0 to 1."""
     if not all(isinstance(value, int) and not isinstance(value, bool) for value in choices):
         return np.asarray(1.0 - np.eye(len(choices)))
     places = np.arange(len(choices))
