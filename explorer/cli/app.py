@@ -85,7 +85,7 @@ COMMANDS: dict[str, dict[Callable[..., None], str]] = {
         record: "explorer record --cols 4096 --sample 500",
         recordings: "explorer recordings",
         benchmark: "explorer benchmark --seeds 3",
-        merge: "explorer merge unsaved.jsonl",
+        merge: "explorer merge unsaved-trials-1a2b3c4d.journal",
     },
 }
 """The commands by group, in the order of `explorer --help`, each with the example of its help."""

@@ -42,8 +42,7 @@ def studies(
     from explorer.report.table import results
     from explorer.report.text import as_json
     from explorer.tuning import list_views, open_storage, survey
-    from explorer.tuning.storage import SEARCH
-    from explorer.tuning.study_reader import name_of
+    from explorer.tuning.storage import SEARCH, name_of
 
     check_one_format(json=json, csv=csv, markdown=markdown)
     opened = open_storage(storage, read_only=True)
@@ -120,30 +119,26 @@ def show(
 # ------------------------------------------------------------------ explorer merge
 
 
-File = Annotated[
-    Path,
-    typer.Argument(metavar="FILE", help="The file that the search named.", show_default=False),
+Files = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE", help="The files that the search named.", show_default=False),
 ]
 
 
-def merge(file: File, storage: Storage = None, json: Json = False) -> None:
-    """Store the trials that a search kept in a file because it could not write its database."""
+def merge(files: Files, storage: Storage = None, json: Json = False) -> None:
+    """Store the trials that a search kept in files because it could not write its database."""
     from explorer.report.text import as_json, counted
-    from explorer.tuning import merge_trials, open_storage, read_unsaved
+    from explorer.tuning import merge_trials, open_storage
 
-    unsaved = read_unsaved(file)
-    merged = merge_trials(open_storage(storage), unsaved)
-    if unsaved.is_cut:
-        say(f"the last line of {file} was cut off: its trial is lost")
+    opened = open_storage(storage)
+    merged = [one for file in files for one in merge_trials(opened, file)]
     if json:
-        print(as_json(merged._asdict()))
+        print(as_json({"studies": [one._asdict() for one in merged]}))
         return
-    known = f"; {merged.known} were there before" if merged.known else ""
-    say(f"{counted(merged.added, 'trial')} added to study '{merged.study}'{known}")
-    if merged.left:
-        say(f"{merged.left} is being evaluated by another process: merge {file} again later")
-    else:
-        say(f"run the search again, so that its finals know of them; {file} can be deleted")
+    for one in merged:
+        known = f"; {one.known} were there before" if one.known else ""
+        say(f"{counted(one.added, 'trial')} added to study '{one.study}'{known}")
+    say("run the search again, so that its finals know of them; the files can be deleted")
 
 
 # ------------------------------------------------------------------ explorer dashboard

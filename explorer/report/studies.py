@@ -37,7 +37,7 @@ from explorer.report.text import (
 )
 from explorer.tuning.objective import Objectives
 from explorer.tuning.results import ParameterEffect, SearchResult, StudySummary, StudyView
-from explorer.tuning.storage import default_storage, open_storage
+from explorer.tuning.storage import Journal, default_storage, open_storage
 from explorer.tuning.study_reader import EARLIER, SAMPLED, SAMPLES, read_studies
 
 # ------------------------------------------------------------------ a search
@@ -350,8 +350,11 @@ def dashboard_command(storage: str | None, port: int) -> list[str]:
     program = dashboard_program()
     if program is None:
         raise NotFound(f"{PROGRAM} is not installed: pip install 'softmax-explorer[dashboard]'")
-    list(read_studies(open_storage(storage, read_only=True)))  # what it cannot read it cannot show
+    opened = open_storage(storage, read_only=True)
+    list(read_studies(opened))  # what it cannot read it cannot show
     url = storage or default_storage()
-    if "://" not in url:
+    if isinstance(opened, Journal):
+        url = str(opened.path)
+    elif "://" not in url:
         url = f"sqlite:///{url}"
     return [program, url, "--port", str(port)]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         survey,
     )
     from explorer.tuning.study_writer import merge_trials
-    from explorer.tuning.unsaved import read_unsaved
+
 
 __all__ = [
     "Selection",
@@ -37,7 +37,6 @@ __all__ = [
     "load_trials",
     "merge_trials",
     "open_storage",
-    "read_unsaved",
     "record",
     "run_journey",
     "run_search",
@@ -57,7 +56,6 @@ _HOMES = {
     "load_trials": "explorer.tuning.study_reader",
     "merge_trials": "explorer.tuning.study_writer",
     "open_storage": "explorer.tuning.storage",
-    "read_unsaved": "explorer.tuning.unsaved",
     "record": "explorer.tuning.recorder",
     "run_journey": "explorer.tuning.journey",
     "run_search": "explorer.tuning.search",

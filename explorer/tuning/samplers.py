@@ -16,8 +16,9 @@ from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
 from explorer.space import Space
 from explorer.system.plain_data import shown
+from explorer.tuning.candidates import OpenOffer
 from explorer.tuning.objective import Goal
-from explorer.tuning.proposer import Proposer, SpaceCandidates
+from explorer.tuning.proposer import Proposer
 from explorer.tuning.seeds import seeds_of
 from explorer.tuning.surrogate import SamplerOf, blamed, distributions
 
@@ -41,9 +42,9 @@ class ExplorerSampler(BaseSampler):
     """
 
     def __init__(self, space: Space, seed: int = 0) -> None:
-        candidates = SpaceCandidates(space)
+        offer = OpenOffer(space)
         first = seeds_of(Goal(), space, random.Random(seed))
-        self._proposer = Proposer(candidates, Config.to_json, first, seed, lambda *_: None)
+        self._proposer = Proposer(offer, Config.to_json, first, seed, lambda *_: None)
         self._space = distributions(space.parameters)
         self._independent = RandomSampler(seed=seed)
         self._learnt: set[int] = set()

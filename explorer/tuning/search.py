@@ -8,8 +8,8 @@ import random
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, replace
+from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -19,23 +19,23 @@ from explorer.evaluate.space_version import space_version
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.evaluator import Evaluator
-from explorer.model.outcome import Measured, Outcome, Rejected, Stage, TrialRecord
+from explorer.model.outcome import Measured, Rejected, Stage, TrialRecord
 from explorer.space import Rule, Space
+from explorer.tuning.candidates import Catalogue, Offer, OpenOffer
 from explorer.tuning.contest import ROUNDS, front_contenders, run_finals, time_in_turn
 from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives, study_name
-from explorer.tuning.proposer import (
-    Candidates,
-    Origin,
-    Proposal,
-    Proposer,
-    RecordedCandidates,
-    SpaceCandidates,
-)
+from explorer.tuning.proposer import Origin, Proposal, Proposer
 from explorer.tuning.results import Progress, SearchResult
 from explorer.tuning.seeds import seeds_of
-from explorer.tuning.study_writer import UNWRITTEN, UNWRITTEN_OF_REPLAYS, Claim, Heard, Ledger
+from explorer.tuning.study_writer import (
+    UNWRITTEN,
+    UNWRITTEN_OF_REPLAYS,
+    Entry,
+    Heard,
+    Ledger,
+    StudyIdentity,
+)
 from explorer.tuning.surrogate import SamplerOf, distributions
-from explorer.tuning.unsaved import StudyIdentity
 
 # ------------------------------------------------------------------ how long a search may go on
 
@@ -79,6 +79,10 @@ class Budget:
         self._evaluated += 1
         self._evaluating_s += seconds
 
+    def refund(self) -> None:
+        """Count a kernel less, which another process was the first to evaluate."""
+        self._evaluated -= 1
+
     def allows_another(self, running: int = 0) -> bool:
         """Whether one more kernel may be evaluated now, beside the `running` ones.
 
@@ -110,16 +114,6 @@ class Budget:
 # ------------------------------------------------------------------ what is counted meanwhile
 
 
-@dataclass(frozen=True, slots=True)
-class _MeasuredTrial:
-    """A measured trial, whose number is known once it is stored."""
-
-    number: Future[int]
-    config: Config
-    outcome: Measured
-    time_us: float
-
-
 class Tally:
     """What a run has seen: its own trials, and the measured ones of earlier runs."""
 
@@ -127,34 +121,45 @@ class Tally:
         self.told = 0
         self.measured_now = 0
         self.rejected: Counter[Stage] = Counter()
-        self._trials: list[_MeasuredTrial] = []
-        self._best: _MeasuredTrial | None = None
+        self._trials: list[Entry | Heard] = []
+        self._best: Entry | Heard | None = None
 
     @property
     def best_us(self) -> float | None:
         """The least time, of earlier runs too; None where nothing was measured."""
-        return self._best.time_us if self._best else None
+        return _time_us(self._best) if self._best else None
 
     @property
     def records(self) -> list[TrialRecord]:
         """The measured kernels, of this run and earlier ones."""
-        return [TrialRecord(t.number.result(), t.config, t.outcome) for t in self._trials]
+        found = ((t.number, t.config, t.outcome) for t in self._trials)
+        return [TrialRecord(n, c, told) for n, c, told in found if isinstance(told, Measured)]
 
-    def recall(self, number: int, config: Config, outcome: Outcome) -> None:
+    def recall(self, trial: Entry | Heard) -> None:
         """Count in a trial of an earlier run, or of another process."""
-        if isinstance(outcome, Measured):
-            stored: Future[int] = Future()
-            stored.set_result(number)
-            self._keep(_MeasuredTrial(stored, config, outcome, outcome.time_us))
+        if isinstance(trial.outcome, Measured):
+            self._trials.append(trial)
+            if self._best is None or _time_us(trial) < _time_us(self._best):
+                self._best = trial
 
-    def count(self, number: Future[int], config: Config, outcome: Outcome) -> None:
+    def count(self, trial: Entry) -> None:
         """Count a trial of this run."""
         self.told += 1
-        if isinstance(outcome, Measured):
+        if isinstance(trial.outcome, Measured):
             self.measured_now += 1
-            self._keep(_MeasuredTrial(number, config, outcome, outcome.time_us))
         else:
-            self.rejected[outcome.stage] += 1
+            self.rejected[trial.outcome.stage] += 1
+        self.recall(trial)
+
+    def drop(self, trial: Entry) -> None:
+        """Count a trial less, which another process was the first to store."""
+        self.told -= 1
+        if isinstance(trial.outcome, Measured):
+            self.measured_now -= 1
+            self._trials.remove(trial)
+            self._best = min(self._trials, key=_time_us, default=None)
+        else:
+            self.rejected[trial.outcome.stage] -= 1
 
     def progress(self, budget: Budget, duplicates: int, copy_us: float, phase: str) -> Progress:
         """A snapshot for whoever watches; has the best stored, and waits for that."""
@@ -162,7 +167,7 @@ class Tally:
             trials=self.told + duplicates,
             measured=self.measured_now,
             rejected=dict(self.rejected),
-            best_trial=self._best.number.result() if self._best else None,
+            best_trial=self._best.number if self._best else None,
             best_us=self.best_us,
             copy_us=copy_us,
             elapsed_s=budget.elapsed_s,
@@ -171,10 +176,9 @@ class Tally:
             phase=phase,
         )
 
-    def _keep(self, trial: _MeasuredTrial) -> None:
-        self._trials.append(trial)
-        if self._best is None or trial.time_us < self._best.time_us:
-            self._best = trial
+
+def _time_us(trial: Entry | Heard) -> float:
+    return trial.outcome.time_us if isinstance(trial.outcome, Measured) else math.inf
 
 
 # ------------------------------------------------------------------ the search
@@ -265,23 +269,15 @@ HANDED_OVER = 2
 which it goes on while this process learns from an outcome and proposes more."""
 
 REOFFERED_AFTER = 16
-"""Trials after which a proposal that another process had claimed is offered again: that process
+"""Trials after which a proposal that another process had RUNNING is offered again: that process
 may have ended before it evaluated the kernel."""
 
 
 class _Refused(NamedTuple):
-    """A proposal that another process had claimed when this one had counted so many trials."""
+    """A proposal that another process had RUNNING when this one had counted so many trials."""
 
     proposal: Proposal
     counted: int
-
-
-class _Pending(NamedTuple):
-    """A proposal that compiles, or was handed over to be evaluated."""
-
-    proposal: Proposal
-    claim: Claim
-    """By which this process is to evaluate it, and no other one."""
 
 
 class _Search:
@@ -306,8 +302,8 @@ class _Search:
         self._on_progress = on_progress
         self._objectives = objectives
         self._tally = Tally()
-        self._pending: deque[_Pending] = deque()
-        self._begun: deque[_Pending] = deque()
+        self._pending: deque[Proposal] = deque()
+        self._begun: deque[Proposal] = deque()
         """Those that were handed over, in the order in which they are evaluated."""
         self._busy_since = 0.0
         """When the first of them was handed over, or the one before it was done."""
@@ -315,6 +311,8 @@ class _Search:
         """By the digest of the code."""
         self._heard: set[str] = set()
         """Digests of the code that other processes, or earlier runs, have evaluated."""
+        self._doubles: set[str] = set()
+        """Those of a replay that this run has evaluated as well, and that others had stored."""
         self._exhausted = False
         self._offer = offer = _offer(evaluator, space)
         goal = Goal(objectives, evaluator.environment.accuracy)
@@ -330,8 +328,7 @@ class _Search:
             seed=seed,
             distributions=distributions(offer.values),
         )
-        unwritten = UNWRITTEN_OF_REPLAYS if is_replay(evaluator) else UNWRITTEN
-        self._ledger = Ledger(storage, study, offer.holds, unwritten)
+        self._ledger = Ledger(storage, study, offer.holds)
         self._ledger.begin(self._proposer.sampler)
         self._learn(self._ledger.known())
 
@@ -344,19 +341,29 @@ class _Search:
         if self._offer.left() != 0:
             self._tell_progress("search")
         has_more = True
-        while self._begun or (self._may_begin() and (self._pending or has_more)):
+        while self._begun or self._goes_on(has_more):
             has_more = self._propose((ahead or self._evaluator.ahead) + 1)
             self._await_code()
             if self._begun:
                 self._finish(self._begun.popleft())
                 self._tell_progress("search", self._on_their_way)
-            self._learn(self._ledger.heard())
+            self._hear()
         self._exhausted = not self._pending and self._budget.allows_another()
+
+    def _goes_on(self, has_more: bool) -> bool:
+        """Whether another kernel may be evaluated.
+
+        Only in the end does a replay know of all that another process was the first to store.
+        """
+        if is_replay(self._evaluator) and not self._may_begin():
+            self._ledger.flush()
+            self._hear()
+        return self._may_begin() and (bool(self._pending) or has_more)
 
     def _propose(self, wanted: int) -> bool:
         """Keep proposals on their way; return whether there may be more.
 
-        What another process has claimed ends it, so that its outcome is read first.
+        What another process has RUNNING ends it, so that its outcome is read first.
         """
         self._hand_over()
         refused = len(self._refused)
@@ -365,81 +372,66 @@ class _Search:
             if proposal is None:
                 return False
             self._evaluator.submit(proposal.config)
-            self._pending.append(_Pending(proposal, self._ledger.claim(proposal.digest)))
+            self._pending.append(proposal)
             self._hand_over()
         return True
 
     def _hand_over(self) -> None:
-        """Have the GPU go on with what is compiled; put aside what another process has claimed."""
+        """Have the GPU go on with what is compiled; put aside what another process has RUNNING.
+
+        A replay's outcome costs nothing, so that none of its trials is ever RUNNING.
+        """
         while len(self._begun) < HANDED_OVER and self._may_begin(len(self._begun)):
             one = self._next()
             if one is None:
                 return
-            if is_replay(self._evaluator):
-                one.claim.ask()  # it has its outcome at once, and need not wait for the answer now
-            elif not one.claim.is_granted():
-                self._put_aside(one.proposal)
+            if not (is_replay(self._evaluator) or self._ledger.run(one)):
+                self._refused[one.digest] = _Refused(one, self._tally.told)
                 continue
             if not self._begun:
                 self._busy_since = time.monotonic()
-            self._evaluator.begin(one.proposal.config)
+            self._evaluator.begin(one.config)
             self._begun.append(one)
 
-    def _next(self) -> _Pending | None:
+    def _next(self) -> Proposal | None:
         """Take the most promising proposal whose code is there; None where there is no such.
 
         Kernels take 10 to 700 ms to compile. To wait for a certain one took 1.0 s of the 6.3 s in
         which 200 kernels were evaluated on an H200's host.
         """
-        codes = ((one, self._evaluator.compiling(one.proposal.config)) for one in self._pending)
-        ready = {one.proposal: one for one, code in codes if code is None or code.done()}
+        codes = ((one, self._evaluator.compiling(one.config)) for one in self._pending)
+        ready = [one for one, code in codes if code is None or code.done()]
         if not ready:
             return None
-        chosen = ready[self._proposer.most_promising(list(ready))]
+        chosen = self._proposer.most_promising(ready)
         self._pending.remove(chosen)
         return chosen
 
     def _await_code(self) -> None:
         """Where the GPU has nothing to do, wait for the first kernel that is compiled."""
         while not self._begun and self._pending and self._may_begin():
-            codes = [self._evaluator.compiling(one.proposal.config) for one in self._pending]
+            self._ledger.flush(0)
+            codes = [self._evaluator.compiling(one.config) for one in self._pending]
             wait([code for code in codes if code is not None], return_when=FIRST_COMPLETED)
             refused = len(self._refused)
             self._hand_over()
             if len(self._refused) > refused:
                 return
 
-    def _finish(self, one: _Pending) -> None:
-        """Evaluate what was handed over; store, count and learn its outcome.
-
-        Only now is it known of a replay whether another process has claimed the code.
-        """
-        proposal = one.proposal
-        if not one.claim.is_granted():
-            self._put_aside(proposal)
-            return
-        outcome = self._evaluator.evaluate(proposal.config)
+    def _finish(self, one: Proposal) -> None:
+        """Evaluate what was handed over; store, count and learn its outcome."""
+        outcome = self._evaluator.evaluate(one.config)
         seconds = time.monotonic() - self._busy_since
         self._busy_since += seconds
-        number = self._ledger.add(
-            proposal.config,
-            outcome,
-            digest=proposal.digest,
-            origin=str(proposal.origin),
-            started=datetime.now() - timedelta(seconds=seconds),
-        )
-        self._tally.count(number, proposal.config, outcome)
+        started = datetime.now() - timedelta(seconds=seconds)
+        self._tally.count(self._ledger.add(one, outcome, started))
         self._budget.spend(seconds)
-        values = self._objectives.values(outcome)
-        self._proposer.learn(proposal.config, proposal.digest, values)
+        self._proposer.learn(one.config, one.digest, self._objectives.values(outcome))
         self._gain.note(self._tally.best_us)
-
-    def _put_aside(self, proposal: Proposal) -> None:
-        """Leave a proposal to the process that has claimed it."""
-        self._refused[proposal.digest] = _Refused(proposal, self._tally.told)
+        self._ledger.flush(UNWRITTEN_OF_REPLAYS if is_replay(self._evaluator) else UNWRITTEN)
 
     def _offered_again(self) -> Proposal | None:
-        """Return a proposal that another process claimed a while ago, and did not finish since."""
+        """Return a proposal that another process had RUNNING, and did not finish since."""
         for digest, (proposal, counted) in self._refused.items():
             if digest not in self._heard and self._tally.told - counted >= REOFFERED_AFTER:
                 del self._refused[digest]
@@ -469,7 +461,7 @@ class _Search:
         """Re-measure the best, and sum up."""
         tally, evaluator = self._tally, self._evaluator
         self._ledger.flush()
-        self._learn(self._ledger.heard())
+        self._hear()
         records = tally.records
         if not records:
             raise NotFound(_nothing_usable(evaluator, tally))
@@ -515,24 +507,31 @@ class _Search:
         """Let what finished be stored."""
         self._ledger.close()
 
+    def _hear(self) -> None:
+        """Learn what other processes found out, and drop what they were the first to store."""
+        for entry in self._ledger.doubles():
+            self._doubles.add(entry.digest)
+            self._budget.refund()
+            self._tally.drop(entry)
+        self._learn(self._ledger.heard())
+
     def _learn(self, trials: Iterable[Heard]) -> None:
         """Learn what earlier runs of the study, or other processes, found out."""
-        for number, config, digest, outcome in trials:
-            self._heard.add(digest)
-            self._proposer.learn(config, digest, self._objectives.values(outcome))
-            self._tally.recall(number, config, outcome)
+        for trial in trials:
+            self._heard.add(trial.digest)
+            if trial.digest not in self._doubles:
+                values = self._objectives.values(trial.outcome)
+                self._proposer.learn(trial.config, trial.digest, values)
+            self._tally.recall(trial)
 
     @property
     def _duplicates(self) -> int:
         """Proposals that nothing is stored of: their code was known, or is another process's."""
-        return self._proposer.duplicates + len(self._refused)
+        return self._proposer.duplicates + len(self._refused) + len(self._doubles)
 
     def _add_illegal(self, config: Config, rule: Rule, origin: Origin) -> None:
         outcome = Rejected(Stage.INVALID, rule.reason(config))
-        number = self._ledger.add(
-            config, outcome, digest="", origin=str(origin), started=datetime.now()
-        )
-        self._tally.count(number, config, outcome)
+        self._tally.count(self._ledger.add(Proposal(config, "", origin), outcome, datetime.now()))
 
     def _tell_progress(self, phase: str, pending: int = 0) -> None:
         if self._on_progress is None:
@@ -560,10 +559,10 @@ def evaluator_study(evaluator: Evaluator, objectives: Objectives = Objectives.TI
     return study_name(evaluator.problem, environment, version, objectives, replayed=replayed)
 
 
-def _offer(evaluator: Evaluator, space: Space) -> Candidates:
+def _offer(evaluator: Evaluator, space: Space) -> Offer:
     if evaluator.catalogue is None:
-        return SpaceCandidates(space)
-    return RecordedCandidates(evaluator.catalogue, space.parameters)
+        return OpenOffer(space)
+    return Catalogue(evaluator.catalogue, space.parameters)
 
 
 def _check_errors_are_known(evaluator: Evaluator) -> None:
@@ -584,12 +583,12 @@ def _superseded(study: str) -> str:
 
 
 def _changed(proposer: Proposer) -> str:
-    if not (proposer.sampler and proposer.replaced):
+    if not (proposer.sampler and proposer.changed):
         return ""
     return (
-        f"of the {proposer.sampled} configs that sampler {proposer.sampler} proposed, "
-        f"{proposer.replaced} broke a rule or had been tried before: the most similar ones that "
-        "are left took their place"
+        f"of the {proposer.asked} configs that sampler {proposer.sampler} proposed, "
+        f"{proposer.changed} broke a rule or had been tried before: the most similar ones that are "
+        "left took their place"
     )
 
 

@@ -1,338 +1,365 @@
-"""The database of studies: opening it, and writing a trial by few statements."""
+"""Storages of studies: how one is opened, and how many rows are written in one transaction.
 
-import fcntl
+A storage is a SQLite file, which is the default, Optuna's journal in a file, or a database of a
+server. Before every row that Optuna writes to a database, it reads the trial, and an earlier value
+of the parameter: some hundred statements for a trial of ours. `BulkStorage` writes the same rows by
+one statement a table. This is the one file that uses Optuna's private modules.
+"""
+
 import json
 import os
 import random
-import stat
+import sys
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import optuna
-from optuna.distributions import BaseDistribution, distribution_to_json
+from optuna.distributions import distribution_to_json
 from optuna.exceptions import StorageInternalError
-from optuna.storages import BaseStorage, RDBStorage
-from optuna.storages._rdb.models import (
-    BaseModel,
-    StudyModel,
-    StudySystemAttributeModel,
-    StudyUserAttributeModel,
-    TrialModel,
-    TrialParamModel,
-    TrialUserAttributeModel,
-    TrialValueModel,
-)
-from optuna.trial import FrozenTrial
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages._rdb import models
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import (
-    bindparam,
+    and_,
     create_engine,
     delete,
     event,
     func,
     insert,
     inspect,
+    or_,
     select,
-    text,
     update,
 )
-from sqlalchemy.engine import URL, Connection, make_url
-from sqlalchemy.exc import (
-    ArgumentError,
-    NoSuchModuleError,
-    OperationalError,
-    SQLAlchemyError,
-)
+from sqlalchemy.engine import URL, Engine, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
 from explorer.model.errors import ExplorerError, InvalidInput, NotFound
 from explorer.system.plain_data import shown
-from explorer.system.user_files import studies_folder
+from explorer.system.user_files import open_regular, studies_folder
 
-# ------------------------------------------------------------------ statements
-# Before every row that Optuna writes, it reads the trial, and an earlier value of the parameter:
-# about a hundred statements for a trial of ours, which took half of a search's time. Here all rows
-# of a table go in one statement, so a trial takes 8. The rows are the same as Optuna's, so any
-# program that knows Optuna reads them.
+# ------------------------------------------------------------------ trials that keep others out
 
+ABANDONED_AFTER = timedelta(minutes=10)
+"""Age of a RUNNING trial from which its process is taken to have ended without an outcome."""
 
-ATTEMPTS = 5
-"""How often a trial is tried to be stored while another process holds the lock, as by Optuna."""
+FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 
-MOST_SECONDS_BETWEEN = 2.0
-"""Between two attempts, which are a random time apart, so that two processes do not meet again."""
-
-_COUNT = select(func.count()).where(TrialModel.study_id == bindparam("study"))
-_NUMBER_OF = select(TrialModel.number).where(TrialModel.trial_id == bindparam("trial"))
+KNOWN_BEFORE = ("digest", "origin", "config", "emit")
+"""The attributes of a RUNNING trial; its outcome adds the others."""
 
 
 class Stored(NamedTuple):
-    """What Optuna knows a stored trial by."""
+    """The trial of a study that has the code of a trial that was to be stored."""
 
     trial_id: int
     number: int
+    is_new: bool = True
+    """Whether it was stored now; else the study had it."""
+
+
+def keeps_out(state: TrialState, started: datetime | None, new: FrozenTrial) -> bool:
+    """Return whether a trial of a study keeps out a new trial with the same code.
+
+    A finished trial does. A RUNNING one keeps out another that would run as well, for ten minutes.
+    """
+    if state is not TrialState.RUNNING or new.state is not TrialState.RUNNING:
+        return state in FINISHED
+    return started is not None and datetime.now() - started < ABANDONED_AFTER
+
+
+# ------------------------------------------------------------------ many rows in one transaction
 
 
 class BulkStorage(RDBStorage):
-    """RDBStorage that writes finished trials in bulk.
+    """RDBStorage that also writes many rows in one transaction.
 
-    Where a study has trials of an earlier run, the first new one goes Optuna's way, and so does one
-    of other distributions than the last: Optuna raises ValueError where the study has another
-    distribution for a parameter.
+    Its user sees to it that all trials of a study have the same distributions.
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._checked: dict[int, _Checked] = {}
-        url = self.engine.url
-        self._file = Path(str(url.database)).absolute() if _is_sqlite_file(url) else None
-        self._inode = _inode(self._file)
+    def put(self, study_id: int, trials: Sequence[FrozenTrial]) -> list[Stored]:
+        """Store trials in one transaction, in their order.
 
-    @property
-    def gone_file(self) -> Path | None:
-        """The file of the database if it was deleted, or another took its place; else None."""
-        return self._file if _inode(self._file) != self._inode else None
-
-    def lost_in_file(self, study_id: int, digests: Collection[str]) -> Path | None:
-        """The file of the database if the study in it lacks some of the digests; else None.
-
-        That is so where the file was overwritten, as by `cp`, or where trials were deleted, and
-        where it is damaged. Of a server's database, which keeps what it was given, None.
+        One that has an id is our RUNNING trial, which gets its outcome. Another one is new, and
+        left out if a trial of the study keeps it out. Raises NotFound where the study is gone.
         """
-        if self._file is None or not digests:
-            return None
-        model = TrialUserAttributeModel
-        of_study = select(model.value_json).join(TrialModel).where(TrialModel.study_id == study_id)
-        try:
-            with self.engine.connect() as connection:
-                found = connection.execute(of_study.where(model.key == "digest")).scalars().all()
-        except Exception as error:  # whatever a damaged database raises
-            return None if LOCKED in _cause(error) else self._file
-        return self._file if set(digests) - {kept_json(text) for text in found} else None
-
-    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
-        """Store a trial; returns its id. Raises NotFound where the study is gone."""
-        if template_trial is None or not _is_plain(template_trial):
-            return super().create_new_trial(study_id, template_trial)
-        return self.create_new_trials(study_id, [template_trial])[0].trial_id
-
-    def create_new_trials(self, study_id: int, trials: Sequence[FrozenTrial]) -> list["Stored"]:
-        """Store finished trials, all that go one way in one transaction.
-
-        Raises NotFound where the study is gone.
-        """
-        if study_id not in self._checked and self._is_empty(study_id):
-            self._checked[study_id] = _Checked(trials[0].distributions)
-        checked = self._checked.get(study_id)
-        if checked is None or any(t.distributions != checked.distributions for t in trials):
-            first, *others = trials
-            trial_id = super().create_new_trial(study_id, first)
-            self._checked[study_id] = _Checked(first.distributions)
-            stored = Stored(trial_id, self.get_trial_number_from_id(trial_id))
-            return [stored, *(self.create_new_trials(study_id, others) if others else ())]
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return self._put_trials(study_id, trials, checked)
-            except OperationalError:  # a lock that another process held too long
-                time.sleep(random.random() * MOST_SECONDS_BETWEEN)
-        return self._put_trials(study_id, trials, checked)
-
-    def _is_empty(self, study_id: int) -> bool:
-        with self.engine.connect() as connection:
-            return connection.execute(_COUNT, {"study": study_id}).scalar_one() == 0
-
-    def _put_trials(
-        self, study_id: int, trials: Sequence[FrozenTrial], checked: "_Checked"
-    ) -> list["Stored"]:
-        """Write trials and their rows in one transaction."""
-        with self.alone(study_id) as connection:
-            before = connection.execute(_COUNT, {"study": study_id}).scalar_one()
-            stored: list[Stored] = []
-            for number, trial in enumerate(trials, before):
-                row = {
-                    "study_id": study_id,
-                    "number": number,
-                    "state": trial.state,
-                    "datetime_start": trial.datetime_start,
-                    "datetime_complete": trial.datetime_complete,
-                }
-                key = connection.execute(insert(TrialModel), row).inserted_primary_key
-                assert key is not None  # the table has one
-                stored.append(Stored(int(key[0]), number))
-            tables: dict[type[BaseModel], list[dict[str, Any]]] = {}
-            for trial, (trial_id, _) in zip(trials, stored, strict=True):
-                for model, rows in _rows(trial, checked.as_json).items():
-                    ours = ({"trial_id": trial_id, **one} for one in rows)
-                    tables.setdefault(model, []).extend(ours)
-            for model, rows in tables.items():
-                if rows:
-                    connection.execute(insert(model), rows)
+        rows: dict[type[models.BaseModel], list[dict[str, Any]]] = defaultdict(list)
+        stored = []
+        with self._alone(study_id) as session:
+            there = _same_code(session, study_id, trials)
+            number = _count(session, study_id)
+            for trial in trials:
+                same = there[trial.user_attrs.get("digest")]
+                row, is_ours = _row_of(session, trial, same), trial._trial_id >= 0
+                if row is not None and not (is_ours and row.state is TrialState.RUNNING):
+                    stored.append(Stored(row.trial_id, row.number, is_ours))
+                    continue
+                values = _rows(trial, is_whole=row is None)
+                if row is None:
+                    row = models.TrialModel(study_id=study_id, number=number)
+                    number += 1
+                    same += [row] if trial.user_attrs.get("digest") else []
+                row.state = trial.state
+                row.datetime_start = trial.datetime_start
+                row.datetime_complete = trial.datetime_complete
+                session.add(row)
+                session.flush()  # by which a new row gets its id
+                stored.append(Stored(row.trial_id, row.number))
+                for model, one in values:
+                    rows[model].append({"trial_id": row.trial_id, **one})
+            for model, some in rows.items():
+                session.execute(insert(model), some)
         return stored
 
-    def get_trial_number_from_id(self, trial_id: int) -> int:
-        """Return a trial's number, for which Optuna reads all of the trial. Raises KeyError."""
+    def put_attributes(
+        self,
+        study_id: int,
+        user: Mapping[str, Any],
+        system: Mapping[str, Any],
+        trials: Mapping[int, Mapping[str, Any]],
+    ) -> bool:
+        """Set attributes of a study, and of trials by their ids, in one transaction.
+
+        Those of finals, whose names begin with `finals`, take the place of all there were, also of
+        finished trials, which Optuna does not change. Finals know of the trials up to
+        `finals_through`: where the study has some that know of more, nothing is set. Returns
+        whether it was set.
+        """
+        of_study, of_system = models.StudyUserAttributeModel, models.StudySystemAttributeModel
+        of_trial = models.TrialUserAttributeModel
+        with self._alone(study_id) as session:
+            if "finals_through" in user:
+                if _finals_through(session, study_id) > user["finals_through"]:
+                    return False
+                _delete_finals(session, study_id)
+            _set(session, of_study, of_study.study_id, study_id, user)
+            _set(session, of_system, of_system.study_id, study_id, system)
+            for trial_id, given in trials.items():
+                _set(session, of_trial, of_trial.trial_id, trial_id, given)
+        return True
+
+    def changed(self, study_id: int, after: int, watched: Collection[int]) -> list[int]:
+        """Return ids of the trials that came after an id, and of those watched that have ended."""
+        model = models.TrialModel
+        ended = and_(model.trial_id.in_(watched), model.state != TrialState.RUNNING)
+        wanted = select(model.trial_id).where(model.study_id == study_id)
         with self.engine.connect() as connection:
-            number = connection.execute(_NUMBER_OF, {"trial": trial_id}).scalar()
-        if number is None:
-            raise KeyError(f"no trial has the id {trial_id}")
-        return int(number)
+            found = connection.execute(wanted.where(or_(model.trial_id > after, ended)))
+            return list(found.scalars())
+
+    def lacking(self, study_id: int, digests: Collection[str]) -> set[str]:
+        """Return the digests that the file of the database lacks.
+
+        It may have been deleted, replaced, overwritten or damaged since it was opened. A server's
+        database, or one that another program is writing to, is taken to have them.
+        """
+        path = file_of(self)
+        if path is None:
+            return set()
+        model = models.TrialUserAttributeModel
+        wanted = (
+            select(model.value_json)
+            .join(models.TrialModel)
+            .where(models.TrialModel.study_id == study_id)
+        )
+        self.engine.dispose()  # what is opened now has the file of that name
+        try:
+            if not path.stat().st_size:
+                return set(digests)
+            with self.engine.connect() as connection:
+                found = connection.execute(wanted.where(model.key == "digest")).scalars().all()
+        except Exception as error:  # whatever a damaged database raises
+            return set() if LOCKED in _cause(error) else set(digests)
+        return set(digests) - {_kept_json(text) for text in found}
 
     @contextmanager
-    def alone(self, study_id: int) -> Iterator[Connection]:
+    def _alone(self, study_id: int) -> Iterator[Session]:
         """A transaction in which no other process changes the study, as long as it comes this way.
 
         It begins by a write to the study's row, which changes nothing: a server then locks the row,
         as it does for each new trial, and SQLite the file. Raises NotFound where the study is gone.
         """
-        same = update(StudyModel).where(StudyModel.study_id == study_id)
-        with self.engine.begin() as connection:
-            if not connection.execute(same.values(study_name=StudyModel.study_name)).rowcount:
-                raise NotFound(
-                    "the study was deleted while it was searched; run the same command again to "
-                    "begin a new one"
-                )
-            yield connection
-
-    def put_finals(
-        self, study_id: int, study: Mapping[str, Any], trials: Mapping[int, Mapping[str, Any]]
-    ) -> bool:
-        """Keep user attributes whose names begin with `finals`, of a study and of its trials.
-
-        They take the place of all such attributes there were, in one transaction, so that what is
-        read is never of two finals. `trials` are named by their numbers. Optuna itself changes no
-        finished trial, and writes each attribute in a transaction of its own.
-
-        Finals know of the trials up to `finals_through`: those of another process that know of more
-        are left as they are. Returns whether these were kept.
-        """
-        of_study, of_trial = StudyUserAttributeModel, TrialUserAttributeModel
-        ids = select(TrialModel.trial_id).where(TrialModel.study_id == study_id)
-        with self.alone(study_id) as connection:
-            through = select(of_study.value_json).where(
-                of_study.study_id == study_id, of_study.key == "finals_through"
-            )
-            known = kept_json(connection.execute(through).scalar())
-            if isinstance(known, int) and known > study.get("finals_through", 0):
-                return False
-            for table, here in (
-                (of_study, of_study.study_id == study_id),
-                (of_trial, of_trial.trial_id.in_(ids)),
-            ):
-                connection.execute(delete(table).where(here, table.key.startswith("finals")))
-            found = connection.execute(
-                select(TrialModel.number, TrialModel.trial_id).where(
-                    TrialModel.study_id == study_id, TrialModel.number.in_(trials)
-                )
-            )
-            rows = [
-                {"trial_id": trial_id, **row}
-                for number, trial_id in found
-                for row in _attribute_rows(trials[number])
-            ]
-            ours = [{"study_id": study_id, **row} for row in _attribute_rows(study)]
-            connection.execute(insert(of_study), ours)
-            if rows:
-                connection.execute(insert(of_trial), rows)
-        return True
-
-    def put_notes(self, study_id: int, notes: Mapping[int, str]) -> None:
-        """Give trials, by their numbers, notes that optuna-dashboard shows; what has one keeps it.
-
-        A note has less than 2045 characters. The dashboard keeps it with the study, since a
-        finished trial does not change.
-        """
-        system = StudySystemAttributeModel
-        with self.alone(study_id) as connection:
-            keys = select(system.key).where(
-                system.study_id == study_id, system.key.endswith(":note_ver")
-            )
-            there = set(connection.execute(keys).scalars())
-            found = connection.execute(
-                select(TrialModel.number, TrialModel.trial_id).where(
-                    TrialModel.study_id == study_id, TrialModel.number.in_(notes)
-                )
-            )
-            rows = [
-                {"study_id": study_id, "key": f"dashboard:{trial_id}:{key}", "value_json": value}
-                for number, trial_id in found
-                if f"dashboard:{trial_id}:note_ver" not in there
-                for key, value in (("note_ver", "1"), ("note_str:0", json.dumps(notes[number])))
-            ]
-            if rows:
-                connection.execute(insert(system), rows)
+        same = update(models.StudyModel).where(models.StudyModel.study_id == study_id)
+        same = same.values(study_name=models.StudyModel.study_name)
+        with Session(self.engine) as session, session.begin():
+            result: Any = session.execute(same.execution_options(synchronize_session=False))
+            if not result.rowcount:
+                raise NotFound("the study was deleted while it was searched")
+            yield session
 
 
-def _inode(path: Path | None) -> tuple[int, int] | None:
-    """Return what tells a file from one that takes its place; None where there is none."""
-    try:
-        found = path.stat() if path else None
-    except OSError:
-        return None
-    return (found.st_dev, found.st_ino) if found else None
+def _same_code(
+    session: Session, study_id: int, trials: Sequence[FrozenTrial]
+) -> dict[Any, list[Any]]:
+    """Return the rows of a study with the digests that new trials have, by these."""
+    found: dict[Any, list[Any]] = defaultdict(list)
+    digests = {trial.user_attrs.get("digest") for trial in trials if trial._trial_id < 0}
+    attribute = models.TrialUserAttributeModel
+    texts = [json.dumps(digest) for digest in digests if digest]
+    wanted = select(attribute.value_json, models.TrialModel).join(models.TrialModel)
+    wanted = wanted.where(models.TrialModel.study_id == study_id, attribute.key == "digest")
+    for text, row in session.execute(wanted.where(attribute.value_json.in_(texts))):
+        found[json.loads(text)].append(row)
+    return found
 
 
-class _Checked:
-    """Distributions that a study accepts, with the text that its database keeps of each."""
+def _row_of(session: Session, trial: FrozenTrial, same: list[Any]) -> Any:
+    """Return the row of our RUNNING trial, or the one that keeps out a new trial, or None."""
+    if trial._trial_id >= 0:
+        return session.get(models.TrialModel, trial._trial_id)
+    return next((row for row in same if keeps_out(row.state, row.datetime_start, trial)), None)
 
-    def __init__(self, distributions: dict[str, BaseDistribution]) -> None:
-        self.distributions = dict(distributions)
-        self.as_json = {name: distribution_to_json(d) for name, d in distributions.items()}
 
-
-def _is_plain(trial: FrozenTrial) -> bool:
-    """Whether a trial is finished and has what ours have: values, parameters, user attributes."""
-    return trial.state.is_finished() and not (trial.system_attrs or trial.intermediate_values)
+def _count(session: Session, study_id: int) -> int:
+    count = select(func.count()).where(models.TrialModel.study_id == study_id)
+    return session.execute(count).scalar_one()
 
 
 def _rows(
-    trial: FrozenTrial, distributions: dict[str, str]
-) -> dict[type[BaseModel], list[dict[str, Any]]]:
-    """The rows of each table, without the trial's id."""
-    values = [TrialValueModel.value_to_stored_repr(value) for value in trial.values or ()]
-    return {
-        TrialValueModel: [
-            {"objective": objective, "value": value, "value_type": kind}
-            for objective, (value, kind) in enumerate(values)
-        ],
-        TrialParamModel: [
-            {
-                "param_name": name,
-                "param_value": trial.distributions[name].to_internal_repr(value),
-                "distribution_json": distributions[name],
-            }
-            for name, value in trial.params.items()
-        ],
-        TrialUserAttributeModel: _attribute_rows(trial.user_attrs),
-    }
+    trial: FrozenTrial, *, is_whole: bool
+) -> list[tuple[type[models.BaseModel], dict[str, Any]]]:
+    """Return a trial's rows of other tables, without its id: all, or those of its outcome."""
+    rows: list[tuple[type[models.BaseModel], dict[str, Any]]] = []
+    row: dict[str, Any]
+    for objective, value in enumerate(trial.values or ()):
+        stored, kind = models.TrialValueModel.value_to_stored_repr(value)
+        row = {"objective": objective, "value": stored, "value_type": kind}
+        rows.append((models.TrialValueModel, row))
+    for name, value in trial.params.items() if is_whole else ():
+        distribution = trial.distributions[name]
+        row = {"param_name": name, "param_value": distribution.to_internal_repr(value)}
+        row |= {"distribution_json": distribution_to_json(distribution)}
+        rows.append((models.TrialParamModel, row))
+    attributes = trial.user_attrs.items()
+    known = () if is_whole else KNOWN_BEFORE
+    new = _attribute_rows({key: value for key, value in attributes if key not in known})
+    return rows + [(models.TrialUserAttributeModel, row) for row in new]
 
 
-def kept_json(text: Any) -> Any:
-    """What a database keeps as JSON; None for what is none."""
+def _set(session: Session, table: Any, column: Any, owner: int, given: Mapping[str, Any]) -> None:
+    """Set attributes of what has that id in the column; those that are there keep their places."""
+    there = set(session.execute(select(table.key).where(column == owner)).scalars())
+    rows = [{column.key: owner, **row} for row in _attribute_rows(given)]
+    for row in rows:
+        if row["key"] in there:
+            here = (column == owner, table.key == row["key"])
+            session.execute(update(table).where(*here).values(value_json=row["value_json"]))
+    new = [row for row in rows if row["key"] not in there]
+    if new:
+        session.execute(insert(table), new)
+
+
+def _attribute_rows(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of attributes, without the id of what has them."""
+    return [{"key": key, "value_json": json.dumps(value)} for key, value in attributes.items()]
+
+
+def _finals_through(session: Session, study_id: int) -> int:
+    model = models.StudyUserAttributeModel
+    here = (model.study_id == study_id, model.key == "finals_through")
+    known = _kept_json(session.execute(select(model.value_json).where(*here)).scalar())
+    return known if isinstance(known, int) else -1
+
+
+def _delete_finals(session: Session, study_id: int) -> None:
+    """Delete the attributes of finals, of a study and of its trials."""
+    study, trial = models.StudyUserAttributeModel, models.TrialUserAttributeModel
+    ids = select(models.TrialModel.trial_id).where(models.TrialModel.study_id == study_id)
+    of_study = (study.study_id == study_id, study.key.startswith("finals"))
+    of_trials = (trial.trial_id.in_(ids), trial.key.startswith("finals"))
+    session.execute(delete(study).where(*of_study))
+    session.execute(delete(trial).where(*of_trials))
+
+
+def _kept_json(text: Any) -> Any:
+    """Return what a database keeps as JSON; None for what is none."""
     with suppress(TypeError, ValueError):
         return json.loads(text)
     return None
 
 
-def _attribute_rows(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows of user attributes, without the id of what has them."""
-    return [{"key": key, "value_json": json.dumps(value)} for key, value in attributes.items()]
+# ------------------------------------------------------------------ Optuna's journal in a file
 
 
-# ------------------------------------------------------------------ storage
+class _JournalFile(JournalFileBackend):
+    """A journal whose last line is whole before another one is appended.
+
+    What follows half a line cannot be read, and kill -9, or a full disk, leaves one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file_lock = path, JournalFileSymlinkLock(str(path))
+        super().__init__(str(path), self._file_lock)
+        self.held: list[dict[str, Any]] | None = None
+        """Lines that are to be written together; None where each is written by itself."""
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Append lines, later if they are held. Raises OSError."""
+        if self.held is not None:
+            self.held += logs
+            return
+        if not self._ends_whole():
+            self._file_lock.acquire()  # by now another process may have written the rest
+            try:
+                os.truncate(self._path, self._path.read_bytes().rfind(b"\n") + 1)
+            finally:
+                self._file_lock.release()
+        super().append_logs(logs)
+
+    def _ends_whole(self) -> bool:
+        with self._path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 1))
+            return file.read() in (b"", b"\n")
+
+
+class Journal(JournalStorage):
+    """Optuna's journal in a file, which several processes may share, also over NFS."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a journal, or create it."""
+        self.path = path
+        self._file = _JournalFile(path)
+        super().__init__(self._file)
+
+    @contextmanager
+    def in_one_write(self) -> Iterator[None]:
+        """Write what is set in the block in its end, all or nothing; no trial is created in it."""
+        held: list[dict[str, Any]] = []
+        self._file.held = held
+        try:
+            yield
+        finally:
+            self._file.held = None
+        self._file.append_logs(held)
+
+
+def in_one_write(storage: BaseStorage) -> AbstractContextManager[None]:
+    """Have what is set in the block written together, where a storage can do that."""
+    return storage.in_one_write() if isinstance(storage, Journal) else nullcontext()
+
+
+# ------------------------------------------------------------------ opening a storage
 
 
 STORAGE_VARIABLE = "EXPLORER_STORAGE"
 """The environment variable that names the storage where a command does not."""
 
 SEARCH = "explorer search --cols 4096"
-"""What creates a study, where no problem is meant."""
+"""The command that creates a study, where no problem is meant."""
 
 
 def default_storage() -> str:
-    """Return what $EXPLORER_STORAGE names, else the path of explorer.db among the studies."""
+    """Return the value of $EXPLORER_STORAGE, else the path of explorer.db among the studies."""
     return os.environ.get(STORAGE_VARIABLE) or str(studies_folder() / "explorer.db")
 
 
@@ -341,15 +368,19 @@ LOCK_PATIENCE_S = 5.0
 
 LOCKED = "another program is writing to it"
 
-_TABLES = frozenset(BaseModel.metadata.tables)
+JOURNAL = "journal"
+"""The scheme of the URL of a journal, such as journal:///studies/explorer.journal."""
+
+ATTEMPTS = 4
+"""How often the tables of a new database are tried to be created. Another process may create the
+same ones: then each finds some that were not there before."""
+
+_SQLITE_BEGINS, _JOURNAL_BEGINS = b"SQLite format 3\0", b'{"op_code":'
+
+_TABLES = frozenset(models.BaseModel.metadata.tables)
 """The names of Optuna's tables."""
 
-
-_SQLITE_MAGIC = b"SQLite format 3\0"
-
-
-def _remedy() -> str:
-    return "name another storage, such as sqlite:///studies/explorer.db"
+_REMEDY = "name another storage, such as sqlite:///studies/explorer.db"
 
 
 def open_storage(
@@ -364,18 +395,33 @@ def open_storage(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     parsed = _parse(default_storage() if url is None else url)
     missing = f"run {command}" if read_only else None
-    name = parsed.render_as_string(hide_password=True)
-    if _is_sqlite_file(parsed):
+    path = _file(parsed)
+    if path is not None:
         is_default = url is None and not os.environ.get(STORAGE_VARIABLE)
-        _check_file(Path(str(parsed.database)), missing, default=is_default)
-    with said_of(f"storage {name} cannot be opened", _remedy()):
+        _check_file(path, parsed, missing, default=is_default)
+    name = parsed.render_as_string(hide_password=True)
+    with said_of(f"storage {name} cannot be opened", _REMEDY):
+        if path is not None and parsed.drivername == JOURNAL:
+            return Journal(path)
         try:
-            if _is_in_memory(parsed):  # it is one connection's: all threads share it
-                options = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
-                return BulkStorage(parsed.render_as_string(hide_password=False), options)
-            return _opened(parsed, name, missing)
+            return _database(parsed, name, missing)
         except ImportError as error:
             raise InvalidInput(_missing_driver(parsed, error)) from None
+
+
+def file_of(storage: BaseStorage) -> Path | None:
+    """Return the file of a storage; None where it is a server's, or in memory."""
+    if isinstance(storage, Journal):
+        return storage.path
+    return _file(storage.engine.url) if isinstance(storage, RDBStorage) else None
+
+
+def name_of(storage: BaseStorage) -> str:
+    """Return the file or the URL of a storage, without its password."""
+    path = file_of(storage)
+    if path is None and isinstance(storage, RDBStorage):
+        return str(storage.engine.url.render_as_string(hide_password=True))
+    return "this storage" if path is None else str(path)
 
 
 @contextmanager
@@ -394,29 +440,30 @@ def said_of(what: str, remedy: str = "") -> Iterator[None]:
         raise InvalidInput(f"{what}: {_cause(error)}{end}") from None
 
 
-def _is_sqlite_file(url: URL) -> bool:
-    return url.get_backend_name() == "sqlite" and not _is_in_memory(url)
-
-
-def _is_in_memory(url: URL) -> bool:
-    return url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
+def _file(url: URL) -> Path | None:
+    """Return the file that a URL names; None for a server's, and for a database in memory."""
+    is_file = url.drivername == JOURNAL or url.get_backend_name() == "sqlite"
+    return Path(url.database) if is_file and url.database not in (None, "", ":memory:") else None
 
 
 def _parse(url: str) -> URL:
     if not url.strip() or not url.isprintable():
-        raise InvalidInput(f"storage is {shown(url)}, which names nothing; {_remedy()}")
+        raise InvalidInput(f"storage is {shown(url)}, which names nothing; {_REMEDY}")
     if "://" not in url:
         return URL.create("sqlite", database=url)
     try:
         parsed = _with_driver(make_url(url))
-        parsed.get_dialect()
+        if parsed.drivername != JOURNAL:
+            parsed.get_dialect()
+        elif not parsed.database or parsed.host:
+            raise ValueError
     except NoSuchModuleError:
         scheme = url.split("://")[0]
         raise InvalidInput(
-            f"storage scheme '{scheme}' is not known to SQLAlchemy; {_remedy()}"
+            f"storage scheme '{scheme}' is not known to SQLAlchemy; {_REMEDY}"
         ) from None
     except (ArgumentError, ValueError):
-        raise InvalidInput(f"storage '{url}' is no URL; {_remedy()}") from None
+        raise InvalidInput(f"storage '{url}' is no URL; {_REMEDY}") from None
     except ImportError as error:
         raise InvalidInput(_missing_driver(parsed, error)) from None
     return parsed
@@ -430,11 +477,14 @@ def _with_driver(url: URL) -> URL:
     return url.set(drivername=f"postgresql{driver}")
 
 
-def _check_file(path: Path, missing: str | None, *, default: bool) -> None:
-    """What a user can mend, said before SQLite says it worse.
+def _check_file(path: Path, url: URL, missing: str | None, *, default: bool) -> None:
+    """Say of a file what a user can mend, before SQLite says it worse.
 
     `missing` is what to do where there is no file, unless it may be created.
     """
+    begins, what = _SQLITE_BEGINS, "SQLite database"
+    if url.drivername == JOURNAL:
+        begins, what = _JOURNAL_BEGINS, "journal of Optuna"
     try:
         if missing is not None and not path.exists():
             raise NotFound(f"no study yet: {path} does not exist; {missing}")
@@ -442,145 +492,110 @@ def _check_file(path: Path, missing: str | None, *, default: bool) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
         if not path.parent.is_dir():
             raise InvalidInput(
-                f"storage folder {path.parent} does not exist; create it, or {_remedy()}"
+                f"storage folder {path.parent} does not exist; create it, or {_REMEDY}"
             )
         if path.exists():
-            _check_is_database(path)
+            with open_regular(path, most_bytes=sys.maxsize, remedy=_REMEDY) as file:
+                if file.read(len(begins)) not in (begins, b""):
+                    raise InvalidInput(f"storage {path} is no {what}; {_REMEDY}")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise InvalidInput(f"storage {path} cannot be opened: {why}; {_remedy()}") from None
-    if missing is None:
-        _check_writable(path)
-
-
-def _check_is_database(path: Path) -> None:
-    """Raises InvalidInput for what is no file, and for a file with other content than SQLite's."""
-    found = path.stat()
-    if stat.S_ISDIR(found.st_mode):
-        raise InvalidInput(f"storage {path} is a folder, not a database; {_remedy()}")
-    if not stat.S_ISREG(found.st_mode):
-        raise InvalidInput(f"storage {path} is a pipe or a device, not a database; {_remedy()}")
-    if found.st_size > 0:
-        with path.open("rb") as file:
-            if file.read(len(_SQLITE_MAGIC)) != _SQLITE_MAGIC:
-                raise InvalidInput(f"storage {path} is no SQLite database; {_remedy()}")
-
-
-def _check_writable(path: Path) -> None:
-    # SQLite writes a journal beside the file, so the folder must be writable as well.
-    for place in (path.parent, path):
+        raise InvalidInput(f"storage {path} cannot be opened: {why}; {_REMEDY}") from None
+    for place in (path.parent, path) if missing is None else ():  # locks lie beside the file
         if place.exists() and not os.access(place, os.W_OK):
             raise InvalidInput(
-                f"storage {path} is read-only ({place} cannot be written); {_remedy()}"
+                f"storage {path} is read-only ({place} cannot be written); {_REMEDY}"
             )
 
 
-def _patience(url: URL) -> dict[str, Any]:
-    """Options of an engine that waits for other programs a while, unless the URL says how long."""
-    if not _is_sqlite_file(url) or "timeout" in url.query:
-        return {}
-    return {"connect_args": {"timeout": LOCK_PATIENCE_S}}
+# ------------------------------------------------------------------ opening a database
 
 
-def _is_new(url: URL, storage: str, options: dict[str, Any], missing: str | None) -> bool:
-    """Return whether Optuna's tables are still to be created: none is there.
+def _database(url: URL, name: str, missing: str | None) -> BulkStorage:
+    """Open a database, creating its tables unless they are to be there (`missing`)."""
+    options = _options(url)
+    is_new = _is_new(url, name, options, missing)
 
-    A file with the tables of another program is refused; a server may hold them beside Optuna's.
-    """
-    engine = create_engine(url, **options)
-    try:
-        tables = set(inspect(engine).get_table_names())
-    finally:
-        engine.dispose()
-    if tables & _TABLES:
-        return False
-    if tables and _is_sqlite_file(url):
-        raise InvalidInput(
-            f"storage {storage} is a database of another program: it has the table "
-            f"{shown(min(tables))} and none of Optuna's; {_remedy()}"
-        )
-    if missing is not None:
-        raise NotFound(f"no study yet: storage {storage} is empty; {missing}")
-    return True
-
-
-def _opened(url: URL, name: str, missing: str | None) -> BaseStorage:
-    """Open a storage, alone among processes where its tables may have to be created.
-
-    Two that created Optuna's tables at once would each find some that were not there before.
-    """
-    options = _patience(url)
-    is_file = _is_sqlite_file(url) and not url.host  # a host SQLite refuses
-    alone: AbstractContextManager[None] = nullcontext()
-    if missing is None:
-        alone = _locked_file(Path(str(url.database))) if is_file else _locked_server(url, options)
-    with alone:
-        return _open(url, name, options, is_new=_is_new(url, name, options, missing))
-
-
-_SERVER_LOCKS = {
-    "postgresql": "SELECT pg_advisory_lock(7638326661)",
-    "mysql": "SELECT GET_LOCK('softmax-explorer', 60)",
-    "mariadb": "SELECT GET_LOCK('softmax-explorer', 60)",
-}
-"""Statements that take a lock, which is free again once the connection is closed."""
-
-
-@contextmanager
-def _locked_server(url: URL, options: dict[str, Any]) -> Iterator[None]:
-    """Let other processes wait that open a database of the same server, where it has such locks."""
-    statement = _SERVER_LOCKS.get(url.get_backend_name())
-    engine = create_engine(url, **options)
-    try:
-        with engine.connect() if statement else nullcontext() as connection:
-            if connection is not None:
-                connection.execute(text(str(statement)))
-            yield
-    finally:
-        engine.dispose()
-
-
-@contextmanager
-def _locked_file(path: Path) -> Iterator[None]:
-    """Let other processes wait that open the same file, which is created here if it is not there.
-
-    SQLite's own locks are of another kind, and know nothing of this one.
-    """
-    with ExitStack() as stack:
-        with suppress(OSError):  # a file system without locks, or what SQLite says better
-            file = stack.enter_context(path.open("ab"))
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _open(url: URL, name: str, options: dict[str, Any], *, is_new: bool) -> BaseStorage:
-    """Open a storage, creating its tables where it is new; one that lacks some is refused.
-
-    A file that is new here has the tables of this Optuna, which takes 0.1 s to compare versions.
-    """
     full = url.render_as_string(hide_password=False)
-    is_file = _is_sqlite_file(url)
-    sure = is_new and is_file
-    storage = BulkStorage(
-        full, options, skip_compatibility_check=sure, skip_table_creation=not is_new
-    )
-    lacking = "" if sure else _lacking(storage)
-    if lacking:
+    for _ in range(ATTEMPTS if is_new else 0):
+        with suppress(SQLAlchemyError):
+            _create_tables(url, options)
+            storage = BulkStorage(full, options)
+            break
+        time.sleep(random.uniform(0.0, 0.2))
+    else:
+        storage = BulkStorage(full, options, skip_table_creation=not is_new)
+    if lacking := _lacking(storage):
         raise InvalidInput(
             f"storage {name} is damaged or of another version of Optuna: it lacks {lacking}; "
-            f"restore a copy of it, or {_remedy()}"
+            f"restore a copy of it, or {_REMEDY}"
         )
-    if is_file:
+    if _file(url) is not None:
         event.listen(storage.engine, "connect", _set_pragmas)
         storage.engine.dispose()
     return storage
+
+
+def _options(url: URL) -> dict[str, Any]:
+    """Return the options of an engine, by which a file waits for other programs a while.
+
+    A database in memory is one connection's, which all threads share.
+    """
+    if url.get_backend_name() != "sqlite":
+        return {}
+    if _file(url) is None:
+        return {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
+    return {} if "timeout" in url.query else {"connect_args": {"timeout": LOCK_PATIENCE_S}}
+
+
+def _is_new(url: URL, storage: str, options: dict[str, Any], missing: str | None) -> bool:
+    """Return whether Optuna's tables are to be created, or completed: there is no study yet.
+
+    Half of them are there where the process that created them was killed. A file with the tables
+    of another program is refused; a server may hold them beside Optuna's.
+    """
+    with _engine(url, options) as engine:
+        tables = set(inspect(engine).get_table_names())
+        if models.StudyModel.__tablename__ in tables:
+            with engine.connect() as connection:
+                if connection.execute(select(models.StudyModel.study_id).limit(1)).first():
+                    return False
+    if tables and not tables & _TABLES and _file(url) is not None:
+        raise InvalidInput(
+            f"storage {storage} is a database of another program: it has the table "
+            f"{shown(min(tables))} and none of Optuna's; {_REMEDY}"
+        )
+    if missing is not None and not tables >= _TABLES:
+        raise NotFound(f"no study yet: storage {storage} is empty; {missing}")
+    return missing is None
+
+
+def _create_tables(url: URL, options: dict[str, Any]) -> None:
+    """Create the tables and indices that a database lacks, in one transaction: all or none."""
+    with _engine(url, options) as engine, engine.begin() as connection:
+        if url.get_backend_name() == "sqlite":  # Python would commit each statement by itself
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        models.BaseModel.metadata.create_all(connection)
+        for table in models.BaseModel.metadata.tables.values():
+            for index in table.indexes:
+                index.create(connection, checkfirst=True)
+
+
+@contextmanager
+def _engine(url: URL, options: dict[str, Any]) -> Iterator[Engine]:
+    """An engine of a database, of which no connection is left in the end."""
+    engine = create_engine(url, **options)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def _lacking(storage: BulkStorage) -> str:
     """Return the first table or column of this Optuna that a database lacks; mostly empty."""
     inspector = inspect(storage.engine)
     there = set(inspector.get_table_names())
-    for name, table in BaseModel.metadata.tables.items():
+    for name, table in models.BaseModel.metadata.tables.items():
         if name not in there:
             return f"the table {name}"
         columns = {column["name"] for column in inspector.get_columns(name)}
@@ -604,7 +619,7 @@ def _missing_driver(url: URL, error: ImportError) -> str:
     how = "it by pip install 'softmax-explorer[postgresql]'" if module == "psycopg" else "it"
     return (
         f"storage scheme '{url.drivername}' needs the Python package {module}, which is not "
-        f"installed; install {how}, or {_remedy()}"
+        f"installed; install {how}, or {_REMEDY}"
     )
 
 
@@ -614,7 +629,7 @@ def _cause(error: BaseException) -> str:
     An error that is not of a database, but of Python code that reads what it found there, is named,
     since its words alone may say nothing.
     """
-    told = isinstance(error, (SQLAlchemyError, StorageInternalError, OSError)) or (
+    speaks = isinstance(error, (SQLAlchemyError, StorageInternalError, OSError)) or (
         type(error) is RuntimeError  # by which Optuna says that its version does not fit
     )
     while error.__cause__ is not None:
@@ -623,4 +638,4 @@ def _cause(error: BaseException) -> str:
     line = (str(original).strip() or "no more is known").splitlines()[0]
     if "database is locked" in line:
         return f"{LOCKED} ({line})"
-    return line if told else f"{type(original).__name__}: {line}"
+    return line if speaks else f"{type(original).__name__}: {line}"

@@ -22,14 +22,21 @@ from explorer.tuning.objective import Objectives
 
 
 def to_attributes(
-    config: Config, outcome: Outcome, digest: str, origin: str, problem: Problem, copy_us: float
+    config: Config,
+    outcome: Outcome | None,
+    digest: str,
+    origin: str,
+    problem: Problem,
+    copy_us: float,
 ) -> dict[str, Any]:
-    """What a trial keeps of an outcome; each entry is a row of the storage.
+    """Return what a trial keeps of a kernel and its outcome; each entry is a row of the storage.
 
     A dashboard draws those that are numbers: so some are kept that could be computed.
     """
     kept: dict[str, Any] = {"digest": digest, "origin": origin}
     kept |= {"config": brief_words(config), "emit": _emit_command(config, problem)}
+    if outcome is None:
+        return kept
     if isinstance(outcome, Rejected):
         return {**kept, "stage": str(outcome.stage), "reason": outcome.reason}
     return {
@@ -74,25 +81,25 @@ def to_outcome(
     return measured
 
 
-def finished_trial(
+def trial_of(
     config: Config,
-    outcome: Outcome,
+    outcome: Outcome | None,
     attributes: dict[str, Any],
     objectives: Objectives,
     distributions: Mapping[str, CategoricalDistribution],
     started: datetime,
-    completed: datetime,
 ) -> FrozenTrial:
-    """A trial of Optuna's that can be stored: COMPLETE if it was measured, else PRUNED."""
-    measured = isinstance(outcome, Measured)
+    """Return a new trial: COMPLETE if a kernel was measured, PRUNED if rejected, else RUNNING."""
+    measured = outcome if isinstance(outcome, Measured) else None
+    ended = TrialState.COMPLETE if measured else TrialState.PRUNED
     return FrozenTrial(
         number=-1,
         trial_id=-1,
-        state=TrialState.COMPLETE if measured else TrialState.PRUNED,
+        state=ended if outcome else TrialState.RUNNING,
         value=None,
-        values=objectives.values(outcome) if measured else None,
+        values=objectives.values(measured) if measured else None,
         datetime_start=started,
-        datetime_complete=completed,
+        datetime_complete=datetime.now() if outcome else None,
         params=config.as_dict(),
         distributions=dict(distributions),
         user_attrs=attributes,

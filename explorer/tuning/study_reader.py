@@ -13,7 +13,6 @@ from optuna.distributions import CategoricalDistribution
 from optuna.storages import BaseStorage
 from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, create_trial
-from sqlalchemy.engine import Engine
 
 from explorer.evaluate.space_version import space_version
 from explorer.model.asked import AskedProblem, command
@@ -33,7 +32,7 @@ from explorer.tuning.results import (
     StudySummary,
     StudyView,
 )
-from explorer.tuning.storage import said_of
+from explorer.tuning.storage import name_of, said_of
 from explorer.tuning.study_attributes import finals_text, passed_over, to_outcome
 
 # ------------------------------------------------------------------ a study as it lies in a storage
@@ -502,15 +501,6 @@ def _choose(storage: BaseStorage, wanted: _Wanted) -> StoredStudy:
     last = max(with_result, key=lambda study: study.searched_at)
     same = [study for study in with_result if study.problem == last.problem]
     return max(same, key=lambda study: (not study.replayed, study.searched_at))
-
-
-def name_of(storage: BaseStorage) -> str:
-    """Return the file or the URL of a storage, without its password."""
-    engine: Engine | None = getattr(storage, "engine", None)
-    if engine is None:
-        return "this storage"
-    is_file = engine.url.get_backend_name() == "sqlite" and engine.url.database
-    return str(is_file or engine.url.render_as_string(hide_password=True))
 
 
 def _is_usable(study: StoredStudy) -> bool:

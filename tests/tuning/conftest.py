@@ -14,11 +14,11 @@ needs_server = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=needs_server)])
+@pytest.fixture(params=["sqlite", "journal", pytest.param("postgresql", marks=needs_server)])
 def url(request, tmp_path):
     """A storage that nothing has opened yet."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'shared.db'}"
+    if request.param != "postgresql":
+        yield f"{request.param}:///{tmp_path / 'shared'}"
         return
     name = f"studies_{uuid4().hex}"
     server = create_engine("postgresql+psycopg://", isolation_level="AUTOCOMMIT")

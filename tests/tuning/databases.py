@@ -46,9 +46,7 @@ def started(url, trials, what="search"):
 def trials_of(url):
     storage = open_storage(url, read_only=True)
     (study,) = storage.get_all_studies()
-    found = storage.get_all_trials(study._study_id)
-    storage.engine.dispose()
-    return found
+    return storage.get_all_trials(study._study_id)
 
 
 def digests(trials):

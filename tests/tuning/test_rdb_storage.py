@@ -1,17 +1,20 @@
 """A trial that is written in bulk leaves the rows that Optuna's own storage writes."""
 
 import datetime
+import json
 import math
 import sqlite3
+import time
 
 import pytest
 from optuna.distributions import CategoricalDistribution
-from optuna.storages import RDBStorage
+from optuna.storages import InMemoryStorage, RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import event
 
-from explorer.tuning.storage import BulkStorage
+from explorer.tuning.storage import ABANDONED_AFTER, BulkStorage, Journal
+from explorer.tuning.study_writer import put
 
 TABLES = ("trials", "trial_values", "trial_params", "trial_user_attributes")
 STARTED = datetime.datetime(2026, 1, 2, 3, 4, 5)
@@ -22,17 +25,17 @@ DISTRIBUTIONS = {
 }
 
 
-def trial(values, flag, attributes=None, state=TrialState.COMPLETE, distributions=DISTRIBUTIONS):
+def trial(values, flag, attributes=None, state=TrialState.COMPLETE, started=STARTED):
     return FrozenTrial(
         number=-1,
         trial_id=-1,
         state=state,
         value=None,
         values=values,
-        datetime_start=STARTED,
-        datetime_complete=STARTED,
+        datetime_start=started,
+        datetime_complete=None if state is TrialState.RUNNING else STARTED,
         params={"flag": flag, "number": int(flag), "word": "b"},
-        distributions=distributions,
+        distributions=DISTRIBUTIONS,
         user_attrs=attributes or {},
         system_attrs={},
         intermediate_values={},
@@ -41,14 +44,14 @@ def trial(values, flag, attributes=None, state=TrialState.COMPLETE, distribution
 
 TRIALS = [
     trial([1.5, 2.0], True, {"samples": [1.0, 2.5], "said": "a ‘word’"}),
-    trial([0.5, math.inf], False, {"nothing": None}),
-    trial(None, True, {"stage": "compile"}, TrialState.PRUNED),
-    trial([3.0, -math.inf], True),
+    trial([0.5, math.inf], False, {"nothing": None, "digest": "one"}),
+    trial(None, True, {"stage": "compile", "digest": "two"}, TrialState.PRUNED),
+    trial([3.0, -math.inf], True, {"digest": ""}),
+    trial([3.0, 1.0], False, {"digest": ""}),
 ]
 
 
-def study(kind, path, studies=2):
-    storage = kind(f"sqlite:///{path}")
+def study(storage, studies=2):
     directions = [StudyDirection.MINIMIZE] * 2
     return storage, [storage.create_new_study(directions, f"s{n}") for n in range(studies)]
 
@@ -58,61 +61,103 @@ def rows(path):
         return {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in TABLES}
 
 
-def test_the_rows_are_those_that_optuna_writes(tmp_path):
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
+def test_the_rows_are_those_that_optuna_writes(tmp_path, monkeypatch, zone):
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
     for kind in (RDBStorage, BulkStorage):
-        storage, studies = study(kind, tmp_path / f"{kind.__name__}.db")
-        for one in TRIALS:
-            for each in studies:
-                storage.create_new_trial(each, template_trial=one)
+        storage, studies = study(kind(f"sqlite:///{tmp_path / kind.__name__}.db"))
+        for each in studies:
+            if kind is RDBStorage:
+                for one in TRIALS:
+                    storage.create_new_trial(each, template_trial=one)
+            else:
+                stored = storage.put(each, TRIALS)
+                assert [at.number for at in stored] == list(range(len(TRIALS)))
     assert rows(tmp_path / "BulkStorage.db") == rows(tmp_path / "RDBStorage.db")
+    found = RDBStorage(f"sqlite:///{tmp_path / 'BulkStorage.db'}").get_all_trials(studies[0])
+    monkeypatch.undo()
+    time.tzset()
+    assert [(t.params, t.values, t.state, t.user_attrs, t.datetime_start) for t in found] == [
+        (t.params, t.values, t.state, t.user_attrs, t.datetime_start) for t in TRIALS
+    ]
 
 
-def test_several_in_one_transaction_are_the_same_rows(tmp_path):
-    """Those of other distributions go Optuna's way."""
-    storage, studies = study(BulkStorage, tmp_path / "a.db")
-    other = {**DISTRIBUTIONS, "more": CategoricalDistribution((1, 2))}
-    more = trial([1.0, 1.0], True, distributions=DISTRIBUTIONS)
-    more.params["more"], more.distributions = 2, other
-    given = [*TRIALS, more, TRIALS[0]]
-    stored = [storage.create_new_trials(each, given) for each in studies]
-    one_by_one, again = study(RDBStorage, tmp_path / "b.db")
-    for each in again:
-        for one in given:
-            one_by_one.create_new_trial(each, template_trial=one)
-    assert rows(tmp_path / "a.db") == rows(tmp_path / "b.db")
-    assert [[one.number for one in each] for each in stored] == [list(range(6))] * 2
-    assert [one.trial_id for each in stored for one in each] == list(range(1, 13))
+@pytest.fixture(params=["bulk", "journal", "memory", "plain database"])
+def opened(request, tmp_path):
+    """A storage of each kind, which has a study."""
+    kinds = {
+        "bulk": lambda: BulkStorage(f"sqlite:///{tmp_path / 'a.db'}"),
+        "journal": lambda: Journal(tmp_path / "a.journal"),
+        "memory": InMemoryStorage,
+        "plain database": lambda: RDBStorage(f"sqlite:///{tmp_path / 'a.db'}"),
+    }
+    storage, (first,) = study(kinds[request.param](), 1)
+    return storage, first
 
 
-def test_what_is_read_is_what_was_written(tmp_path):
-    storage, (first, _) = study(BulkStorage, tmp_path / "a.db")
-    for one in TRIALS:
-        storage.create_new_trial(first, template_trial=one)
-    found = RDBStorage(f"sqlite:///{tmp_path / 'a.db'}").get_all_trials(first)
-    assert [each.number for each in found] == list(range(len(TRIALS)))
-    for each, one in zip(found, TRIALS, strict=True):
-        assert (each.params, each.values, each.state) == (one.params, one.values, one.state)
-        assert (each.user_attrs, each.distributions) == (one.user_attrs, one.distributions)
-        assert each.datetime_complete == STARTED
+def running(digest, started=None):
+    started = started or datetime.datetime.now()
+    return trial(None, True, {"digest": digest, "origin": "seed"}, TrialState.RUNNING, started)
 
 
-@pytest.mark.parametrize("before", [0, 1])
-def test_other_distributions_are_refused_as_optuna_does(tmp_path, before):
-    storage, (first, _) = study(BulkStorage, tmp_path / "a.db")
-    storage.create_new_trial(first, template_trial=TRIALS[0])
-    again = BulkStorage(f"sqlite:///{tmp_path / 'a.db'}")
-    for _ in range(before):
-        again.create_new_trial(first, template_trial=TRIALS[1])
-    other = {**DISTRIBUTIONS, "word": CategoricalDistribution(("b", "c"))}
-    with pytest.raises(ValueError, match="dynamic value space"):
-        again.create_new_trial(first, template_trial=trial([1.0, 1.0], True, distributions=other))
-    assert len(rows(tmp_path / "a.db")["trials"]) == 1 + before
+def test_a_running_trial_gets_its_outcome(opened):
+    storage, first = opened
+    (at,) = put(storage, first, [running("one")])
+    assert storage.get_trial(at.trial_id).params == TRIALS[0].params
+    outcome = trial([1.0, 2.0], True, {"digest": "one", "origin": "seed", "gbps": 3.5})
+    outcome._trial_id = at.trial_id
+    put(storage, first, [outcome, outcome])  # the second time it is finished already
+    (found,) = storage.get_all_trials(first)
+    assert (found.values, found.state) == ([1.0, 2.0], TrialState.COMPLETE)
+    assert found.user_attrs == {"digest": "one", "origin": "seed", "gbps": 3.5}
+
+
+def test_what_is_finished_or_running_keeps_others_out(opened):
+    storage, first = opened
+    old = datetime.datetime.now() - ABANDONED_AFTER - datetime.timedelta(seconds=1)
+    given = [trial([1.0, 1.0], True, {"digest": "done"}), running("runs"), running("old", old)]
+    stored = put(storage, first, given)
+    assert all(at.is_new for at in stored)
+    again = put(storage, first, [running("done"), running("runs"), running("old")])
+    assert [at.is_new for at in again] == [False, False, True]
+    assert [at.number for at in again] == [0, 1, 3]
+    outcomes = [trial([1.0, 1.0], True, {"digest": name}) for name in ("done", "runs", "new")]
+    assert [at.is_new for at in put(storage, first, outcomes)] == [False, True, True]
 
 
 def test_a_trial_takes_few_statements(tmp_path):
-    storage, (first, _) = study(BulkStorage, tmp_path / "a.db")
-    storage.create_new_trial(first, template_trial=TRIALS[0])
-    said = []
-    event.listen(storage.engine, "before_cursor_execute", lambda *given: said.append(given[2]))
-    storage.create_new_trial(first, template_trial=TRIALS[0])
-    assert len(said) <= 8, said
+    storage, (first,) = study(BulkStorage(f"sqlite:///{tmp_path / 'a.db'}"), 1)
+    told = []
+    event.listen(storage.engine, "before_cursor_execute", lambda *given: told.append(given[2]))
+    storage.put(first, [TRIALS[0]])
+    assert len(told) <= 8, told
+    told.clear()
+    many = [trial([1.0, 1.0], True, {"digest": str(n)}) for n in range(16)]
+    storage.put(first, many)
+    assert len(told) <= 8 + 16, told
+
+
+def test_finals_that_know_of_more_trials_stay(tmp_path):
+    storage, (first,) = study(BulkStorage(f"sqlite:///{tmp_path / 'a.db'}"), 1)
+    (at,) = storage.put(first, [TRIALS[1]])
+    finals = {at.trial_id: {"finals_rank": 1}}
+    for through, parts, kept in ((9, 1, True), (8, 2, False), (9, 3, True)):
+        told = {"finals_through": through, "finals_parts": parts, f"finals:{parts}": ""}
+        assert storage.put_attributes(first, told, {"word": 1}, finals) == kept
+    assert storage.get_study_user_attrs(first) == told
+    assert storage.get_trial(at.trial_id).user_attrs == {**TRIALS[1].user_attrs, "finals_rank": 1}
+    storage.put_attributes(first, {"finals_through": 9}, {}, {})
+    assert storage.get_trial(at.trial_id).user_attrs == TRIALS[1].user_attrs
+
+
+def test_a_journal_that_was_cut_off_goes_on(tmp_path):
+    """As a full disk leaves it; what is written next would be lost with half a line."""
+    path = tmp_path / "a.journal"
+    storage, (first,) = study(Journal(path), 1)
+    put(storage, first, TRIALS)
+    whole = path.read_text()
+    path.write_text(whole + json.dumps({"op_code": 4})[:-5])
+    put(storage, first, [running("another")])
+    again = Journal(path)
+    assert len(again.get_all_trials(first)) == len(TRIALS) + 1

@@ -1,20 +1,24 @@
 """Several processes on one study: each evaluates its own kernels, and learns the others'.
 
-Run on SQLite; and on PostgreSQL where a server is named as its own tools name it, by PGHOST.
+Run on SQLite and on a journal; and on PostgreSQL where a server is named as its own tools name it,
+by PGHOST.
 """
 
-import threading
+import signal
 import time
+from datetime import datetime, timedelta
 
 import pytest
 from databases import digests, started, trials_of
 from fake_evaluator import FakeEvaluator
+from optuna.trial import TrialState
 
 from explorer.model.config import Config
-from explorer.model.errors import NotFound
 from explorer.model.problem import Problem
 from explorer.tuning import load_study, open_storage, run_search
-from explorer.tuning.claims import LEASE_S, Claims
+from explorer.tuning.storage import ABANDONED_AFTER
+from explorer.tuning.study_attributes import trial_of
+from explorer.tuning.study_writer import put
 
 PROBLEM = Problem(64, 256)
 
@@ -30,126 +34,62 @@ def test_two_duplicate_nothing_and_learn_from_each_other(url, what):
     assert [int(text) for text in told] == [40, 25], "each counts what it evaluates itself"
     trials = trials_of(url)
     assert [trial.number for trial in trials] == list(range(len(trials)))
-    assert len(digests(trials)) == len(set(digests(trials))) == 65
-    storage = open_storage(url, read_only=True)
-    (study,) = storage.get_all_studies()
-    view = load_study(storage, PROBLEM)
-    assert view.since is None and study.user_attrs["finals_through"] == len(trials) - 1
-    assert not [name for name in study.system_attrs if name.startswith("softmax-explorer")]
-    storage.engine.dispose()
+    finished = [t for t in trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]
+    assert len(digests(finished)) == len(set(digests(finished))) == 65
+    assert not any(trial.state is TrialState.RUNNING for trial in trials)
+    view = load_study(open_storage(url, read_only=True), PROBLEM)
+    assert view.since is None
 
 
-def test_one_that_is_killed_leaves_its_kernels_to_others(url):
-    """What it had claimed, and not finished, may be claimed once it is known to have ended."""
+def test_one_that_is_killed_leaves_its_kernels_for_ten_minutes(url):
+    """What it had RUNNING may be evaluated once ten minutes have passed."""
     killed = started(url, 1000)
     assert killed.stdout.readline() == "ready\n"
     killed.stdin.write("go\n")
     killed.stdin.flush()
     storage = open_storage(url)
-    wait_until(lambda: storage.get_all_studies() and claimed(storage))
-    killed.kill()
+    wait_until(lambda: storage.get_all_studies() and running_in(storage))
+    killed.send_signal(signal.SIGKILL)
     killed.communicate()
-    left = claimed(storage)
-    unfinished = left - set(digests(trials_of(url)))
-    assert unfinished
     (study,) = storage.get_all_studies()
-    exchanged = Claims(storage, study._study_id).exchange(sorted(left), [], -1)
-    assert exchanged.granted == unfinished
-    run_search(FakeEvaluator(PROBLEM), storage, trials=3, rounds=6)
-    found = digests(trials_of(url))
-    assert len(found) == len(set(found))
-    storage.engine.dispose()
+    left = running_in(storage)
+    evaluator = FakeEvaluator(PROBLEM, identity=Config.to_json)
+    run_search(evaluator, open_storage(url), trials=3, rounds=6)
+    assert left and not {Config.from_dict(t.params) for t in left} & set(evaluator.evaluated[:3])
+    assert running_in(storage) == left
+    again = [new(trial, began=datetime.now()) for trial in left]
+    assert not any(at.is_new for at in put(storage, study._study_id, again))
 
 
-def test_nothing_is_claimed_twice(url):
-    """Of two that want the same at once each gets what the other does not."""
-    storage = open_storage(url)
-    study = storage.create_new_study([], "shared")
-    wanted = [f"digest {number}" for number in range(40)]
-    both = [Claims(storage, study) for _ in range(2)]
-    granted = [set(), set()]
-
-    def claim(index):
-        for start in range(0, 40, 5):
-            granted[index] |= both[index].exchange(wanted[start : start + 5], [], -1).granted
-
-    threads = [threading.Thread(target=claim, args=(index,)) for index in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not granted[0] & granted[1] and granted[0] | granted[1] == set(wanted)
-    both[0].withdraw()
-    assert claimed(storage) == granted[1]
-    assert both[1].exchange(wanted, [], -1).granted == set(wanted), "its own, and what is free"
-    storage.engine.dispose()
-
-
-def test_a_claim_outlives_no_lease(tmp_path):
-    """A process of another host is taken to have ended when it has said nothing for a while."""
+def test_a_trial_that_has_run_for_ten_minutes_is_evaluated_by_another(tmp_path):
     storage = open_storage(str(tmp_path / "a.db"))
-    study = storage.create_new_study([], "shared")
-    far, near = Claims(storage, study), Claims(storage, study)
-    far._host = "elsewhere"
-    far._name = "elsewhere:1:ab"
-    assert far.exchange(["a"], [], -1).granted == {"a"}
-    assert not near.exchange(["a"], [], -1).granted
-    key = "softmax-explorer:process:elsewhere:1:ab"
-    sign = storage.get_study_system_attrs(study)[key]
-    storage.set_study_system_attr(study, key, {**sign, "seen": sign["seen"] - LEASE_S - 1})
-    assert near.exchange(["a"], [], -1).granted == {"a"}
-
-
-def test_damaged_claims_are_no_hindrance(tmp_path):
-    storage = open_storage(str(tmp_path / "a.db"))
-    study = storage.create_new_study([], "shared")
-    for number, value in enumerate((None, 7, [], {"seen": "x"}, {"seen": 1e300, "pid": 10**30})):
-        storage.set_study_system_attr(study, f"softmax-explorer:process:p{number}", value)
-        storage.set_study_system_attr(study, f"softmax-explorer:claim:d{number}", value)
-    claims = Claims(storage, study)
-    assert "d0" in claims.exchange(["d0", "d1", "d2", "new"], [], -1).granted
-    claims.withdraw()
-    assert not claimed(storage)
-
-
-def test_a_study_that_is_deleted_is_said(tmp_path):
-    storage = open_storage(str(tmp_path / "a.db"))
-    study = storage.create_new_study([], "shared")
-    claims = Claims(storage, study)
-    storage.delete_study(study)
-    with pytest.raises(NotFound, match="deleted"):
-        claims.exchange(["a"], [], -1)
-
-
-def test_what_an_ended_process_had_claimed_is_offered_again(tmp_path):
-    """It is refused as long as that process lives; the first kernels may be among it."""
-    storage = open_storage(str(tmp_path / "a.db"))
-    first = run_search(FakeEvaluator(PROBLEM, identity=Config.to_json), storage, trials=1, rounds=6)
-    study = storage.get_study_id_from_name(first.study)
-    far = Claims(storage, study)
-    far._host, far._name = "elsewhere", "elsewhere:1:ab"
-
-    class Watched(FakeEvaluator):
-        def evaluate(self, config):
-            if len(self.evaluated) == 10:  # by then it has refused what was claimed
-                far.withdraw()
-            return super().evaluate(config)
-
     alone = FakeEvaluator(PROBLEM, identity=Config.to_json)
-    run_search(alone, open_storage("sqlite:///:memory:"), trials=4, rounds=6)
-    wanted = [config.to_json() for config in alone.evaluated[1:]]
-    assert far.exchange(wanted, [], -1).granted == set(wanted)
-    watched = Watched(PROBLEM, identity=Config.to_json)
-    result = run_search(watched, storage, trials=40, rounds=6)
-    found = [config.to_json() for config in watched.evaluated]
-    assert not set(wanted) & set(found[:10]) and set(wanted) < set(found[10:])
-    assert len(found) == len(set(found)) == 40 and result.duplicates == 0
-    trials = trials_of(f"sqlite:///{tmp_path / 'a.db'}")
-    assert len(digests(trials)) == len(set(digests(trials))) == 41
+    name = run_search(alone, open_storage("sqlite://"), trials=4, rounds=6).study
+    first = run_search(FakeEvaluator(PROBLEM, identity=Config.to_json), storage, trials=1, rounds=6)
+    assert first.study == name
+    study = storage.get_study_id_from_name(name)
+    (known,) = [t for t in storage.get_all_trials(study) if t.user_attrs["digest"]]
+    wanted = alone.evaluated[1:4]
+    now = datetime.now()
+    begins = (now, now - ABANDONED_AFTER + timedelta(minutes=5), now - ABANDONED_AFTER)
+    claims = [new(known, began, config) for began, config in zip(begins, wanted, strict=True)]
+    assert all(at.is_new for at in put(storage, study, claims))
+    evaluator = FakeEvaluator(PROBLEM, identity=Config.to_json)
+    run_search(evaluator, storage, trials=30, rounds=6)
+    found = evaluator.evaluated[:30]
+    assert wanted[2] in found and not set(wanted[:2]) & set(found)
 
 
-def test_a_search_whose_finals_are_not_kept_says_so(tmp_path):
-    storage = open_storage(str(tmp_path / "a.db"))
+def new(trial, began, config=None):
+    """A trial that another process has RUNNING, like one that is stored."""
+    config = config or Config.from_dict(trial.params)
+    told = {**trial.user_attrs, "digest": config.to_json()} if config else trial.user_attrs
+    attributes = {"digest": told["digest"]}
+    return trial_of(config, None, attributes, None, trial.distributions, began)
+
+
+def test_a_search_whose_finals_are_not_kept_says_so(url):
+    storage = open_storage(url)
 
     class Overtaken(FakeEvaluator):
         def compare(self, configs, rounds):
@@ -163,15 +103,6 @@ def test_a_search_whose_finals_are_not_kept_says_so(tmp_path):
     assert storage.get_all_studies()[0].user_attrs["finals_through"] == 1000
 
 
-def test_finals_that_know_of_more_trials_stay(tmp_path):
-    storage = open_storage(str(tmp_path / "a.db"))
-    study = storage.create_new_study([], "shared")
-    assert storage.put_finals(study, {"finals_through": 9, "finals_parts": 1}, {})
-    assert not storage.put_finals(study, {"finals_through": 8, "finals_parts": 2}, {})
-    assert storage.get_study_user_attrs(study) == {"finals_through": 9, "finals_parts": 1}
-    assert storage.put_finals(study, {"finals_through": 9, "finals_parts": 3}, {})
-
-
 def wait_until(holds):
     deadline = time.monotonic() + 30
     while not holds():
@@ -179,8 +110,7 @@ def wait_until(holds):
         time.sleep(0.01)
 
 
-def claimed(storage):
-    """The digests that are claimed, by whomever."""
+def running_in(storage):
+    """The trials of the only study that run."""
     (study,) = storage.get_all_studies()
-    claims = (n for n in study.system_attrs if n.startswith("softmax-explorer:claim:"))
-    return {name.removeprefix("softmax-explorer:claim:") for name in claims}
+    return storage.get_all_trials(study._study_id, states=(TrialState.RUNNING,))

@@ -1,14 +1,24 @@
 """Storages that cannot be used are said in one sentence; the others open."""
 
+import itertools
+import multiprocessing
 import os
+import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
 import time
 
 import pytest
+from fake_evaluator import FakeEvaluator
+from optuna.exceptions import StorageInternalError
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
+from explorer.model.asked import AskedProblem
 from explorer.model.errors import ExplorerError, InvalidInput, NotFound
+from explorer.tuning import list_studies, load_study, run_search
 from explorer.tuning.storage import default_storage, open_storage
 
 
@@ -79,7 +89,7 @@ def test_a_damaged_database(tmp_path):
 
 
 def test_a_folder(tmp_path):
-    assert "is a folder" in refused(str(tmp_path))
+    assert "directory" in refused(str(tmp_path))
 
 
 def test_a_missing_folder(tmp_path):
@@ -124,29 +134,104 @@ def test_what_may_not_be_written_is_read_all_the_same(tmp_path, monkeypatch):
 
 
 def test_a_storage_that_fails_while_searching_is_said(tmp_path, monkeypatch):
-    from fake_evaluator import FakeEvaluator
-    from optuna.exceptions import StorageInternalError
-
-    from explorer.tuning import run_search
-
     storage = open_storage(str(tmp_path / "a.db"))
 
     def full(*_, **__):
         raise StorageInternalError("failed") from sqlite3.OperationalError("disk is full")
 
-    monkeypatch.setattr(storage, "create_new_trials", full)
+    monkeypatch.setattr(storage, "put", full)
     with pytest.raises(ExplorerError, match="cannot be written: disk is full"):
         run_search(FakeEvaluator(), storage, trials=2)
 
 
 def test_a_database_in_memory_serves_a_search():
-    from fake_evaluator import FakeEvaluator
-
-    from explorer.tuning import list_studies, run_search
-
     storage = open_storage("sqlite:///:memory:")
     result = run_search(FakeEvaluator(), storage, trials=3)
     assert [study.name for study in list_studies(storage)] == [result.study]
+
+
+def test_a_journal_serves_a_search_and_a_look(tmp_path):
+    url = f"journal:///{tmp_path / 'a.journal'}"
+    assert "explorer search" in refused(url, NotFound, read_only=True)
+    result = run_search(FakeEvaluator(), open_storage(url), trials=3)
+    again = open_storage(url, read_only=True)
+    assert [study.name for study in list_studies(again)] == [result.study]
+    assert load_study(again, result.problem).finals == result.finals
+    with pytest.raises(NotFound, match=f"yet in {tmp_path / 'a.journal'}; run explorer search"):
+        load_study(again, AskedProblem(999))
+    assert not list(tmp_path.glob("*.lock"))
+
+
+@pytest.mark.parametrize("content", ["not a journal", '{"kind": 1}\n', '{"op_code":0}\n'])
+def test_no_journal(tmp_path, content):
+    path = tmp_path / "text.journal"
+    path.write_text(content)
+    assert str(path) in refused(f"journal:///{path}")
+    assert path.read_text() == content
+
+
+@pytest.mark.parametrize("url", ["journal://", "journal:///", "journal://host/a.journal"])
+def test_a_journal_without_a_file(url):
+    assert "is no URL" in refused(url)
+
+
+def killed_at(path, statement):
+    """Open a storage in another process, which is killed at that statement; False if it ends."""
+
+    def die(*_):
+        nonlocal statement
+        statement -= 1
+        if statement < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def opens():
+        event.listen(Engine, "before_cursor_execute", die)
+        event.listen(Engine, "commit", die)
+        open_storage(str(path))
+        os._exit(0)
+
+    process = multiprocessing.get_context("fork").Process(target=opens)
+    process.start()
+    process.join()
+    return process.exitcode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("step", [31, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_a_new_database_that_was_killed_while_it_was_created_is_completed(tmp_path, step):
+    """Whenever that was: it has all tables and indices, and a search goes on with it."""
+    whole = tmp_path / "whole.db"
+    open_storage(str(whole))
+    for statement in itertools.count(0, step):
+        path = tmp_path / f"{statement}.db"
+        if not killed_at(path, statement):
+            break
+        open_storage(str(path)).create_new_study([], "mine")
+        assert schema(path) == schema(whole)
+        again = open_storage(str(path), read_only=True)
+        assert [study.study_name for study in again.get_all_studies()] == ["mine"]
+    assert statement > 50
+
+
+def test_half_of_the_tables_of_an_earlier_version_are_completed(tmp_path):
+    """It committed each table, so that kill -9 left some, without their indices."""
+    whole, path = tmp_path / "whole.db", tmp_path / "half.db"
+    open_storage(str(whole))
+    shutil.copyfile(whole, path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE trial_values")
+        connection.execute("DROP INDEX ix_studies_study_name")
+        connection.execute("DROP INDEX ix_trials_study_id")
+        connection.execute("DELETE FROM alembic_version")
+    assert "is empty; run explorer search" in refused(str(path), NotFound, read_only=True)
+    open_storage(str(path)).create_new_study([], "mine")
+    assert schema(path) == schema(whole)
+
+
+def schema(path):
+    """The tables and indices of a database, and Optuna's version of them."""
+    with sqlite3.connect(path) as connection:
+        found = connection.execute("SELECT name FROM sqlite_master").fetchall()
+        return sorted(found), connection.execute("SELECT * FROM alembic_version").fetchall()
 
 
 OPENS = """

@@ -1,10 +1,10 @@
-"""Trials that a storage does not take are kept in a file, from which they are merged.
+"""Trials that a storage does not take are kept in journals of Optuna's, from which they are merged.
 
-The file lies in the current folder, which is the test's own.
+They lie beside the database, in the current folder, which is the test's own.
 """
 
-import io
 import json
+import shutil
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -12,23 +12,17 @@ from pathlib import Path
 
 import pytest
 from databases import delete_study
-from fake_evaluator import Disturbed, FakeEvaluator
+from fake_evaluator import Disturbed, FakeEvaluator, as_replay
 from optuna.exceptions import StorageInternalError
+from optuna.trial import TrialState
 from typer.testing import CliRunner
 
 from explorer.cli import app
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.problem import Problem
-from explorer.tuning import (
-    load_study,
-    merge_trials,
-    open_storage,
-    read_unsaved,
-    run_search,
-)
-from explorer.tuning.claims import Claims
-from explorer.tuning.unsaved import UnsavedTrials
+from explorer.tuning import load_study, merge_trials, open_storage, run_search
+from explorer.tuning.storage import BulkStorage, Journal
 
 PROBLEM = Problem(64, 256)
 
@@ -40,91 +34,117 @@ def searched(storage, trials=20):
 
 
 def gone_after(storage, trials, monkeypatch):
-    """Let the storage go away where it would have taken more trials."""
-    create = storage.create_new_trials
-    taken = []
+    """Let the storage go away where it would have taken more outcomes."""
+    real, taken = storage.put, []
 
-    def take(study_id, given):
-        if len(taken) + len(given) > trials:
+    def put(study_id, given):
+        finished = [trial for trial in given if trial.state is not TrialState.RUNNING]
+        if len(taken) + len(finished) > trials:
             raise StorageInternalError("failed") from sqlite3.OperationalError("disk is full")
-        stored = create(study_id, given)
-        taken.extend(stored)
-        return stored
+        taken.extend(finished)
+        return real(study_id, given)
 
-    monkeypatch.setattr(storage, "create_new_trials", take)
+    monkeypatch.setattr(storage, "put", put)
 
 
-def lost(storage, tmp_path):
-    """Search until the storage goes away; gives the sentence and the file."""
+def kept_in(folder):
+    return sorted(folder.glob("unsaved-trials-*.journal"))
+
+
+def lost(storage, folder, evaluator=None):
+    """Search until the storage goes away; gives the files, whose trials the sentence counts."""
+    before = set(kept_in(folder))
+    evaluator = evaluator or FakeEvaluator(PROBLEM, identity=Config.to_json)
     with pytest.raises(InvalidInput) as caught:
-        searched(storage)
-    (file,) = tmp_path.glob("unsaved-trials-*.jsonl")
-    trials = len(file.read_text().splitlines()) - 1
-    assert str(caught.value) == (
-        "the study cannot be written: disk is full; "
+        run_search(evaluator, storage, trials=20, rounds=6)
+    files = sorted(set(kept_in(folder)) - before)
+    trials = sum(len(trials_in(Journal(path))) for path in files)
+    told = str(caught.value)
+    assert told.startswith("the study cannot be written: disk is full; "), told
+    assert told.split("; ")[1].startswith(
         f"{'1 finished trial is' if trials == 1 else f'{trials} finished trials are'} kept in "
-        f"{file.name}: once the storage can be written, run explorer merge {file.name} with the "
-        "--storage of the search, and then the same search again"
     )
-    return file
+    assert all(file.name in told.split("run explorer merge ")[1] for file in files)
+    assert told.endswith(" with the --storage of the search, and then the same search again")
+    return files
 
 
-def test_nothing_that_finished_is_lost(tmp_path, monkeypatch):
-    """The stored trials and those of the file are those of the search, in its order."""
+def trials_in(storage):
+    (study,) = storage.get_all_studies()
+    return storage.get_all_trials(study._study_id)
+
+
+def merged_all(storage, files):
+    return [one for file in files for one in merge_trials(storage, file)]
+
+
+@pytest.mark.parametrize("what", ["search", "replay"])
+@pytest.mark.parametrize("after", [0, 5])
+def test_nothing_that_finished_is_lost(tmp_path, monkeypatch, what, after):
+    """The stored trials and those of the files are those of the search."""
     storage = open_storage("a.db")
     evaluator = FakeEvaluator(PROBLEM, identity=Config.to_json)
-    gone_after(storage, 5, monkeypatch)
-    with pytest.raises(InvalidInput, match="kept in"):
-        run_search(evaluator, storage, trials=20, rounds=6)
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
-    (file,) = tmp_path.glob("unsaved-trials-*.jsonl")
-    merged = merge_trials(storage, read_unsaved(file))
-    assert merged.added >= 1 and merged.known == merged.left == 0
-    (study,) = storage.get_all_studies()
-    stored = storage.get_all_trials(study._study_id)
-    evaluated = [t.params for t in stored if t.user_attrs["digest"]]
-    assert evaluated == [config.as_dict() for config in evaluator.evaluated]
-    again = merge_trials(storage, read_unsaved(file))
-    assert again == (merged.study, 0, merged.added, 0)
+    if what == "replay":
+        as_replay(evaluator)
+    with monkeypatch.context() as patched:
+        gone_after(storage, after, patched)
+        files = lost(storage, tmp_path, evaluator)
+    merged = merged_all(storage, files)
+    assert sum(one.added for one in merged) >= 1 and not any(one.known for one in merged)
+    stored = [t for t in trials_in(storage) if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]
+    evaluated = {Config.from_dict(t.params) for t in stored if t.user_attrs["digest"]}
+    assert evaluated == set(evaluator.evaluated)
+    again = merged_all(storage, files)
+    assert [(one.added, one.known) for one in again] == [(0, one.added) for one in merged]
+    assert len([t for t in trials_in(storage) if t.state.is_finished()]) == len(stored)
     assert searched(storage, 3).finals.winner
+
+
+def test_each_failed_write_has_a_file_of_its_own(tmp_path, monkeypatch):
+    storage = open_storage("a.db")
+    gone_after(storage, 3, monkeypatch)
+    files = {*lost(storage, tmp_path), *lost(storage, tmp_path)}
+    assert len(files) >= 2 and files == set(kept_in(tmp_path))
 
 
 def test_the_command_puts_them_into_another_storage(tmp_path, monkeypatch):
     storage = open_storage("a.db")
     gone_after(storage, 0, monkeypatch)
-    file = lost(storage, tmp_path)
-    ran = CliRunner().invoke(app, ["merge", str(file), "--storage", "b.db", "--json"])
+    files = list(map(str, lost(storage, tmp_path)))
+    ran = CliRunner().invoke(app, ["merge", *files, "--storage", "b.db", "--json"])
     assert ran.exit_code == 0, ran.output
-    told = json.loads(ran.stdout)
-    assert told["added"] >= 1 and told["known"] == 0 and "softmax f32 64x256" in told["study"]
+    told = json.loads(ran.stdout)["studies"]
+    assert told[0]["added"] >= 1 and told[0]["known"] == 0
+    assert "softmax f32 64x256" in told[0]["study"]
     assert load_study(open_storage("b.db", read_only=True), PROBLEM).best.outcome.time_us > 0
-    again = CliRunner().invoke(app, ["merge", str(file), "--storage", "b.db"])
-    assert again.exit_code == 0 and f"{told['added']} were there before" in again.stderr
+    again = CliRunner().invoke(app, ["merge", *files, "--storage", "b.db"])
+    assert again.exit_code == 0 and f"{told[0]['added']} were there before" in again.stderr
+    other = CliRunner().invoke(app, ["merge", *files, "--storage", "journal:///c.journal"])
+    assert other.exit_code == 0, other.output
+    assert len(trials_in(open_storage("journal:///c.journal"))) == sum(t["added"] for t in told)
 
 
-def test_a_claim_that_fails_is_said(tmp_path, monkeypatch):
-    """Where the storage goes away before anything was measured there is nothing to keep."""
+def test_a_storage_that_goes_away_first_is_said(tmp_path, monkeypatch):
+    """Where it goes away before anything was measured there is nothing to keep."""
     storage = open_storage("a.db")
 
     def fail(*_, **__):
         raise StorageInternalError("failed") from sqlite3.OperationalError("connection lost")
 
-    monkeypatch.setattr(storage, "alone", fail)
-    with pytest.raises(InvalidInput, match="connection lost"):
+    monkeypatch.setattr(storage, "put", fail)
+    with pytest.raises(InvalidInput, match="connection lost; what finished before is kept: mend"):
         searched(storage)
-    assert not list(tmp_path.glob("unsaved-trials-*.jsonl"))
+    assert not kept_in(tmp_path)
 
 
 def test_a_study_that_is_deleted_meanwhile_is_said(tmp_path):
-    """What was measured since is kept, and the search does not wait for ever."""
+    """What was measured since is kept."""
     storage = open_storage("a.db")
     deleting = Disturbed(PROBLEM, partial(delete_study, storage))
-    with pytest.raises(ExplorerError) as caught:
+    with pytest.raises(ExplorerError, match="the study was deleted while") as caught:
         run_search(deleting, storage, trials=20, rounds=6)
     assert "\n" not in str(caught.value)
-    (file,) = tmp_path.glob("unsaved-trials-*.jsonl")
-    assert merge_trials(storage, read_unsaved(file)).added >= 1
+    assert sum(one.added for one in merged_all(storage, kept_in(tmp_path))) >= 1
 
 
 @pytest.mark.sampled(4)
@@ -153,147 +173,115 @@ def test_all_trials_of_a_database_that_goes_away_are_kept(how, tmp_path):
         return target.replace("a.db")
 
     losing = Disturbed(PROBLEM, lose)
-    is_said = "was deleted or replaced while it was searched"
-    if "overwritten" in how:
-        is_said = "no longer has all trials|cannot be (written|read)"
-    with pytest.raises(InvalidInput, match=is_said):
+    with pytest.raises(InvalidInput, match="kept in unsaved-trials"):
         run_search(losing, storage, trials=20, rounds=6)
-    (file,) = tmp_path.glob("unsaved-trials-*.jsonl")
-    assert merge_trials(open_storage("new.db"), read_unsaved(file)).added >= 7 + 5
+    new = open_storage("new.db")
+    if "copy" in how:
+        shutil.copyfile("a.db", "new.db")
+    merged_all(new, kept_in(tmp_path))
+    evaluated = {t.user_attrs["digest"] for t in trials_in(new) if t.user_attrs["digest"]}
+    assert len(evaluated) >= 7 + 5
+    assert {config.to_json() for config in losing.evaluated} <= evaluated | {""}
     assert searched(open_storage("new.db"), 3).finals.winner
 
 
-def test_where_this_folder_cannot_be_written_another_is(tmp_path, monkeypatch):
+@pytest.mark.parametrize("where", ["another folder", "nowhere"])
+def test_where_the_databases_folder_takes_nothing(tmp_path, monkeypatch, where):
+    """The folder for temporary files may take them; else the sentence says how many are lost."""
     storage = open_storage("a.db")
+    gone_after(storage, 0, monkeypatch)
+    other = tmp_path / "other"
+    if where == "another folder":
+        other.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(other))
+    monkeypatch.setattr("explorer.tuning.study_writer.token_hex", lambda _: "aa")
+    (tmp_path / "unsaved-trials-aa.journal").mkdir()
+    with pytest.raises(InvalidInput) as caught:
+        searched(storage)
+    if where == "nowhere":
+        assert "none is kept, " in str(caught.value) and " lost: mend" in str(caught.value)
+    else:
+        assert f"kept in {other}/unsaved-trials-aa.journal" in str(caught.value)
+
+
+def test_half_a_file_is_none(tmp_path, monkeypatch):
+    """Where the disk is full there as well, what was begun is taken away."""
+    storage, real = open_storage("a.db"), Journal.create_new_trial
     gone_after(storage, 0, monkeypatch)
     (tmp_path / "other").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "other"))
-    monkeypatch.setattr("explorer.tuning.unsaved.token_hex", lambda _: "aa")
-    (tmp_path / "unsaved-trials-aa.jsonl").mkdir()
-    with pytest.raises(InvalidInput, match="other/unsaved-trials"):
+
+    def full(self, *given):
+        if self.path.parent == Path():
+            raise OSError(28, "No space left on device")
+        return real(self, *given)
+
+    monkeypatch.setattr(Journal, "create_new_trial", full)
+    with pytest.raises(InvalidInput, match=r"kept in .*other/unsaved-trials"):
         searched(storage)
+    assert not kept_in(tmp_path) and kept_in(tmp_path / "other")
 
 
 DAMAGED = {
     "an empty file": lambda lines: [],
     "another file": lambda lines: ['{"kind": "something else"}'],
-    "no JSON": lambda lines: [lines[0], "{"],
-    "half a line": lambda lines: [*lines[:-1], lines[-1][:100]],
-    "a trial without outcome": lambda lines: [lines[0], changed(lines[1], attributes={})],
-    "a trial of another space": lambda lines: [lines[0], changed(lines[1], params={"threads": 7})],
-    "no dates": lambda lines: [lines[0], changed(lines[1], started="yesterday")],
-    "no parameters": lambda lines: [changed(lines[0], parameters=[]), *lines[1:]],
-    "parameters of lists": lambda lines: [changed(lines[0], parameters={"threads": [[1]]})],
-    "another study's name": lambda lines: [changed(lines[0], study="mine"), *lines[1:]],
-    "no digest": lambda lines: [lines[0], changed_attributes(lines[1], digest="")],
-    "no problem": lambda lines: [changed(lines[0], problem={"rows": "many"}), *lines[1:]],
+    "no JSON": lambda lines: [lines[0], "{", *lines[1:]],
+    "no study": lambda lines: [line for line in lines if '"op_code":0' not in line],
+    "no problem": lambda lines: [line.replace('"rows"', '"moons"') for line in lines],
+    "a list": lambda lines: ["[1]"],
 }
-
-
-def changed(line, **values):
-    return json.dumps({**json.loads(line), **values})
-
-
-def changed_attributes(line, **values):
-    return changed(line, attributes={**json.loads(line)["attributes"], **values})
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_file_is_one_sentence(damage, tmp_path, monkeypatch):
     storage = open_storage("a.db")
     gone_after(storage, 0, monkeypatch)
-    file = lost(storage, tmp_path)
+    file = lost(storage, tmp_path)[0]
     lines = DAMAGED[damage](file.read_text().splitlines())
     file.write_text("".join(f"{line}\n" for line in lines))
     ran = CliRunner().invoke(app, ["merge", str(file), "--storage", "b.db"])
     assert ran.exit_code == 2 and ran.stderr.count("\n") == 1, ran.output
-    said = (
-        "is empty; name" if damage == "an empty file" else "holds no trials of this version: line"
-    )
-    assert said in ran.stderr
-    assert not (tmp_path / "b.db").exists()
+    assert file.name in ran.stderr
+
+
+@pytest.mark.parametrize("name", ["nothing.journal", "."])
+def test_what_is_no_file_is_one_sentence(name):
+    ran = CliRunner().invoke(app, ["merge", name, "--storage", "b.db"])
+    assert ran.exit_code == 2 and ran.stderr.count("\n") == 1 and "cannot be read" in ran.stderr
+    assert not Path("nothing.journal").exists()
 
 
 def test_a_last_line_that_was_cut_off_costs_one_trial(tmp_path, monkeypatch):
-    """A full disk, or kill -9, ends a file so."""
+    """Kill -9 ends a file so."""
     storage = open_storage("a.db")
     gone_after(storage, 2, monkeypatch)
-    file = lost(storage, tmp_path)
+    file = lost(storage, tmp_path)[0]
+    trials = len(trials_in(Journal(file)))
     text = file.read_text()
     file.write_text(text + text.splitlines()[-1][:100])
     ran = CliRunner().invoke(app, ["merge", str(file), "--storage", "b.db"])
-    assert ran.exit_code == 0 and "was cut off: its trial is lost" in ran.stderr
-    assert f"{len(text.splitlines()) - 1} trial" in ran.stderr
-
-
-def test_a_file_that_takes_no_more_goes_on_in_another(tmp_path, monkeypatch):
-    """What was written halfway is taken back, so that the first file stays whole."""
-    storage = open_storage("a.db")
-    gone_after(storage, 0, monkeypatch)
-    file = lost(storage, tmp_path)
-    unsaved = read_unsaved(file)
-    kept = UnsavedTrials(unsaved.study)
-    kept.keep(unsaved.trials[0])
-    (first,) = kept.paths
-    before = first.read_bytes()
-
-    class Full(io.FileIO):
-        def write(self, data):
-            super().write(data[:10])
-            raise OSError(28, "No space left on device")
-
-    real = Path.open
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "other"))
-    (tmp_path / "other").mkdir()
-    full = lambda path, *a: Full(path, *a) if path.parent == Path() else real(path, *a)  # noqa: E731
-    monkeypatch.setattr(Path, "open", full)
-    kept.keep(unsaved.trials[0])
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
-    assert first.read_bytes() == before and len(kept.paths) == 2 and kept.number == 2
-    assert len(read_unsaved(kept.paths[1]).trials) == 1
+    assert ran.exit_code == 0 and f"{trials} trial" in ran.stderr
 
 
 def test_a_study_of_another_problem_is_not_taken_for_it(tmp_path, monkeypatch):
     storage = open_storage("a.db")
     gone_after(storage, 1, monkeypatch)
-    file = lost(storage, tmp_path)
+    file = lost(storage, tmp_path)[0]
     (study,) = storage.get_all_studies()
     storage.set_study_user_attr(study._study_id, "problem", Problem(64, 512).as_dict())
     with pytest.raises(InvalidInput, match="is of another problem"):
-        merge_trials(storage, read_unsaved(file))
-
-
-def test_what_another_process_evaluates_is_left_to_it(tmp_path, monkeypatch):
-    """Its file is then of use still, and the command says so."""
-    storage = open_storage("a.db")
-    gone_after(storage, 0, monkeypatch)
-    file = lost(storage, tmp_path)
-    digest = json.loads(file.read_text().splitlines()[-1])["attributes"]["digest"]
-    (study,) = storage.get_all_studies()
-    claims = Claims(storage, study._study_id)
-    assert claims.exchange([digest], [], -1).granted, "the search that was ended holds no claims"
-    ran = CliRunner().invoke(app, ["merge", str(file), "--storage", "a.db"])
-    assert ran.exit_code == 0 and "1 is being evaluated by another process" in ran.stderr
-    assert "can be deleted" not in ran.stderr
-    claims.withdraw()
-    ran = CliRunner().invoke(app, ["merge", str(file), "--storage", "a.db"])
-    assert "1 trial added" in ran.stderr and "can be deleted" in ran.stderr
+        merge_trials(storage, file)
 
 
 def test_two_that_merge_at_once_add_each_trial_once(tmp_path, monkeypatch):
     storage = open_storage("a.db")
-    gone_after(storage, 0, monkeypatch)
-    unsaved = read_unsaved(lost(storage, tmp_path))
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patched:
+        gone_after(storage, 0, patched)
+        file = lost(storage, tmp_path)[0]
+    kept = [t.user_attrs["digest"] for t in trials_in(Journal(file)) if t.user_attrs["digest"]]
     storages = [open_storage("b.db") for _ in range(2)]
+    assert all(isinstance(storage, BulkStorage) for storage in storages)
     with ThreadPoolExecutor(2) as pool:
-        merged = list(pool.map(lambda storage: merge_trials(storage, unsaved), storages))
-    digests = [t.user_attrs["digest"] for t in unsaved.trials if t.user_attrs["digest"]]
-    (study,) = storages[0].get_all_studies()
-    stored = storages[0].get_all_trials(study._study_id)
-    assert sorted(t.user_attrs["digest"] for t in stored if t.user_attrs["digest"]) == sorted(
-        digests
-    )
-    assert sum(one.added for one in merged) >= len(digests)
+        list(pool.map(lambda storage: merge_trials(storage, file), storages))
+    stored = [t.user_attrs["digest"] for t in trials_in(storages[0]) if t.user_attrs["digest"]]
+    assert sorted(stored) == sorted(kept)
