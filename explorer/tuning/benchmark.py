@@ -21,9 +21,8 @@ from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Measured
 from explorer.model.parameters import Value
 from explorer.space import Space
-from explorer.tuning.candidates import Catalogue
 from explorer.tuning.objective import Goal
-from explorer.tuning.proposer import Proposal, Proposer
+from explorer.tuning.proposer import Proposal, Proposer, RecordedCandidates
 from explorer.tuning.search import HANDED_OVER
 from explorer.tuning.seeds import seeds_of
 from explorer.tuning.surrogate import OptunaSampler
@@ -129,9 +128,9 @@ def _proposed(
 
     A kernel can be chosen `compiling` evaluations after it was proposed, or if no other can be.
     """
-    offer = _offer(measured)
+    candidates = _candidates(measured)
     first = seeds_of(Goal(), measured.space, random.Random(seed)) if with_seeds else []
-    proposer = Proposer(offer, measured.digests.__getitem__, first, seed, lambda *_: None)
+    proposer = Proposer(candidates, measured.digests.__getitem__, first, seed, lambda *_: None)
     waiting: dict[Proposal, int] = {}
     begun: deque[Proposal] = deque()
 
@@ -167,33 +166,33 @@ def random_order(measured: MeasuredSpace, seed: int) -> Tries:
 
 def hill_climb(measured: MeasuredSpace, seed: int) -> Tries:
     """Move from a random config to the first faster neighbour; without one, begin at random."""
-    rng, offer = random.Random(seed), _offer(measured)
-    while (base := offer.draw(rng)) is not None:
-        offer.take(base)
+    rng, candidates = random.Random(seed), _candidates(measured)
+    while (base := candidates.draw(rng)) is not None:
+        candidates.take(base)
         yield base
-        steps = offer.steps(base, rng)
+        steps = candidates.steps(base, rng)
         while steps:
             step = steps.pop()
-            if offer.is_tried(step):
+            if candidates.is_tried(step):
                 continue
-            offer.take(step)
+            candidates.take(step)
             yield step
             if measured.times_us[step] < measured.times_us[base]:
-                base, steps = step, offer.steps(step, rng)
+                base, steps = step, candidates.steps(step, rng)
 
 
 def plain_tpe(measured: MeasuredSpace, seed: int) -> Tries:
     """Search by Optuna's TPE with its defaults; a proposal becomes the nearest untried config."""
-    rng, offer = random.Random(seed), _offer(measured)
-    tpe = OptunaSampler(offer.values, seed)
+    rng, candidates = random.Random(seed), _candidates(measured)
+    tpe = OptunaSampler(candidates.values, seed)
     for _ in range(len(measured.times_us)):
         wanted = tpe.ask()
-        config = offer.adopt(wanted, rng)
+        config = candidates.adopt(wanted, rng)
         if config is None:
             return
         if config != wanted:
             tpe.forget(wanted)
-        offer.take(config)
+        candidates.take(config)
         yield config
         tpe.tell(config, (measured.times_us[config],))
 
@@ -209,9 +208,9 @@ STRATEGIES: dict[str, Strategy] = {
 """The strategies of `explorer benchmark`, by name."""
 
 
-def _offer(measured: MeasuredSpace) -> Catalogue:
+def _candidates(measured: MeasuredSpace) -> RecordedCandidates:
     values: dict[str, tuple[Value, ...]] = measured.space.parameters
-    return Catalogue(list(measured.times_us), values)
+    return RecordedCandidates(list(measured.times_us), values)
 
 
 # ------------------------------------------------------------------ scores

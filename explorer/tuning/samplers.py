@@ -16,9 +16,8 @@ from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
 from explorer.space import Space
 from explorer.system.plain_data import shown
-from explorer.tuning.candidates import OpenOffer
 from explorer.tuning.objective import Goal
-from explorer.tuning.proposer import Proposer
+from explorer.tuning.proposer import Proposer, SpaceCandidates
 from explorer.tuning.seeds import seeds_of
 from explorer.tuning.surrogate import SamplerOf, blamed, distributions
 
@@ -42,9 +41,9 @@ class ExplorerSampler(BaseSampler):
     """
 
     def __init__(self, space: Space, seed: int = 0) -> None:
-        offer = OpenOffer(space)
+        candidates = SpaceCandidates(space)
         first = seeds_of(Goal(), space, random.Random(seed))
-        self._proposer = Proposer(offer, Config.to_json, first, seed, lambda *_: None)
+        self._proposer = Proposer(candidates, Config.to_json, first, seed, lambda *_: None)
         self._space = distributions(space.parameters)
         self._independent = RandomSampler(seed=seed)
         self._learnt: set[int] = set()

@@ -21,10 +21,16 @@ from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.evaluator import Evaluator
 from explorer.model.outcome import Measured, Rejected, Stage, TrialRecord
 from explorer.space import Rule, Space
-from explorer.tuning.candidates import Catalogue, Offer, OpenOffer
 from explorer.tuning.contest import ROUNDS, front_contenders, run_finals, time_in_turn
 from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives, study_name
-from explorer.tuning.proposer import Origin, Proposal, Proposer
+from explorer.tuning.proposer import (
+    Candidates,
+    Origin,
+    Proposal,
+    Proposer,
+    RecordedCandidates,
+    SpaceCandidates,
+)
 from explorer.tuning.results import Progress, SearchResult
 from explorer.tuning.seeds import seeds_of
 from explorer.tuning.study_writer import (
@@ -559,10 +565,10 @@ def evaluator_study(evaluator: Evaluator, objectives: Objectives = Objectives.TI
     return study_name(evaluator.problem, environment, version, objectives, replayed=replayed)
 
 
-def _offer(evaluator: Evaluator, space: Space) -> Offer:
+def _offer(evaluator: Evaluator, space: Space) -> Candidates:
     if evaluator.catalogue is None:
-        return OpenOffer(space)
-    return Catalogue(evaluator.catalogue, space.parameters)
+        return SpaceCandidates(space)
+    return RecordedCandidates(evaluator.catalogue, space.parameters)
 
 
 def _check_errors_are_known(evaluator: Evaluator) -> None:
@@ -583,12 +589,12 @@ def _superseded(study: str) -> str:
 
 
 def _changed(proposer: Proposer) -> str:
-    if not (proposer.sampler and proposer.changed):
+    if not (proposer.sampler and proposer.replaced):
         return ""
     return (
-        f"of the {proposer.asked} configs that sampler {proposer.sampler} proposed, "
-        f"{proposer.changed} broke a rule or had been tried before: the most similar ones that are "
-        "left took their place"
+        f"of the {proposer.sampled} configs that sampler {proposer.sampler} proposed, "
+        f"{proposer.replaced} broke a rule or had been tried before: the most similar ones that "
+        "are left took their place"
     )
 
 

@@ -20,8 +20,8 @@ from explorer.tuning import (
     record,
     run_search,
 )
-from explorer.tuning.candidates import Catalogue
 from explorer.tuning.contest import ratio, run_finals
+from explorer.tuning.proposer import RecordedCandidates
 from explorer.tuning.recorder import compare_again
 from explorer.tuning.results import Progress, SearchResult
 
@@ -263,7 +263,7 @@ def test_a_replay_of_an_older_space_is_still_shown(recorded, storage):
 
 def test_the_catalogue_gives_the_nearest_untried_config(recorded):
     configs = [kernel.config for kernel in recorded.kernels]
-    catalogue = Catalogue(configs, parameters(recorded.header.problem.dtype))
+    catalogue = RecordedCandidates(configs, parameters(recorded.header.problem.dtype))
     rng = random.Random(0)
     space = Space(recorded.header.problem, recorded.header.gpu)
     for _ in range(50):

@@ -30,9 +30,8 @@ from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.outcome import Rejected, Stage
 from explorer.space import Space
 from explorer.tuning import load_study, open_storage, run_search
-from explorer.tuning.candidates import OpenOffer
 from explorer.tuning.objective import LEAST_GAIN, Effort, Objectives
-from explorer.tuning.proposer import Origin, Proposal, Proposer
+from explorer.tuning.proposer import Origin, Proposal, Proposer, SpaceCandidates
 from explorer.tuning.samplers import named_sampler
 from explorer.tuning.search import HANDED_OVER
 from explorer.tuning.storage import BulkStorage
@@ -216,7 +215,7 @@ def test_a_sampler_is_told_of_a_twin_once_its_code_was_evaluated(monkeypatch):
     space = Space(FakeEvaluator().problem, FakeEvaluator().gpu)
     seeds = [space.sample(random.Random(seed)) for seed in range(5)]
     codes = dict(zip(seeds, ("one", "one", "two", "one", "three"), strict=True))
-    proposer = Proposer(OpenOffer(space), codes.__getitem__, seeds, 0, lambda *_: None)
+    proposer = Proposer(SpaceCandidates(space), codes.__getitem__, seeds, 0, lambda *_: None)
     assert [proposer.propose().digest, proposer.propose().digest] == ["one", "two"]
     assert (told, forgotten, proposer.duplicates) == ([], [seeds[1]], 1)
     proposer.learn(seeds[0], "one", (5.0,))
@@ -228,7 +227,7 @@ def _proposer(origins):
     """One that has learnt that accesses of 16 bytes are fast; and proposals of these kinds."""
     rng = random.Random(0)
     space = Space(FakeEvaluator().problem, FakeEvaluator().gpu)
-    proposer = Proposer(OpenOffer(space), Config.to_json, [], 0, lambda *_: None)
+    proposer = Proposer(SpaceCandidates(space), Config.to_json, [], 0, lambda *_: None)
     for number in range(60):
         config = space.sample(rng)
         slow = 1.0 if config.vector_bytes == 16 else 3.0

@@ -17,9 +17,8 @@ from explorer.model.errors import InvalidInput
 from explorer.model.problem import Problem
 from explorer.space import Space
 from explorer.tuning import open_storage, run_search
-from explorer.tuning.candidates import OpenOffer
 from explorer.tuning.objective import Goal
-from explorer.tuning.proposer import Proposer
+from explorer.tuning.proposer import Proposer, SpaceCandidates
 from explorer.tuning.samplers import ExplorerSampler, named_sampler
 from explorer.tuning.seeds import seeds_of
 from explorer.tuning.surrogate import distributions
@@ -49,7 +48,7 @@ def proposed(seed, trials):
     """What the search's proposer gives where each proposal waits for the one before."""
     space = Space(SPACE.problem, GPU)  # a space counts its draws: each search has its own
     first = seeds_of(Goal(), space, random.Random(seed))
-    proposer = Proposer(OpenOffer(space), Config.to_json, first, seed, lambda *_: None)
+    proposer = Proposer(SpaceCandidates(space), Config.to_json, first, seed, lambda *_: None)
     configs = []
     for _ in range(trials):
         proposal = proposer.propose()
