@@ -8,7 +8,7 @@ from dataclasses import replace
 from explorer.choose.across_rows import across_rows
 from explorer.choose.one_block import one_block
 from explorer.choose.residency import elements_of_an_sm, row_of, waves
-from explorer.choose.short_rows import short_row
+from explorer.choose.short_rows import FEW_WAVES, short_row
 from explorer.choose.wide_rows import two_launches, wide_row
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
@@ -121,6 +121,8 @@ def _combined(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
     """
     blocks = occupancy(Resources(registers=0), idea.threads, 1, gpu).blocks_per_sm * gpu.sm_count
     few = problem.rows <= 2 * blocks * idea.rows_per_block / idea.cluster
+    if idea.threads_per_row < WARP:
+        few = waves(problem, idea, gpu) <= FEW_WAVES
     masked = problem.mask is not Mask.NONE and problem.dtype.is_half
     reduction = "shuffle"
     if not problem.op.is_backward:
@@ -131,9 +133,17 @@ def _combined(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
         by_warps = idea.threads_per_row >= WARP and problem.dtype is not DType.F64
         if by_warps and gpu.reduces_warps and (few or masked or idea.cluster > 1):
             reduction = "shuffle-redux"
-    if idea.cluster > 8 and idea.threads >= 384:
-        reduction = "shuffle-first-warp"
+    if idea.cluster > 8:
+        reduction = _of_many_warps(idea, problem, reduction)
     return replace(idea, reduction=reduction)
+
+
+def _of_many_warps(idea: Config, problem: Problem, reduction: str) -> str:
+    """Return the reduction of a cluster whose many warps would each read all others' values."""
+    if problem.dtype.is_half and not problem.op.is_backward:
+        narrow = idea.min_blocks > 1 and idea.vector_bytes == 8
+        return f"{reduction}-first-warp" if narrow else reduction
+    return "shuffle-first-warp" if idea.threads >= 384 else reduction
 
 
 # ------------------------------------------------------------------ cache policy
@@ -149,13 +159,21 @@ def _evicts_first(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     """Whether lines are evicted first: about all blocks are resident, and no line is read again."""
     if idea.cache == "none" and not idea.splits_launches:
         return False
-    along = problem.inner == 1 and idea.staging == "direct" and idea.cluster == 1
-    narrow = problem.op.is_backward and along and idea.vector_bytes < 16
-    if narrow and _reads_lines_again(idea, problem, gpu):
-        return False
     whole = WorkSplit(problem, idea).aligned and idea.staging == "direct"
+    if problem.op.is_backward and problem.inner == 1 and idea.staging == "direct":
+        share = problem.bytes / gpu.l2_bytes
+        if idea.cluster > 1:
+            if not whole and idea.cache == "registers" and share > 0.13:
+                return False
+        elif idea.vector_bytes < 16:
+            if _reads_lines_again(idea, problem, gpu):
+                return False
+        elif problem.dtype.itemsize > 2 and idea.threads_per_row > WARP and 0.15 < share <= 0.4:
+            return False
     launches = 2 if idea.splits_launches else 1
     most = MOST_WAVES if whole else MOST_WAVES_SHARED_LINES
+    if idea.cluster > 1 and whole and not problem.op.is_backward:
+        most = 1.7
     return launches * waves(problem, idea, gpu) <= most
 
 

@@ -64,7 +64,7 @@ def _of_few_accesses(problem: Problem, gpu: GpuSpec, width: int) -> Config:
 def _direct(problem: Problem, width: int) -> Config:
     """Return a kernel of two or three accesses of 16 bytes a thread, or four to eight narrow."""
     single = width == problem.dtype.itemsize
-    each = 6 if single else {16: 2.4, 8: 4.75, 4: 8}[width]
+    each = 6 if single else {16: 3 if problem.dtype.is_half else 2.4, 8: 4.75, 4: 8}[width]
     return row_of(_lanes(math.ceil(problem.row_bytes / width), each), width)
 
 
@@ -97,7 +97,7 @@ def _long_f32(problem: Problem, gpu: GpuSpec, width: int) -> Config:
     """Return a kernel for f32 rows of 65 elements or more that a warp does not divide."""
     share = problem.rows * 16 / (gpu.sm_count * gpu.threads_per_sm)
     in_shared = problem.rows * problem.row_bytes / (gpu.sm_count * gpu.shared_per_sm_bytes)
-    if share <= 0.62 and in_shared <= 0.37:
+    if share <= (0.9 if problem.cols <= 100 else 0.62) and in_shared <= 0.37:
         return row_of(16 if problem.cols <= 320 else WARP, width)
     few = share <= (4 if problem.cols <= 300 else 1)
     lanes = 8 if problem.cols <= 100 else 16 if few else _lanes(problem.cols, 10)
@@ -126,7 +126,7 @@ def _of_16_bits(problem: Problem, gpu: GpuSpec, width: int) -> Config:
 
 # ------------------------------------------------------------------ gradients
 
-LONGEST_SHORT_GRADIENT = 330
+LONGEST_SHORT_GRADIENT = 400
 """Elements of a row of which a gradient has less than a block."""
 
 
@@ -138,12 +138,18 @@ def _gradient(problem: Problem, gpu: GpuSpec, width: int) -> Config | None:
     few = row_of(_lanes(number, 2.5 if number <= 10 else 2) if cols > 3 else 1, vector)
     if number <= 80 and waves(problem, few, gpu) <= FEW_WAVES_GRADIENT:
         return None if half and width == 2 and cols >= 200 else few
+    if width >= 8:
+        number = math.ceil(problem.row_bytes / 8)
+        few = row_of(_lanes(number, 2), 8)
+        if number <= 2 * WARP + 10 and waves(problem, few, gpu) <= FEW_WAVES:
+            return few
     if width == 16 or cols > LONGEST_SHORT_GRADIENT:
         return None
     if cols > (160 if half else 80) or (half and width == 8):
         warp = row_of(WARP, width)
         if half and width < 8 and waves(problem, warp, gpu) > FEW_WAVES:
-            return row_of(16 if cols <= 255 else WARP, 8)
+            lanes = 16 if cols <= 255 else WARP
+            return row_of(lanes, 8 if width == 2 else 4)
         return _direct(problem, width) if width == 8 else warp
     return _gradient_tile(problem, gpu, width) or _direct_gradient(problem, width)
 

@@ -2,7 +2,7 @@
 
 import math
 
-from explorer.choose.residency import cluster_of, read_twice
+from explorer.choose.residency import cluster_of, read_twice, waves
 from explorer.model.config import Config
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem, power_of_two
@@ -45,6 +45,8 @@ def wide_gradient(problem: Problem, gpu: GpuSpec) -> Config:
         odd = _odd_16_bit(row, blocks)
         if odd:
             return odd
+    if row.half and widest_word(problem) == 8 and problem.cols <= 65_536:
+        return cluster_of(blocks, row.threads(blocks, 32), 8)
     largest = blocks == row.most > 8
     if row.half:
         registers = 40 if row.log and largest else 64
@@ -69,9 +71,10 @@ def _log_softmax(row: _Row) -> Config | None:
     held = math.ceil(2 * row.rows)
     if 2 * row.rows >= 0.9 and row.share(2, 512) <= {1: 64, 2: 32}.get(held, 0):
         return cluster_of(2, 512, min_blocks=held)
-    several = held == 1 and 8 * row.rows >= 1 and row.most >= 8
+    several = 8 * row.rows >= 1 and row.most >= 8
     if row.half and several and row.problem.row_bytes >= 60 * 1024:
-        return cluster_of(8, min(512, power_of_two(math.ceil(row.problem.row_bytes / 128))))
+        idea = cluster_of(8, min(512, power_of_two(math.ceil(row.problem.row_bytes / 128))))
+        return idea if waves(row.problem, idea, row.gpu) <= 1 else None
     return None
 
 

@@ -14,8 +14,8 @@ from explorer.space.rules import Point, registers_fit
 
 KIB = 1024
 
-LEAST_PART = 1024
-"""Elements of a row that are worth a block of a cluster."""
+LEAST_PART, LEAST_PART_UNALIGNED = 1024, 1536
+"""Elements of a row that are worth a block of a cluster; of unaligned 16-bit rows."""
 
 LEAST_PART_BYTES = 5120
 """Bytes of a row that are worth a block where all rows are resident."""
@@ -27,16 +27,14 @@ SIZES = (128, 160, 192, 256, 320, 384, 512)
 def wide_row(problem: Problem, gpu: GpuSpec, *, may_split: bool) -> Config:
     """Return a kernel by two launches, if they may split rows, or by a cluster for each row."""
     if problem.op.is_backward:
-        idea = wide_gradient(problem, gpu)
-    else:
-        too_wide = _numbers(problem) > gpu.cluster_blocks * 256 * 128
-        few = may_split and problem.rows < gpu.sm_count
-        if few and (too_wide or _gains_by_two_launches(problem, gpu)):
-            return two_launches(problem, gpu)
-        if too_wide:
-            blocks = gpu.cluster_blocks if problem.rows < gpu.sm_count else 1
-            return read_twice(1024, blocks)
-        idea = _forward(problem, gpu)
+        return wide_gradient(problem, gpu)
+    too_wide = _numbers(problem) > gpu.cluster_blocks * 256 * 128
+    few = may_split and problem.rows < gpu.sm_count
+    if few and (too_wide or _gains_by_two_launches(problem, gpu)):
+        return two_launches(problem, gpu)
+    if too_wide:
+        return read_twice(1024, gpu.cluster_blocks if problem.rows < gpu.sm_count else 1)
+    idea = _forward(problem, gpu)
     packed = idea.min_blocks > 1 and problem.rows >= gpu.sm_count
     by_8_bytes = problem.dtype.is_half and widest_word(problem) == 8 and problem.cols <= 65_536
     if not by_8_bytes or packed:
@@ -92,18 +90,27 @@ def _few_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     large = numbers > most * 4096
     every = fewest or (large and (half or blocks_of_all > gpu.sm_count))
     blocks, vector = most if every else most // 2, 16
-    while blocks > 1 and numbers < blocks * LEAST_PART:
+    ends = half and widest_word(problem) < 8  # of a part, that are loaded once more
+    while blocks > 1 and numbers < blocks * (LEAST_PART_UNALIGNED if ends else LEAST_PART):
         blocks //= 2
     part, edge = numbers / blocks, 15_360 if blocks == most else 10_240
-    sizes: tuple[int, ...] = (128,) if part < 2048 else (256,) if part < edge else (512,)
+    largest = 128 if part < 2048 else 256 if part < edge else 512
     if widest_word(problem) == 8 and problem.dtype.itemsize <= 4:
         blocks, vector = most if fewest and problem.cols >= 1000 * most else most // 2, 8
-        sizes = (128, 192) if problem.row_bytes <= 8 * 6 * 192 * blocks else sizes
-    elif problem.row_bytes % 16 and half and blocks > 2 and sizes == (128,):
-        blocks, sizes = blocks // 2, (192,)
-    ideas = [cluster_of(blocks, threads, vector) for threads in sizes]
-    idea = next((c for c in ideas if WorkSplit(problem, c).slots <= 6), ideas[-1])
+        largest = 192 if problem.row_bytes <= 8 * 6 * 192 * blocks else largest
+    idea = _of_few_threads(problem, cluster_of(blocks, largest, vector))
     return idea if waves(problem, idea, gpu) <= 1 else None
+
+
+def _of_few_threads(problem: Problem, idea: Config) -> Config:
+    """Return the idea with the fewest threads that have no more accesses each."""
+    accesses = max(WorkSplit(problem, idea).slots, 6 if idea.vector_bytes == 8 else 1)
+    smaller = (
+        replace(idea, threads=threads, threads_per_row=threads)
+        for threads in (128, 192, 256, 384)
+        if threads < idea.threads
+    )
+    return next((c for c in smaller if WorkSplit(problem, c).slots <= accesses), idea)
 
 
 def _all_resident(problem: Problem, gpu: GpuSpec, *, packed: bool) -> Config | None:
@@ -162,10 +169,11 @@ def _packed(problem: Problem, gpu: GpuSpec) -> Config:
 def _in_waves(problem: Problem, gpu: GpuSpec) -> Config:
     """Return a kernel of the fewest threads a row that keep its share in their registers."""
     numbers = _numbers(problem)
-    stretch = 1.2 if problem.rows < gpu.sm_count else 1
     for blocks, threads, share in STEPS_16_BIT if problem.dtype.is_half else STEPS:
         blocks = min(blocks, gpu.cluster_blocks)
-        most = blocks * threads * share * (stretch if threads <= 256 else 1)
+        most = blocks * threads * share
+        if problem.rows < gpu.sm_count and threads == SIZES[0]:
+            most *= 1.2
         spills = problem.op.is_log and (blocks, threads) == (16, 192)
         if numbers <= most and not spills:
             return cluster_of(blocks, threads)
