@@ -79,7 +79,9 @@ def _ideas(problem: Problem, gpu: GpuSpec, *, may_split: bool) -> Iterator[Confi
     idea = replace(idea, cache_holds="input")
     yield idea
     idea = replace(idea, algorithm="online-block-max", min_blocks=1)
-    yield replace(idea, cache="shared", unroll=4)
+    f32_kept = problem.mask is Mask.ADDITIVE and problem.dtype.is_half
+    if not f32_kept:
+        yield replace(idea, cache="shared", unroll=4)
     few_wide = problem.cols >= WIDE_ROW and problem.rows < gpu.sm_count
     if may_split and idea.cluster == 1 and few_wide:
         yield two_launches(problem, gpu)
@@ -102,7 +104,7 @@ def _shape(problem: Problem, gpu: GpuSpec, *, may_split: bool) -> Config:
 def _finished(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
     """Return the idea with the algorithm, reduction, cache policy and row order that suit it."""
     idea = adapted(idea, problem)
-    if problem.inner == 1 and idea.cache == "registers" and idea.staging == "direct":
+    if problem.inner == 1 and idea.staging == "direct":
         idea = _combined(idea, problem, gpu)
     policy = "cs" if _evicts_first(idea, problem, gpu) else "default"
     longest_last = problem.mask is Mask.CAUSAL and problem.mask_rows == problem.rows
@@ -121,15 +123,19 @@ def _combined(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
     """
     blocks = occupancy(Resources(registers=0), idea.threads, 1, gpu).blocks_per_sm * gpu.sm_count
     few = problem.rows <= 2 * blocks * idea.rows_per_block / idea.cluster
-    if idea.threads_per_row < WARP:
-        few = waves(problem, idea, gpu) <= FEW_WAVES
+    split, within_a_warp = WorkSplit(problem, idea), idea.threads_per_row < WARP
+    if within_a_warp:
+        few = few and waves(problem, idea, gpu) <= FEW_WAVES
+    light = split.slots * split.width <= (12 if within_a_warp else 32)
     masked = problem.mask is not Mask.NONE and problem.dtype.is_half
     reduction = "shuffle"
     if not problem.op.is_backward:
-        online = idea.threads_per_row > 1 and (few or problem.cols >= 2000) and not masked
+        online = idea.threads_per_row > 1 and not (masked and problem.cols < WIDE_ROW)
+        online = online and ((few and light) or problem.cols >= 2000)
         if idea.cluster > 1 and problem.cols <= WIDE_ROW:
             online = False
-        idea = replace(idea, algorithm="online-block-max" if online else "three-pass")
+        if idea.cache == "registers":
+            idea = replace(idea, algorithm="online-block-max" if online else "three-pass")
         by_warps = idea.threads_per_row >= WARP and problem.dtype is not DType.F64
         if by_warps and gpu.reduces_warps and (few or masked or idea.cluster > 1):
             reduction = "shuffle-redux"
@@ -148,7 +154,7 @@ def _of_many_warps(idea: Config, problem: Problem, reduction: str) -> str:
 
 # ------------------------------------------------------------------ cache policy
 
-MOST_WAVES, MOST_WAVES_SHARED_LINES = 1.3, 1.05
+MOST_WAVES, MOST_WAVES_CLUSTERS, MOST_WAVES_SHARED_LINES = 1.3, 1.7, 1.05
 """Waves up to which lines are evicted first: more gain by what stays in the L2 cache."""
 
 MOST_ELEMENTS_OF_AN_SM_NARROW = {2: 9500, 4: 4000, 8: 4000}
@@ -159,22 +165,30 @@ def _evicts_first(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     """Whether lines are evicted first: about all blocks are resident, and no line is read again."""
     if idea.cache == "none" and not idea.splits_launches:
         return False
-    whole = WorkSplit(problem, idea).aligned and idea.staging == "direct"
-    if problem.op.is_backward and problem.inner == 1 and idea.staging == "direct":
-        share = problem.bytes / gpu.l2_bytes
-        if idea.cluster > 1:
-            if not whole and idea.cache == "registers" and share > 0.13:
-                return False
-        elif idea.vector_bytes < 16:
-            if _reads_lines_again(idea, problem, gpu):
-                return False
-        elif problem.dtype.itemsize > 2 and idea.threads_per_row > WARP and 0.15 < share <= 0.4:
-            return False
-    launches = 2 if idea.splits_launches else 1
-    most = MOST_WAVES if whole else MOST_WAVES_SHARED_LINES
-    if idea.cluster > 1 and whole and not problem.op.is_backward:
-        most = 1.7
-    return launches * waves(problem, idea, gpu) <= most
+    if problem.inner == 1 and idea.staging == "direct" and _gains_by_caches(idea, problem, gpu):
+        return False
+    most = MOST_WAVES
+    if idea.staging == "span":
+        several = problem.dtype is DType.F32 and idea.threads_per_row >= 8
+        most = MOST_WAVES if several else MOST_WAVES_SHARED_LINES
+    elif not WorkSplit(problem, idea).aligned:
+        most = MOST_WAVES_SHARED_LINES
+    elif idea.cluster > 1 and not problem.op.is_backward:
+        most = MOST_WAVES_CLUSTERS
+    return (2 if idea.splits_launches else 1) * waves(problem, idea, gpu) <= most
+
+
+def _gains_by_caches(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
+    """Whether lines that are loaded again, or results that stay in the L2 cache, are worth more."""
+    share, half = problem.bytes / gpu.l2_bytes, problem.dtype.is_half
+    if idea.cluster > 1:
+        kept = problem.op.is_backward and idea.cache == "registers"
+        return kept and share > 0.13 and not WorkSplit(problem, idea).aligned
+    if not problem.op.is_backward:
+        return idea.vector_bytes == 4 and not half and share > 0.15
+    if idea.vector_bytes < 16:
+        return _reads_lines_again(idea, problem, gpu)
+    return not half and idea.threads_per_row > WARP and 0.15 < share <= 0.4
 
 
 def _reads_lines_again(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
@@ -185,7 +199,8 @@ def _reads_lines_again(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     if size > 2 and (problem.cols > 4096):
         return False
     fewest = 4 * problem.rows < gpu.sm_count
-    many = elements_of_an_sm(problem, gpu) > MOST_ELEMENTS_OF_AN_SM_NARROW[size]
+    most = MOST_ELEMENTS_OF_AN_SM_NARROW[size]
+    many = elements_of_an_sm(problem, gpu) > most
     return fewest or many or (size > 2 and WorkSplit(problem, idea).slots > 6)
 
 

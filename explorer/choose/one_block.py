@@ -33,21 +33,19 @@ def one_block(problem: Problem, gpu: GpuSpec) -> Config:
     """Return a kernel by which a block has one row or several."""
     vector, width = vector_bytes(problem, gpu), widest_word(problem)
     number, half, grad = row_vectors(problem, vector), problem.dtype.is_half, problem.op.is_backward
-    if problem.mask is not Mask.NONE:
-        return _masked(problem, vector, number)
     if number <= WARP and width == 16:
         return row_of(power_of_two(number if grad else math.ceil(number / 2)), vector)
     if vector == width < 16 and not (half and vector == 8) and (grad or vector < 8):
         return _by_narrow_vectors(problem, gpu, vector, number)
-    unaligned = half and width < 8
-    if unaligned and vector == 8:
+    if half and width < 8 and vector == 8:
         return _unaligned_by_8_bytes(problem, gpu, number)
-    resident = _all_resident(problem, gpu, vector, number)
-    if resident:
-        return resident
-    if unaligned and not (problem.op.is_log and problem.rows > 5 * gpu.sm_count):
-        return row_of(_fewest_threads(number, 5), vector)
-    return _many_rows(problem, gpu, vector)
+    return (
+        _of_few_warps(problem, gpu, number)
+        or _all_resident(problem, gpu, vector, range(1, 3))
+        or _of_one_warp(problem, gpu, number)
+        or _all_resident(problem, gpu, vector, range(3, 10))
+        or _many_rows(problem, gpu, vector)
+    )
 
 
 def _fewest_threads(number: int, accesses: float) -> int:
@@ -55,32 +53,46 @@ def _fewest_threads(number: int, accesses: float) -> int:
     return next((size for size in WARPS if size * accesses >= number), WARPS[-1])
 
 
+def _fitting_threads(number: int) -> int:
+    """Return the threads of about four accesses each, few of which are idle at the last one."""
+
+    def misfit(threads: int) -> float:
+        each = number / threads
+        slots = math.ceil(each - 1 / 64)  # a last access by so few threads hardly counts
+        return abs(math.log(each / 4)) + 3 * max(0, 1 - each / slots)
+
+    return min((size for size in WARPS if size <= 224 or number > 1100), key=misfit)
+
+
 def _many_rows(problem: Problem, gpu: GpuSpec, vector: int) -> Config:
     """Return a kernel for rows of more than a wave: a large block, or few accesses of a thread."""
-    half, grad = problem.dtype.is_half, problem.op.is_backward
-    unaligned = half and widest_word(problem) < 8
-    if unaligned:
-        vector = 8
-    elif not half and not grad and problem.cols > LONGEST_NARROW_F32:
+    half, grad, number = problem.dtype.is_half, problem.op.is_backward, row_vectors(problem, vector)
+    if problem.mask is not Mask.NONE:
+        return _masked(problem, vector, number)
+    if half and widest_word(problem) < 8:
+        if problem.op.is_log and problem.rows > 5 * gpu.sm_count:
+            return row_of(_fewest_threads(row_vectors(problem, 8), 8), 8)
+        return row_of(_fitting_threads(number), vector)
+    if not half and not grad and problem.cols > LONGEST_NARROW_F32:
         vector = 16
-    number = row_vectors(problem, vector)
-    busy = _keeps_memory_busy(problem, gpu, vector, number)
+    busy = _keeps_memory_busy(problem, gpu, vector)
     wave = gpu.sm_count * (gpu.threads_per_sm // busy.threads) * busy.rows_per_block
-    if grad or unaligned or problem.rows >= (4 if busy.threads <= 512 else 8) * wave:
+    if grad or problem.rows >= (4 if busy.threads <= 512 else 8) * wave:
         return busy
-    return row_of(_fewest_threads(number, 4 * 16 / vector), vector)
+    return row_of(_fewest_threads(row_vectors(problem, vector), 4 * 16 / vector), vector)
 
 
 def _masked(problem: Problem, vector: int, number: int) -> Config:
-    """Return a kernel for masked rows, whose lengths may differ."""
-    if problem.row_bytes <= 512:
-        accesses = 2.0
-    elif problem.dtype.is_half:
-        accesses = 4
-    elif problem.mask is Mask.CAUSAL and problem.cols < 4096:
+    """Return a kernel for many masked rows, whose lengths may differ."""
+    causal, additive = problem.mask is Mask.CAUSAL, problem.mask is Mask.ADDITIVE
+    if problem.dtype.is_half:
+        accesses = 3.0 if additive else 5.5 if problem.cols < 4096 else 4.5
+    elif causal and problem.cols < 4096:
         accesses = 8
     else:
-        accesses = 2.4 if problem.row_bytes <= 4096 else 5.6
+        accesses = 2.6 if problem.row_bytes <= 4096 else 5.6
+    if vector < 16:
+        accesses *= 1.25
     return row_of(next((t for t in (8, 16, *WARPS) if t * accesses >= number), 1024), vector)
 
 
@@ -95,8 +107,8 @@ def vector_bytes(problem: Problem, gpu: GpuSpec) -> int:
     width, size = widest_word(problem), problem.dtype.itemsize
     if width == 16 or (size == 2 and width == 8):
         return width
-    if problem.mask is not Mask.NONE:
-        return max(width, size) if problem.cols <= LONGEST_ODD_16_BIT else 16
+    if problem.mask is not Mask.NONE and problem.cols > LONGEST_ODD_16_BIT:
+        return 16
     if problem.op.is_backward:
         return _gradient_vector(problem, gpu, width)
     return _f32_vector(problem, gpu, width) if size >= 4 else _16_bit_vector(problem, gpu, width)
@@ -113,7 +125,9 @@ def _gradient_vector(problem: Problem, gpu: GpuSpec, width: int) -> int:
     if few or (pairs and cols <= 5120):
         return width
     if size == 2:
-        return width if width == 2 and rows <= 1 and cols <= 7200 else 8
+        if width == 2 and rows <= 1:
+            return width if cols <= 7200 else 16
+        return 8
     return width if width == 8 and rows <= 1 and cols <= 6500 else 16
 
 
@@ -148,12 +162,16 @@ def _by_narrow_vectors(problem: Problem, gpu: GpuSpec, vector: int, number: int)
         return warp if by_warps else row_of(64 if cols <= 800 else 128, vector)
     if not grad and rows >= MANY_ROWS_OF_AN_SM:
         return row_of(WARP if cols <= 1280 else 64, vector)
+    if size == 2 and vector == 4 and cols <= 1024:
+        return row_of(_few_warps(cols), vector)
     if grad:
         single = vector == size and not (problem.op.is_log and size == 4) and size < 8
         accesses = 16 if single else 4 if size == 8 or (size == 4 and problem.op.is_log) else 6
     else:
-        accesses = 16 if vector == 2 else 5
-    least = 256 if grad and cols > 895 else 128
+        if vector == 2:
+            return row_of(128 if cols <= 1024 else 256, vector)
+        accesses = 5
+    least = 256 if grad and cols > (1300 if size == 2 < vector else 895) else 128
     sizes = (size for size in (128, 256, 384, 512, 768) if size >= least)
     return row_of(next((size for size in sizes if size * accesses >= number), 1024), vector)
 
@@ -170,15 +188,53 @@ def _unaligned_by_8_bytes(problem: Problem, gpu: GpuSpec, number: int) -> Config
 # ------------------------------------------------------------------ size of a block
 
 
-def _all_resident(problem: Problem, gpu: GpuSpec, vector: int, number: int) -> Config | None:
+def _of_few_warps(problem: Problem, gpu: GpuSpec, number: int) -> Config | None:
+    """Return a kernel for resident rows of up to 1024 elements; None for others.
+
+    A warp has up to 16 elements a thread, which need no barrier; else a thread has one access.
+    """
+    half, grad, cols = problem.dtype.is_half, problem.op.is_backward, problem.cols
+    width, warp = widest_word(problem), row_of(WARP)
+    if width == 8 and half and not grad and cols <= 1024:
+        warp = row_of(_few_warps(cols), 8)
+    elif width < 16 or cols > (1024 if half else 512):
+        return None
+    elif cols > 512:
+        once = row_of(_fewest_threads(number, 1))
+        if waves(problem, once, gpu) <= (1 if grad else FEW_WAVES):
+            return once
+        if problem.mask is not Mask.NONE:
+            return None
+    return warp if waves(problem, warp, gpu) <= 1 else None
+
+
+def _of_one_warp(problem: Problem, gpu: GpuSpec, number: int) -> Config | None:
+    """Return a kernel of a warp for each of some resident rows; None for others."""
+    if problem.op.is_backward or problem.mask is not Mask.NONE or widest_word(problem) < 16:
+        return None
+    warp = row_of(WARP)
+    few = problem.cols <= 1600 and number <= 12 * WARP
+    return warp if few and waves(problem, warp, gpu) <= 1 else None
+
+
+def _few_warps(cols: int) -> int:
+    """Return the threads of a row of up to 1024 elements, of 16 to 19 each."""
+    return WARP if cols <= 608 else 64
+
+
+def _all_resident(problem: Problem, gpu: GpuSpec, vector: int, tried: range) -> Config | None:
     """Return the kernel of the fewest accesses with which all rows are resident; None for more."""
+    number = row_vectors(problem, vector)
     half, grad, log = problem.dtype.is_half, problem.op.is_backward, problem.op.is_log
     whole = problem.row_bytes % 16 == 0
-    sizes = WARPS if half or whole or vector < 16 else WARPS[:-1]
-    most = 8 if vector == 8 else 5 if half else 6 if grad and not whole else 9
+    largest = 512 if vector == 8 else 1024 if half or whole or vector < 8 else 768
+    sizes = [size for size in WARPS if size <= largest]
+    most = 8 if vector == 8 else 5 if half else 6 if grad and not whole else 4 if grad else 9
     few = problem.rows <= gpu.sm_count and (half or (grad and log and number > 512))
     large = (640 if grad and log else 256 if grad else 512) if whole else 384
-    for accesses in range(1 if few else 2, most + 1):
+    for accesses in tried:
+        if not (1 if few else 2) <= accesses <= most:
+            continue
         threads = next((t for t in sizes if t * accesses >= number), sizes[-1])
         if accesses == 1 and threads > large:
             continue
@@ -189,12 +245,12 @@ def _all_resident(problem: Problem, gpu: GpuSpec, vector: int, number: int) -> C
     return None
 
 
-def _keeps_memory_busy(problem: Problem, gpu: GpuSpec, vector: int, number: int) -> Config:
+def _keeps_memory_busy(problem: Problem, gpu: GpuSpec, vector: int) -> Config:
     """Return the largest block of which an SM's others load enough meanwhile, or nearly the most.
 
     Blocks of more than 128 registers a thread, and those that an SM holds alone, come last.
     """
-    grad, kernels = problem.op.is_backward, []
+    grad, number, kernels = problem.op.is_backward, row_vectors(problem, vector), []
     for threads in reversed(WARPS):
         if threads >= 2 * number or threads > (1024 if grad else 768):
             continue

@@ -19,7 +19,7 @@ SHORT_ALIGNED_ROW_BYTES = 2048
 FEW_WAVES = 0.6
 """Waves of blocks up to which the time of one row counts, not the bandwidth."""
 
-FEW_WAVES_GRADIENT = 0.125
+FEW_WAVES_UNEVEN, FEW_WAVES_GRADIENT = 0.35, 0.125
 
 
 def short_row(problem: Problem, gpu: GpuSpec) -> Config | None:
@@ -32,12 +32,12 @@ def short_row(problem: Problem, gpu: GpuSpec) -> Config | None:
     if problem.op.is_backward:
         return _gradient(problem, gpu, width)
     few = _of_few_accesses(problem, gpu, width)
-    if waves(problem, few, gpu) <= FEW_WAVES:
+    uneven = problem.dtype is DType.F32 and problem.cols > 64 and problem.cols % WARP > 0
+    if waves(problem, few, gpu) <= (FEW_WAVES_UNEVEN if uneven else FEW_WAVES):
         return few
     if problem.dtype.is_half:
         return _of_16_bits(problem, gpu, width)
-    uneven = problem.cols > 64 and problem.cols % WARP > 0
-    if uneven and problem.dtype is DType.F32 and has_spans(problem):
+    if uneven and has_spans(problem):
         return _long_f32(problem, gpu, width)
     if width == 16 or problem.cols <= 8:
         return _direct(problem, width) if problem.cols <= 80 or width < 16 else None
@@ -63,9 +63,17 @@ def _of_few_accesses(problem: Problem, gpu: GpuSpec, width: int) -> Config:
 
 def _direct(problem: Problem, width: int) -> Config:
     """Return a kernel of two or three accesses of 16 bytes a thread, or four to eight narrow."""
-    single = width == problem.dtype.itemsize
-    each = 6 if single else {16: 3 if problem.dtype.is_half else 2.4, 8: 4.75, 4: 8}[width]
-    return row_of(_lanes(math.ceil(problem.row_bytes / width), each), width)
+    number = math.ceil(problem.row_bytes / width)
+    if width == problem.dtype.itemsize:
+        each: float = 6
+    else:
+        each = {16: 3 if problem.cols > 64 else 2.4, 8: 4.75, 4: 8}[width]
+    idea = row_of(_lanes(number, each), width)
+    if problem.dtype is DType.F32 and width == 16 and problem.cols <= WARP:
+        return replace(idea, cache_holds="input")
+    if idea.threads_per_row == 1 and problem.row_bytes * idea.threads < 1024:
+        return replace(idea, threads=2 * idea.threads)
+    return idea
 
 
 # ------------------------------------------------------------------ staged tiles
@@ -83,14 +91,17 @@ def _lanes_of_a_16_bit_tile(cols: int) -> int:
 
 def _tile_or_direct(problem: Problem, gpu: GpuSpec, tile: Config) -> Config:
     """Return a kernel of staged tiles if rows fill enough of the GPU, else one of direct loads."""
-    size = problem.dtype.itemsize
-    share = 4 if size > 2 else 2 if tile.threads_per_row >= 8 else 6
+    size, half = problem.dtype.itemsize, problem.dtype.is_half
+    share = {1: 6, 2: 3, 4: 6}.get(tile.threads_per_row, 2) if half else 4
     blocks = gpu.sm_count * min(gpu.blocks_per_sm, gpu.threads_per_sm // tile.threads)
     staged = has_spans(problem)
     if staged and share * problem.rows >= tile.rows_per_block * blocks:
         return tile
-    pairs = problem.dtype.is_half and not staged
-    return row_of(_lanes(problem.cols, 8), min(widest_word(problem), 4) if pairs else size)
+    if half and staged:
+        return row_of(_lanes(problem.cols, 7 if problem.cols <= 64 else 8), size)
+    if staged or half:
+        return row_of(_lanes(problem.cols, 8), size if staged else min(widest_word(problem), 4))
+    return _direct(problem, widest_word(problem))
 
 
 def _long_f32(problem: Problem, gpu: GpuSpec, width: int) -> Config:
@@ -118,6 +129,8 @@ def _of_16_bits(problem: Problem, gpu: GpuSpec, width: int) -> Config:
     if cols > 340:
         return row_of(16, 8)
     lanes = _lanes_of_a_16_bit_tile(cols)
+    if lanes == 8 and cols <= 120 and waves(problem, _tile(64, 4), gpu) > 2:
+        lanes = 4
     tile = _tile(64 if lanes > 2 or cols < 24 else 32, lanes)
     if cols in (15, 17) and not problem.op.is_log:  # three passes take too many registers
         tile = replace(tile, algorithm="online-block-max")
@@ -141,7 +154,7 @@ def _gradient(problem: Problem, gpu: GpuSpec, width: int) -> Config | None:
     if width >= 8:
         number = math.ceil(problem.row_bytes / 8)
         few = row_of(_lanes(number, 2), 8)
-        if number <= 2 * WARP + 10 and waves(problem, few, gpu) <= FEW_WAVES:
+        if number <= 3 * WARP and waves(problem, few, gpu) <= FEW_WAVES:
             return few
     if width == 16 or cols > LONGEST_SHORT_GRADIENT:
         return None

@@ -96,7 +96,8 @@ def _few_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     part, edge = numbers / blocks, 15_360 if blocks == most else 10_240
     largest = 128 if part < 2048 else 256 if part < edge else 512
     if widest_word(problem) == 8 and problem.dtype.itemsize <= 4:
-        blocks, vector = most if fewest and problem.cols >= 1000 * most else most // 2, 8
+        every = (fewest and problem.cols >= 1000 * most) or numbers > 9000 * most
+        blocks, vector = most if every else most // 2, 8
         largest = 192 if problem.row_bytes <= 8 * 6 * 192 * blocks else largest
     idea = _of_few_threads(problem, cluster_of(blocks, largest, vector))
     return idea if waves(problem, idea, gpu) <= 1 else None
@@ -171,9 +172,8 @@ def _in_waves(problem: Problem, gpu: GpuSpec) -> Config:
     numbers = _numbers(problem)
     for blocks, threads, share in STEPS_16_BIT if problem.dtype.is_half else STEPS:
         blocks = min(blocks, gpu.cluster_blocks)
-        most = blocks * threads * share
-        if problem.rows < gpu.sm_count and threads == SIZES[0]:
-            most *= 1.2
+        few = problem.rows < gpu.sm_count and threads == SIZES[0]
+        most = blocks * threads * share * (1.2 if few else 1)
         spills = problem.op.is_log and (blocks, threads) == (16, 192)
         if numbers <= most and not spills:
             return cluster_of(blocks, threads)

@@ -12,7 +12,6 @@ from explorer.model.gpu_spec import GpuSpec, known_gpu
 from explorer.model.problem import MAX_ROWS, Mask, Op, Problem
 from explorer.space import Space
 from explorer.space.candidates import candidates
-from explorer.space.design_rules import is_plain
 from tests.chooser_contest import drawn
 
 H200 = known_gpu("NVIDIA H200")
@@ -262,9 +261,7 @@ def test_what_is_resident_at_once_is_evicted_first_and_no_more():
     for problem in drawn(300, seed=6):
         config = config_for(problem, H200)
         if config.load_hint == "cs":
-            assert waves(problem, config, H200) <= 1.3
-        elif is_plain(problem) and config.cache == "registers":
-            assert waves(problem, config, H200) > 1.0
+            assert waves(problem, config, H200) <= (1.7 if config.cluster > 1 else 1.3)
 
 
 @pytest.mark.parametrize("op", Op, ids=str)

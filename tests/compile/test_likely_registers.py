@@ -82,7 +82,6 @@ def test_packed_rows_have_the_registers_that_min_blocks_leaves():
         (550, 2126, DType.F32, Op.SOFTMAX),
         (335, 3965, DType.F32, Op.SOFTMAX),
         (700, 3001, DType.BF16, Op.LOG_SOFTMAX),
-        (300, 5001, DType.F32, Op.SOFTMAX_BACKWARD),
     ],
     ids=str,
 )
