@@ -39,14 +39,15 @@ def run_ci(folder, tests, main_job):
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(INSTALLED)
         program.chmod(0o755)
-    server = folder / "bin" / "pg_virtualenv"
-    server.parent.mkdir()
-    server.write_text('#!/bin/sh\nexec "$@"\n')
-    server.chmod(0o755)
+    (folder / "bin").mkdir()
+    for name in ("pg_virtualenv", "chromium"):  # or .ci/run would install them
+        program = folder / "bin" / name
+        program.write_text('#!/bin/sh\nexec "$@"\n')
+        program.chmod(0o755)
     (folder / ".ci").mkdir()
     (folder / ".ci" / "run").write_bytes((ROOT / ".ci" / "run").read_bytes())
     (folder / "README.md").write_text(README.replace(TESTS, tests).replace(MAIN_JOB, main_job))
-    path = {"PATH": f"{server.parent}:{os.environ['PATH']}"}
+    path = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
     return subprocess.run(
         ["bash", ".ci/run"], cwd=folder, capture_output=True, text=True, env=os.environ | path
     )

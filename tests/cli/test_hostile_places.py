@@ -33,27 +33,25 @@ def pipe(path):
     os.mkfifo(path)
 
 
-def folder(path):
-    path.mkdir()
-
-
 def full(path):
     path.symlink_to("/dev/full")
 
 
-def loop(path):
-    path.symlink_to(path.name)
-
-
-NO_FILES = [pipe, folder, full, loop]
+NO_FILES = [pipe, full]
+"""What test_user_files.py tries more of."""
 
 
 @pytest.mark.parametrize("make", NO_FILES)
-def test_emit_refuses_an_output_that_is_no_file_before_it_compiles(explorer, tmp_path, make):
-    make(tmp_path / "it.cu")
+def test_a_file_that_is_none_is_refused_before_work_begins(explorer, tmp_path, make):
+    for name in ("it.cu", "it.svg", "it.json", "it"):
+        make(tmp_path / name)
     for more in ((), ("--force",)):
         refused(explorer(*EMIT, "--output", "it.cu", *more), "it.cu cannot be written: it")
-    assert [path.name for path in tmp_path.iterdir()] == ["it.cu"]
+    refused(explorer("journey", "--cols", "8", "--plot", "it.svg"), "name another --plot")
+    refused(explorer("compare", "--cols", "8", "--save", "it.json"), "name another --save")
+    for command in ("journey", "compare"):
+        refused(explorer(command, "--from", "it"), "it cannot be read: ")
+    assert len([*tmp_path.iterdir()]) == 4
 
 
 @pytest.mark.parametrize("output", ["/dev/null/x.cu", "/proc/x.cu", "x" * 300 + ".cu"])
@@ -61,7 +59,7 @@ def test_emit_refuses_an_output_that_cannot_be(explorer, output):
     refused(explorer(*EMIT, "--output", output), "cannot be written: ")
 
 
-@pytest.mark.parametrize("output", ["", ".", "/dev/full", "/dev/null", "softmax.txt", "x" * 300])
+@pytest.mark.parametrize("output", ["", "/dev/full", "softmax.txt", "x" * 300])
 def test_emit_refuses_an_output_that_verify_would_not_take(explorer, tmp_path, output):
     said = "'', which names nothing" if not output else "'"
     ran = explorer(*EMIT, "--output", output)
@@ -94,30 +92,11 @@ def test_a_name_that_is_no_text_is_written_all_the_same(explorer, tmp_path):
     assert (tmp_path / "\udcff.cu").is_file()
 
 
-@pytest.mark.parametrize("make", NO_FILES)
-@pytest.mark.parametrize("command", ["journey", "compare"])
-def test_a_kept_result_that_is_no_file(explorer, tmp_path, command, make):
-    make(tmp_path / "it")
-    refused(explorer(command, "--from", "it"), "it cannot be read: ")
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff", b"[" * 100_000, b"9" * 5000, b'{"a": NaN}'])
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[" * 100_000])
 @pytest.mark.parametrize("command", ["journey", "compare"])
 def test_a_kept_result_of_other_content(explorer, tmp_path, command, content):
     (tmp_path / "it").write_bytes(content)
     refused(explorer(command, "--from", "it"), "it ")
-
-
-@pytest.mark.parametrize("make", NO_FILES)
-def test_a_picture_that_is_no_file(explorer, tmp_path, make):
-    make(tmp_path / "it.svg")
-    refused(explorer("journey", "--cols", "8", "--plot", "it.svg"), "name another --plot")
-
-
-@pytest.mark.parametrize("make", NO_FILES)
-def test_a_comparison_that_is_kept_in_no_file(explorer, tmp_path, make):
-    make(tmp_path / "it.json")
-    refused(explorer("compare", "--cols", "8", "--save", "it.json"), "name another --save")
 
 
 # Recordings and databases that lie where they are looked for.
@@ -226,7 +205,7 @@ class Broken(io.StringIO):
 
 
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
-PRINTING = [("presets",), ("presets", "--json"), ("--help",), ("--version",)]
+PRINTING = [("presets", "--json"), ("--help",), ("--version",)]
 
 
 def run(arguments, stdout, stderr, monkeypatch):
@@ -321,7 +300,7 @@ def test_a_shells_redirections():
 # The environment.
 
 
-@pytest.mark.parametrize("value", ["0", "²", "99999999", "9" * 5000])
+@pytest.mark.parametrize("value", ["0", "²", "9" * 5000])
 def test_a_terminal_of_no_size(explorer, monkeypatch, value):
     monkeypatch.setenv("COLUMNS", value)
     monkeypatch.setenv("LINES", value)
@@ -335,7 +314,7 @@ def test_a_completion_that_no_shell_asks_for_is_no_wrong_kernel(explorer, monkey
 
 
 @pytest.mark.parametrize("name", ["EXPLORER_CACHE_DIR", "XDG_CACHE_HOME"])
-@pytest.mark.parametrize("value", ["/dev/null", "/dev/full/x", "x" * 5000, "/proc", "\udcff"])
+@pytest.mark.parametrize("value", ["/dev/null", "x" * 5000, "\udcff"])
 def test_a_cache_that_cannot_be(explorer, monkeypatch, tmp_path, name, value):
     from explorer.compile.compiler import Kernel, KernelCache
     from explorer.model.outcome import Resources
