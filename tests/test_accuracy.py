@@ -62,6 +62,7 @@ def test_a_serial_online_sum_is_fast_alone(cols):
     assert verdict(SERIAL, Accuracy.FAST, cols=cols).status is Status.VERIFIED
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
 def test_sixteen_bits_rounded_once_are_strict_and_rounded_twice_are_not(dtype):
     assert verdict(QUICK, Accuracy.STRICT, dtype).status is Status.VERIFIED

@@ -58,6 +58,7 @@ def runner(tmp_path, monkeypatch):
 # ------------------------------------------------------------------ what is run and generated
 
 
+@pytest.mark.sampled(3)
 @of_need("")
 def test_its_commands_print_what_it_shows(path, runner):
     assert with_printed(path, runner) == path.read_text(), ANEW
@@ -77,6 +78,7 @@ def test_its_commands_run_where_there_is_nvcc(path, runner):
     with_printed(path, runner, ("nvcc",))
 
 
+@pytest.mark.sampled(3)
 @EACH
 def test_its_figures_are_those_of_the_results(path):
     text = path.read_text()

@@ -20,6 +20,7 @@ def module(name):
     return loaded
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", module("test_sabotage").SABOTAGE)
 def test_what_is_sabotaged_is_emitted(name):
     config, text, becomes = module("test_sabotage").SABOTAGE[name]

@@ -43,6 +43,7 @@ def test_a_name_that_no_unit_provides_is_an_error(units):
         assembled(PROBLEM, Config())
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("kernel", space_sample(), ids=lambda kernel: kernel.kind)
 def test_every_function_that_is_emitted_is_called(kernel):
     """Kernels are called by the host; every other function by one of them."""

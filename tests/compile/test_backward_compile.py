@@ -43,6 +43,7 @@ def test_each_choice_compiles_as_planned(arch, kind, cache):
             assert 0 <= padding < 16, config.to_json()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("dtype", "vector_bytes", "registers"),
     [
@@ -74,6 +75,7 @@ def test_accesses_of_full_width_survive_compilation(cache):
         assert ptx.count("st.global.v4") == slots
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("hint", ["default", "cs"])
 @pytest.mark.parametrize(
     ("cols", "dtype", "threads_per_row", "vector_bytes"),
@@ -110,7 +112,7 @@ def test_both_matrices_are_loaded_before_their_rows_are_summed(
     assert max(loads) < min(exchanges)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_host_part_compiles(kind, tmp_path):
     config = Config(cache="shared", cache_holds="input", static_cols=kind == "f32")

@@ -26,7 +26,7 @@ def vectors(kernel: Sampled) -> str | None:
     return "kBlockVectors" if kernel.config.cluster > 1 else "kRowVectors"
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("number", range(len(space_sample())), ids=lambda n: space_sample()[n].kind)
 def test_it_compiles_as_planned(number):
     kernel = space_sample()[number]

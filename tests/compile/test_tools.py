@@ -163,6 +163,7 @@ def fitted(problem, word_bytes, threads_per_row):
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("threads_per_row", [2, 8])
 def test_a_warp_waits_for_its_loads_in_machine_code_too(threads_per_row):
     """The compiler dropped an exchange whose result was not needed."""
@@ -174,6 +175,7 @@ def test_a_warp_waits_for_its_loads_in_machine_code_too(threads_per_row):
     assert not others and max(loads) < exchange < min(stores)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads_per_row", [2, 4])
 def test_a_copy_that_does_not_wait_may_store_before_all_loads_are_there(threads_per_row):
     """What would wait for them is worked out only where the copy is told to wait."""

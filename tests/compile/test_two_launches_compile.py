@@ -45,7 +45,7 @@ def test_a_part_for_each_block():
     assert Space(Problem(3, 8192), known_gpu("NVIDIA H200")).broken_rule(split()) is None
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("launches", ["two", "two-overlapped"])
 @pytest.mark.parametrize("cols", [65536, 65537])
 def test_the_host_part_compiles(launches, cols, tmp_path):

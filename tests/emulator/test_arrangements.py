@@ -95,6 +95,7 @@ DEFECTS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_defects_are_found_out(emulator, defect):
     config, edits = DEFECTS[defect]

@@ -91,6 +91,7 @@ DEFECTS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_defects_are_found_out(emulator, defect):
     config = Config(threads=64, threads_per_row=64, **ASYNC)

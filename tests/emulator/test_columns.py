@@ -80,7 +80,7 @@ def test_problems_of_all_kinds(emulator, changes, cache):
     verify_legal(emulator, problem, Config(threads_per_row=64, cache=cache, cache_holds="input"))
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("changes", "choices"),
     [

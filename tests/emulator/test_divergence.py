@@ -208,7 +208,7 @@ def test_threads_that_spin_for_what_never_comes_are_a_deadlock(run, out, spins):
     source = """extern "C" __global__ void k(int* z, int* y) { __shared__ unsigned long long bar;
       int t = threadIdx.x; unsigned done = 0, at = (unsigned)__cvta_generic_to_shared(&bar);
       %s z[blockIdx.x * 256 + t] = done + at; }"""
-    sizes = {"grid": 64, "block": 256}
+    sizes = {"grid": 8, "block": 256}
     result = run(source % spins, out(64 * 256, np.int32), out(4, np.int32), **sizes)
     assert not result.result.complete
     assert "deadlock" in result.kinds
@@ -224,11 +224,11 @@ def test_threads_that_spin_for_what_never_comes_are_a_deadlock(run, out, spins):
     ],
 )
 def test_the_work_of_a_kernel_that_never_ends_is_bounded(run, out, monkeypatch, goes_on):
-    monkeypatch.setattr("explorer.ptx_emulator.scheduler.WORK_LIMIT", 100_000_000)
+    monkeypatch.setattr("explorer.ptx_emulator.scheduler.WORK_LIMIT", 10_000_000)
     source = f"""extern "C" __global__ void k(int* z, int* y) {{
       int t = threadIdx.x; {goes_on} z[blockIdx.x * 256 + t] = t; }}"""
     sizes = {"grid": 64, "block": 256}
     result = run(source, out(64 * 256, np.int32), out(64 * 256, np.int32), **sizes)
     assert not result.result.complete
     assert "limit" in result.kinds
-    assert result.result.steps < 100_000
+    assert result.result.steps < 10_000

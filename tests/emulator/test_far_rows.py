@@ -93,7 +93,7 @@ def test_a_middle_axis_is_tried_with_short_and_with_long_slices():
 # ------------------------------------------------------------------ right kernels
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_verified(kind):
     problem = problem_of(kind, 300, 130)
@@ -238,6 +238,7 @@ NARROW = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NARROW)
 def test_indices_of_too_few_bits_are_found_out(name):
     kind, right, wrong = NARROW[name]
@@ -311,7 +312,7 @@ def test_rows_that_are_dealt_out_otherwise_are_noticed():
         assert order_of(run, kernel, moved.split.block_rows) is order
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("order", ["descending", "ascending"])
 def test_the_order_of_blocks_is_told_where_the_problem_has_but_one(order):
     """64 rows are one block's: whether the last one works on the first rows does not show."""
@@ -369,6 +370,7 @@ def test_truth_is_that_of_the_far_rows():
     assert far.mask_rows == 135 and np.gcd(far.rows, 135) == 135
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "problem",
     [

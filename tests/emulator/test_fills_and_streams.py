@@ -76,6 +76,7 @@ def test_a_quarter_of_the_lengths_is_whole(filled):
 WAITS = pytest.mark.parametrize("waits", [0, 1, 8], ids=["at once", "after one", "after eight"])
 
 
+@pytest.mark.sampled(3)
 @WAITS
 @pytest.mark.parametrize("word", ["uint2", "uint4"])
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def moved(problem, operands, word):
     return written
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @WAITS
 @pytest.mark.parametrize("shape", [0, -1], ids=["many threads a row", "few threads a row"])
 @pytest.mark.parametrize("problem", ROW_PROBLEMS, ids=str)

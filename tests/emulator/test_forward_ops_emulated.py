@@ -65,7 +65,7 @@ def problem_of(kind: str, cols: int) -> Problem:
     return Problem(64, cols, input_stride=cols + gaps[0], output_stride=cols + gaps[1], **fields)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("cols", [37, 128])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_is_verified(kind, cols):
@@ -104,6 +104,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_seen(fault):
     kind, config, old, new = FAULTS[fault]
@@ -130,6 +131,7 @@ def emulated(problem: Problem, config: Config, arrays):
     return emulate(EmulatedKernel.of(ptx, variant.launches), problem, arrays)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", [TWO_ROWS, HOLDS_INPUT, SHARED, NO_CACHE])
 @pytest.mark.parametrize("mask", [Mask.CAUSAL, Mask.LENGTHS])
 def test_vectors_past_the_limit_are_not_loaded(config, mask):
@@ -145,6 +147,7 @@ def test_vectors_past_the_limit_are_not_loaded(config, mask):
     assert ran.counters.global_loads.bytes == passes * 16 * vectors + lengths
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", [TWO_ROWS, SHARED, NO_CACHE])
 @pytest.mark.parametrize("op", [Op.SOFTMAX, Op.LOG_SOFTMAX])
 def test_lengths_may_lie_outside_a_row(config, op):

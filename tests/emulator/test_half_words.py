@@ -19,7 +19,7 @@ def verdict(emulator, problem, **choices):
     return emulator.verify(ProgramUnderTest.of_config(problem, config))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("algorithm", "holds"),
     [
@@ -74,6 +74,7 @@ DEFECTS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_defects_are_found_out(emulator, defect):
     program = ProgramUnderTest.of_config(Problem(5, 523, DType.BF16), ONE_WARP)

@@ -15,7 +15,7 @@ ROWS, COLS = 500, 520
 EMULATOR = Emulator("sm_90")
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", SABOTAGE)
 def test_a_wrong_kernel_is_found_out(name):
     problem = problem_of(SABOTAGE[name][0], ROWS, COLS)

@@ -67,6 +67,7 @@ def test_a_text_that_was_edited_is_tried_in_every_vector():
     assert EMULATOR.verify(edited).status is Status.WRONG
 
 
+@pytest.mark.exhaustive
 def test_a_text_that_was_edited_is_tried_in_every_element_of_rows_that_are_not_wide():
     """Of one element in each vector of a row, as of texts that are ours, one row in four tells."""
     program = honest(Problem(8192, 2000), HELD)
@@ -88,6 +89,7 @@ def test_a_text_that_was_edited_is_tried_beyond_sixteen_bits_of_columns_in_a_thr
     assert WITHOUT_ASSEMBLER.verify(edited).status is Status.WRONG
 
 
+@pytest.mark.exhaustive
 def test_a_text_that_was_edited_is_tried_beyond_twenty_bits_of_columns():
     program = honest(P1000, replace(RUN_TIME, threads_per_row=256))
     right = "first < vectors;"

@@ -31,6 +31,7 @@ def verify(emulator, problem, **choices):
     assert verdict.status is Status.VERIFIED, verdict.sentence
 
 
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize(
     ("dtype", "choices"),
     [
@@ -97,7 +98,7 @@ def test_three_launches_share_scratch(emulator, cols, dtype, choices):
     verify(emulator, Problem(64, cols, dtype), launches="three", **{**usual, **choices})
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("cols", "dtype", "choices"),
     [

@@ -49,7 +49,7 @@ DEFECTS = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("defect", DEFECTS)
 @pytest.mark.parametrize("config", [REDUX, FIRST_WARP], ids=["all warps", "first warp"])
 def test_defects_are_found_out(emulator, config, defect):

@@ -100,6 +100,7 @@ def test_a_gradient_of_each_kind_by_clusters(emulator, problem, config):
     verify_all(emulator, problem, [config])
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("rows", [1, 5])
 def test_several_rows_are_exchanged_at_once(emulator, rows):
     """The last rows of a cluster's share may be past the end."""
@@ -174,7 +175,7 @@ GRADIENT_DEFECTS = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("defect", GRADIENT_DEFECTS)
 def test_defects_of_a_gradient_are_found_out(emulator, defect):
     problem = Problem(3, 8193, op=Op.SOFTMAX_BACKWARD)

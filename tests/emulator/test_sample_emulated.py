@@ -14,7 +14,7 @@ FAULTLESS = (Status.VERIFIED, Status.INACCURATE)
 """A row summed by one thread in fp32 may miss the tolerance by rounding alone."""
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("kernel", space_sample(), ids=lambda kernel: kernel.kind)
 def test_it_is_verified(emulator, kernel):
     verdict = emulator.verify(ProgramUnderTest.of_config(kernel.problem, kernel.config))
@@ -24,7 +24,7 @@ def test_it_is_verified(emulator, kernel):
 PLAIN = [k for k in space_sample() if k.kind in ("plain", "plain, ragged", "f16", "wide, ragged")]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kernel", PLAIN, ids=lambda kernel: kernel.kind)
 def test_a_row_does_not_depend_on_the_others(kernel):
     problem = kernel.problem.resized(rows=2 * FEW)

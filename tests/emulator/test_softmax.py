@@ -118,6 +118,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("cache", "reduction", "exp", "division", "ctype"), CASES)
 def test_softmax(run, out, cache, reduction, exp, division, ctype):
     rows, cols, threads = 5, 301, 128

@@ -102,7 +102,7 @@ def test_what_a_span_is_not_of(kind):
 GRADIENTS = [Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD]
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("op", GRADIENTS)
 @pytest.mark.parametrize(
     ("cols", "dtype", "choices"),
@@ -233,6 +233,7 @@ PLANTED = [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("op", "config", "defect"), PLANTED, ids=[*DEFECTS, *DEFECTS_OF_GRADIENTS])
 def test_defects_are_found_out(emulator, op, config, defect):
     program = ProgramUnderTest.of_config(Problem(100, 33, DType.BF16, op), config)

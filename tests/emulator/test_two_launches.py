@@ -115,6 +115,7 @@ def test_a_launch_that_follows_another_need_not_wait_for_it(emulator):
     assert emulator.verify(program).status is Status.VERIFIED
 
 
+@pytest.mark.exhaustive
 def test_what_an_overlapped_launch_wrote_is_not_for_the_non_coherent_cache(emulator):
     """Also behind the wait: that cache is for what is only read as long as a kernel runs."""
     right = "batch[i] = k < kParts ? parts[k]"

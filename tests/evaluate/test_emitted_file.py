@@ -77,6 +77,7 @@ def test_what_was_edited_counts(write):
     assert verdict.status is Status.VERIFIED
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -307,6 +308,7 @@ def test_launches_that_no_gpu_makes_are_refused_with_the_limit(old, new, says, w
     assert says in str(refusal.value) and str(refusal.value).startswith("the header of mine.cu: ")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("new", "says"),
     [

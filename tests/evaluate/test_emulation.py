@@ -104,6 +104,7 @@ def test_few_rows_are_run(threads, fewest):
     assert fewest <= {run.problem.rows for run in runs}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.F64])
 def test_each_alignment_of_output_to_input_is_run(emulator, dtype):
     """As many as an access of 16 bytes has elements; that of equal alignment is the first run."""

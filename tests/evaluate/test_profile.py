@@ -49,6 +49,7 @@ def test_rows_too_wide_are_refused():
         profile(emit(Problem(1, 2**24), config), H200)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "problem",
     [

@@ -49,7 +49,7 @@ def test_the_promised_problems_are_there():
     assert set(PROMISED.values()) <= set(SHIPPED)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_config_of_the_sub_space_was_measured(name):
     """One of each code: others of the same code are not in the file."""
@@ -65,8 +65,8 @@ def test_every_config_of_the_sub_space_was_measured(name):
     assert all(emit(header.problem, config).digest in digests for config in few)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.skipif(not SAME_CODE, reason="templates are as recorded")
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_templates_emit_what_those_did_that_they_pass_for(name):
     recording = load_recording(name)
@@ -105,6 +105,7 @@ def test_problems_whose_code_has_changed_are_of_later_versions_than_others(probl
     assert {space_version(problem)} == {versions[change] for versions in GROWN.values()}
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.skipif(not GROWN, reason="the space is as recorded")
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_space_that_has_grown_has_every_recorded_config(name):
@@ -134,7 +135,7 @@ def test_at_least_400_kernels_were_measured(name):
     assert len({k.digest for k in measured}) >= 400
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_replay_says_if_templates_emit_other_kernels_than_were_measured(name):
     """Else it would speak of code that nobody can get."""

@@ -56,6 +56,7 @@ def test_rows_run_through_all_patterns_from_the_first_that_is_asked_for():
     assert [p.name for p in beyond] == [*names, *names[:2]]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", list(DType))
 @pytest.mark.parametrize("cols", WIDTHS)
 def test_every_distance_below_the_maximum_occurs(cols, dtype):
@@ -68,6 +69,7 @@ def test_every_distance_below_the_maximum_occurs(cols, dtype):
     assert np.diff(gaps).max() <= coarse
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("cols", WIDTHS)
 def test_log_softmax_is_tried_far_below_the_maximum(cols):
     rows = rows_of(Problem(1, cols, op=Op.LOG_SOFTMAX), "far below")
@@ -82,6 +84,7 @@ def test_results_lie_on_both_sides_of_the_smallest_normal_number():
     assert ((values < 2.0**-126) & (values > 0)).any()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", list(DType))
 @pytest.mark.parametrize("cols", [1, *WIDTHS])
 def test_each_huge_value_fills_a_row_of_its_own(cols, dtype):
@@ -96,6 +99,7 @@ def test_each_huge_value_fills_a_row_of_its_own(cols, dtype):
             assert {held, -held} <= full, size
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("op", list(Op))
 @pytest.mark.parametrize(
     ("cols", "dtype"), [(7, DType.F16), (1000, DType.F32), (1000, DType.BF16), (4096, DType.BF16)]
@@ -383,6 +387,7 @@ def test_a_case_that_leads_begins_with_rows_that_show_whether_all_takes_part(pro
             assert np.flatnonzero(values).tolist() == [place]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("cols", [2, 33, 1000, 100_000])
 def test_the_smallest_results_of_f16_occur_in_rows_whose_sum_is_about_1(cols):
     """Where e^x is one of the type's subnormal numbers, and twice the least of them."""
@@ -430,6 +435,7 @@ def test_a_thorough_check_has_a_peak_in_every_vector(cols, dtype):
     assert set(places // 4) == set(range(-(-cols // 4))) and set(places % 4) == {0, 1, 2, 3}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("cols", "shares"), CUTS, ids=str)
 def test_a_row_of_a_peak_has_a_stair_in_each_thread(cols, shares):
     """Online sums keep a maximum of each thread so far: rows enough have each element as one."""

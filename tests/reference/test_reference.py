@@ -58,6 +58,7 @@ def test_rows_sum_to_one_or_are_nan(dtype):
     assert 0 < np.isnan(sums).sum() < len(sums)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "spoil",
     [

@@ -131,7 +131,7 @@ VIEWS = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @OPS
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_every_axis_of_every_view(ours, op, view):
@@ -160,7 +160,7 @@ def test_an_empty_array_gives_an_empty_one(ours, shape):
     assert not ours
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @OPS
 @pytest.mark.parametrize("target", DTYPES, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

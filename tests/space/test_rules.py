@@ -43,6 +43,7 @@ class Spy:
         return getattr(self.config, name)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_rule_reads_only_what_it_declares(rule):
     """What a rule excludes is counted from the parameters that it declares."""
@@ -57,6 +58,7 @@ def test_a_rule_reads_only_what_it_declares(rule):
             assert spy.seen <= set(rule.reads)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_every_rule_excludes_something_somewhere(rule):
     problems = [Problem(64, cols) for cols in (100000, 4096, 5)]
