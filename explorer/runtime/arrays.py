@@ -1,4 +1,4 @@
-"""Calls on arrays of libraries that say where their memory lies, as those of CuPy and JAX do."""
+"""Calls on arrays of libraries that expose the addresses of their memory, such as CuPy and JAX."""
 
 import math
 from abc import ABC, abstractmethod
@@ -11,61 +11,50 @@ from explorer.runtime import shapes
 from explorer.runtime.launcher import gpu, plan_of
 from explorer.runtime.layout import (
     DTYPES,
+    Call,
     Described,
     Masking,
+    Matrix,
+    check_floating,
     dense_matrix,
     is_causal,
     is_converted,
     matrix_of,
     plain_scale,
     positive,
-    problem_of,
     whole_axis,
 )
-from explorer.runtime.service import say_once, service
+from explorer.runtime.service import log_once, service
 from explorer.system.plain_data import shown
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
-    """Where an array lies: its address, and in elements its shape and strides (None: dense)."""
+class Location:
+    """An array in memory: its address, and in elements its shape and strides (None: dense)."""
 
     address: int
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
     dtype: str
     device: int
-    """The GPU's number; -1 where it lies on none."""
+    """The GPU's number; -1 if it is not on a GPU."""
 
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What a call asks for beside its array."""
-
-    op: Op
-    dim: int
-    scale: float | None
-    mask: Any
-    lengths: Any
-    masking: Masking
-    dtype: str | None
-
-    def hidden(self, numpy: Any, shape: tuple[int, ...]) -> Any:
-        """Return which elements a causal mask or lengths hide; None without these."""
-        if self.masking.causal:
-            rows, cols = shape[-2:]
-            return ~numpy.tril(numpy.ones((rows, cols), bool), cols - rows)
-        if self.lengths is not None:
-            return numpy.arange(shape[-1]) >= numpy.asarray(self.lengths)[..., None]
-        return None
+    def matrix(self, dim: int) -> Matrix | None:
+        """Return the rows along an axis; None if no kernel can read the array as it is."""
+        if self.strides is None:
+            return dense_matrix(self.shape, dim)
+        return matrix_of(self.shape, self.strides, dim)
 
 
 class Arrays(ABC):
-    """What a call needs of the library that its arrays are of."""
+    """The operations that a call needs of the library of its arrays."""
+
+    numpy: Any
+    """The library's counterpart of NumPy."""
 
     @abstractmethod
-    def lying(self, x: Any) -> Lying:
-        """Return where an array lies."""
+    def location(self, x: Any) -> Location:
+        """Return the location of an array."""
 
     @abstractmethod
     def dtype_name(self, dtype: Any) -> str:
@@ -73,7 +62,7 @@ class Arrays(ABC):
 
     @abstractmethod
     def converted(self, x: Any, dtype: str, like: Any) -> Any:
-        """Return a dense array of a type on the GPU of `like`."""
+        """Return a dense array of a type on the GPU of `like`; x itself if it is one."""
 
     @abstractmethod
     def broadcast(self, x: Any, shape: tuple[int, ...]) -> Any:
@@ -85,14 +74,14 @@ class Arrays(ABC):
 
     @abstractmethod
     def stream(self, device: int) -> int:
-        """Return the stream that work on a GPU is to be put on."""
+        """Return the stream for work on a GPU."""
 
     @abstractmethod
-    def framework(self, call: Call, x: Any) -> Any:
-        """Compute by the library's own functions."""
+    def softmax(self, log: bool, x: Any, dim: int) -> Any:
+        """Compute softmax or its logarithm over an axis by the library's own function."""
 
     def is_capturing(self, device: int) -> bool:
-        """Return whether a graph is being captured, into which nothing may be loaded."""
+        """Return whether a graph is being captured, into which no kernel can be loaded."""
         return False
 
     def done(self, device: int) -> None:  # noqa: B027  (most libraries need nothing)
@@ -101,6 +90,32 @@ class Arrays(ABC):
     def copied(self, result: Any, out: Any) -> Any:
         """Write a result to `out`, and return that."""
         raise NotImplementedError
+
+    def framework(self, call: Call, x: Any) -> Any:
+        """Compute by the library's functions, in fp32 for 16-bit types, as kernels do."""
+        numpy = self.numpy
+        x = numpy.asarray(x, dtype=call.dtype)
+        target = x.dtype
+        if target.itemsize == 2:
+            x = numpy.asarray(x, dtype="float32")
+        if call.scale is not None:
+            x = x * x.dtype.type(call.scale)
+        if call.mask is not None:
+            x = x + numpy.asarray(numpy.asarray(call.mask, dtype=target), dtype=x.dtype)
+        hidden = self._hidden(call, x.shape)
+        if hidden is not None:
+            x = numpy.where(hidden, x.dtype.type(-math.inf), x)
+        return numpy.asarray(self.softmax(call.op.is_log, x, call.dim), dtype=target)
+
+    def _hidden(self, call: Call, shape: tuple[int, ...]) -> Any:
+        """Return which elements a causal mask or lengths hide; None without these."""
+        numpy = self.numpy
+        if call.masking.causal:
+            rows, cols = shape[-2:]
+            return ~numpy.tril(numpy.ones((rows, cols), bool), cols - rows)
+        if call.lengths is not None:
+            return numpy.arange(shape[-1]) >= numpy.asarray(call.lengths)[..., None]
+        return None
 
     def compute(
         self,
@@ -113,7 +128,7 @@ class Arrays(ABC):
         dtype: Any,
         out: Any,
     ) -> Any:
-        """Return softmax or log_softmax of an array, as `explorer.softmax` documents it."""
+        """Compute softmax or log_softmax of an array, as `explorer.softmax` documents it."""
         if dim.__class__ is not int or (scale is not None and scale.__class__ is not float):
             dim, scale = whole_axis(dim), None if scale is None else plain_scale(scale)
         causal = is_causal(mask)
@@ -121,11 +136,11 @@ class Arrays(ABC):
         masking = Masking(
             causal, self._described("mask", mask), self._described("lengths", lengths)
         )
-        name = None if dtype is None else self._told_dtype(dtype)
+        name = None if dtype is None else self._checked_dtype(dtype)
         call = Call(op, positive(dim, x.ndim), scale, mask, lengths, masking, name)
         masking.check(tuple(x.shape), call.dim)
         self._check(call, x, out)
-        if 0 in x.shape:  # what has no elements has no greatest one, which libraries ask for
+        if 0 in x.shape:  # an empty array has no maximum, for which libraries raise
             return x.astype(name or x.dtype) if out is None else out
         result = self._served(call, x, out)
         if result is not None:
@@ -141,8 +156,8 @@ class Arrays(ABC):
             raise TypeError(f"{name} is a {type(array).__qualname__}; it must be an array")
         return Described(tuple(array.shape), self.dtype_name(array.dtype))
 
-    def _told_dtype(self, dtype: Any) -> str:
-        """Return the name of the type that a call asks for. Raises TypeError for no type."""
+    def _checked_dtype(self, dtype: Any) -> str:
+        """Return the name of the type that a call gives. Raises TypeError for no type."""
         try:
             return self.dtype_name(dtype)
         except (TypeError, ValueError):
@@ -151,27 +166,21 @@ class Arrays(ABC):
             ) from None
 
     def _check(self, call: Call, x: Any, out: Any) -> None:
-        """Raise InvalidInput for whole numbers, and for an output that no result goes into.
+        """Raise InvalidInput for whole numbers, and for an output that does not fit the result.
 
         Raises TypeError for an output that is no array.
         """
         wanted = call.dtype or self.dtype_name(x.dtype)
-        if not ("float" in wanted or "complex" in wanted):
-            if call.dtype:
-                raise InvalidInput(
-                    f"dtype is {wanted}; it must be a type of floating-point numbers, such as "
-                    "'float32'"
-                )
-            raise InvalidInput(f"x is of {wanted}; give dtype='float32', say, to convert it")
+        check_floating(wanted, "'float32'", is_argument=call.dtype is not None)
         if out is None:
             return
         try:
-            device = self.lying(out).device
+            device = self.location(out).device
         except AttributeError:
             raise TypeError(
                 f"out is a {type(out).__qualname__}; it must be an array of x's library"
             ) from None
-        if device != self.lying(x).device:
+        if device != self.location(x).device:
             raise InvalidInput("out lies on another GPU than x; both must lie on one")
         if out.shape != x.shape or self.dtype_name(out.dtype) != wanted:
             raise InvalidInput(
@@ -180,97 +189,83 @@ class Arrays(ABC):
             )
 
     def _served(self, call: Call, x: Any, out: Any) -> Any:
-        """Return what our kernel makes of a call; None where it must be the library's."""
-        lying = self.lying(x)
-        target = call.dtype or lying.dtype
-        if lying.device < 0 or not {lying.dtype, target} <= set(DTYPES):
-            say_once(f"{lying.dtype} of shape {lying.shape} on GPU {lying.device}")
+        """Return the result of our kernel; None if the library must compute it."""
+        source = self.location(x)
+        target = call.dtype or source.dtype
+        if source.device < 0 or not {source.dtype, target} <= set(DTYPES):
+            log_once(f"{source.dtype} of shape {source.shape} on GPU {source.device}")
             return None
-        mask = lying.dtype if call.masking.mask is None else call.masking.mask.dtype
-        if is_converted(DTYPES[lying.dtype], DTYPES[target], DTYPES.get(mask)):
+        mask = source.dtype if call.masking.mask is None else call.masking.mask.dtype
+        if is_converted(DTYPES[source.dtype], DTYPES[target], DTYPES.get(mask)):
             x = self.converted(x, target, x)
-        lying = self.lying(x)
-        if lying.strides and matrix_of(lying.shape, lying.strides, call.dim) is None:
-            x = self.converted(x, lying.dtype, x)
-            lying = self.lying(x)
-        result = self.empty(lying.shape, target, x) if out is None else out
-        found = self._problem(call, lying, self.lying(result))
-        if found is None:
+        source = self.location(x)
+        if source.matrix(call.dim) is None:
+            x = self.converted(x, source.dtype, x)
+            source = self.location(x)
+        result = self.empty(source.shape, target, x) if out is None else out
+        problem = self._problem(call, source, self.location(result))
+        if problem is None:
             return None
-        others = self._others(call, x, lying)
-        if out is not None and self._is_covered(found, lying, result, others):
-            say_once("an output that lies over a part of an input")
+        others = self._others(call, x, source)
+        if out is not None and self._is_covered(problem, source, result, others):
+            log_once("an output that lies over a part of an input")
             return None
-        return result if self._launch(found, call, lying, result, x, others) else None
+        return result if self._launch(problem, call, source, result, x, others) else None
 
-    def _problem(self, call: Call, source: Lying, output: Lying) -> Problem | None:
-        """Return a call's problem; None where no kernel does it."""
-        dense = dense_matrix(source.shape, call.dim)
-        matrices = [
-            dense if array.strides is None else matrix_of(array.shape, array.strides, call.dim)
-            for array in (source, output)
-        ]
-        mask = call.masking.of_problem(source.shape)
-        if matrices[0] is None or matrices[1] is None or mask is None:
-            say_once("an output or a mask that does not lie as kernels want it")
-            return None
-        kind, mask_rows = mask
+    def _problem(self, call: Call, source: Location, output: Location) -> Problem | None:
+        """Return a call's problem; None if no kernel computes it."""
         try:
-            return problem_of(
-                call.op,
+            return call.problem(
+                source.shape,
                 DTYPES[source.dtype],
-                matrices[0],
-                out_dtype=DTYPES[output.dtype],
-                output=matrices[1],
-                scaled=call.scale is not None,
-                mask=kind,
-                mask_rows=mask_rows,
+                DTYPES[output.dtype],
+                source.matrix(call.dim),
+                output.matrix(call.dim),
                 in_place=source.address == output.address,
             )
         except InvalidInput as error:
-            say_once(str(error))
+            log_once(str(error))
             return None
 
-    def _others(self, call: Call, x: Any, lying: Lying) -> dict[str, Any]:
+    def _others(self, call: Call, x: Any, source: Location) -> dict[str, Any]:
         """Return the arrays that a kernel takes beside input and output."""
         if call.mask is not None:
-            return {"mask": self.converted(call.mask, lying.dtype, x)}
+            return {"mask": self.converted(call.mask, source.dtype, x)}
         if call.lengths is not None:
             lengths = call.lengths
             if self.dtype_name(lengths.dtype) == "int64":  # which 32 bits may not hold
-                lengths = lengths.clip(0, lying.shape[-1])
-            lengths = self.broadcast(self.converted(lengths, "int32", x), lying.shape[:-1])
+                lengths = lengths.clip(0, source.shape[-1])
+            lengths = self.broadcast(self.converted(lengths, "int32", x), source.shape[:-1])
             return {"lengths": lengths}
         return {}
 
     def _is_covered(
-        self, problem: Problem, source: Lying, out: Any, others: dict[str, Any]
+        self, problem: Problem, source: Location, out: Any, others: dict[str, Any]
     ) -> bool:
-        """Return whether an output lies over an input, other than in place."""
-        begins = self.lying(out).address
+        """Return whether an output overlaps an input, other than in place."""
+        begins = self.location(out).address
         ends = begins + problem.output_elements * problem.output_dtype.itemsize
         read = (
             []
             if problem.in_place
             else [(source.address, problem.input_elements * problem.dtype.itemsize)]
         )
-        for array in others.values():
-            lying = self.lying(array)
-            octets = 4 if lying.dtype == "int32" else DTYPES[lying.dtype].itemsize
-            read.append((lying.address, octets * math.prod(lying.shape)))
+        for other in map(self.location, others.values()):
+            octets = 4 if other.dtype == "int32" else DTYPES[other.dtype].itemsize
+            read.append((other.address, octets * math.prod(other.shape)))
         return any(at < ends and begins < at + octets for at, octets in read)
 
     def _launch(
         self,
         problem: Problem,
         call: Call,
-        source: Lying,
+        source: Location,
         result: Any,
         x: Any,
         others: dict[str, Any],
     ) -> bool:
-        """Launch a problem's kernel; False where it is not there, or an array is misplaced."""
-        shapes.met(problem)
+        """Launch a problem's kernel; False if it is not loaded, or an array is misaligned."""
+        shapes.count_call(problem)
         device = source.device
         loaded = service.get(problem, device, may_load=not self.is_capturing(device))
         if loaded is None:
@@ -278,10 +273,10 @@ class Arrays(ABC):
         plan = plan_of(loaded)
         if plan.kernel.scratch_bytes:
             others = {**others, "scratch": self.empty((plan.kernel.scratch_bytes,), "uint8", x)}
-        addresses = {name: self.lying(array).address for name, array in others.items()}
-        output = self.lying(result).address
+        addresses = {name: self.location(array).address for name, array in others.items()}
+        output = self.location(result).address
         if any(at & plan.mask for at in (source.address, output, addresses.get("mask", 0))):
-            say_once(f"an array does not begin at a multiple of {plan.mask + 1} bytes")
+            log_once(f"an array does not begin at a multiple of {plan.mask + 1} bytes")
             return False
         if call.scale is not None:
             plan.scale(call.scale)

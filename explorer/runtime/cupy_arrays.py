@@ -6,23 +6,25 @@ import cupy
 import cupyx.scipy.special
 
 from explorer.model.problem import Op
-from explorer.runtime.arrays import Arrays, Call, Lying
+from explorer.runtime.arrays import Arrays, Location
 
 
 class CupyArrays(Arrays):
-    """Arrays in device memory; results are of CuPy's memory pool."""
+    """Arrays in device memory; results are allocated from CuPy's memory pool."""
 
-    def lying(self, x: Any) -> Lying:
-        """Return where an array lies."""
+    numpy = cupy
+
+    def location(self, x: Any) -> Location:
+        """Return the location of an array."""
         strides = tuple(stride // x.itemsize for stride in x.strides)
-        return Lying(x.data.ptr, tuple(x.shape), strides, str(x.dtype), x.device.id)
+        return Location(x.data.ptr, tuple(x.shape), strides, str(x.dtype), x.device.id)
 
     def dtype_name(self, dtype: Any) -> str:
         """Return the name of an element type."""
         return str(cupy.dtype(dtype))
 
     def converted(self, x: Any, dtype: str, like: Any) -> Any:
-        """Return a dense array of the type; x itself where it is one."""
+        """Return a dense array of the type; x itself if it is one."""
         return cupy.ascontiguousarray(cupy.asarray(x), dtype=dtype)
 
     def broadcast(self, x: Any, shape: tuple[int, ...]) -> Any:
@@ -41,24 +43,10 @@ class CupyArrays(Arrays):
         """Return whether a graph is captured on the current stream."""
         return bool(cupy.cuda.get_current_stream().is_capturing())
 
-    def framework(self, call: Call, x: Any) -> Any:
-        """Compute by CuPy's functions."""
-        if call.dtype is not None:
-            x = x.astype(call.dtype, copy=False)
-        target = x.dtype
-        if target.itemsize == 2:  # as kernels do, which round the result alone
-            x = x.astype(cupy.float32)
-        if call.scale is not None:
-            x = x * x.dtype.type(call.scale)
-        if call.mask is not None:
-            x = x + call.mask.astype(target).astype(x.dtype, copy=False)
-        hidden = call.hidden(cupy, x.shape)
-        if hidden is not None:
-            x = cupy.where(hidden, x.dtype.type(-cupy.inf), x)
+    def softmax(self, log: bool, x: Any, dim: int) -> Any:
+        """Compute by CuPy's function."""
         functions = cupyx.scipy.special
-        log = call.op is Op.LOG_SOFTMAX
-        result = (functions.log_softmax if log else functions.softmax)(x, axis=call.dim)
-        return result.astype(target, copy=False)
+        return (functions.log_softmax if log else functions.softmax)(x, axis=dim)
 
     def copied(self, result: Any, out: Any) -> Any:
         """Write a result to `out`, and return that."""
@@ -66,7 +54,7 @@ class CupyArrays(Arrays):
         return out
 
 
-def softmax_of(log: bool, x: Any, *told: Any) -> Any:
-    """Return softmax or log_softmax, as `explorer.softmax` documents it, of an array."""
-    with cupy.cuda.Device(x.device.id):  # where all that is made for the call is to lie
-        return CupyArrays().compute(Op.LOG_SOFTMAX if log else Op.SOFTMAX, x, *told)
+def softmax_of(log: bool, x: Any, *arguments: Any) -> Any:
+    """Compute softmax or log_softmax of an array, as `explorer.softmax` documents it."""
+    with cupy.cuda.Device(x.device.id):  # all arrays of the call are allocated there
+        return CupyArrays().compute(Op.LOG_SOFTMAX if log else Op.SOFTMAX, x, *arguments)

@@ -28,10 +28,10 @@ SOURCE = Path(__file__).with_name("fast_call.c")
 FLAGS = ("-O2", "-shared", "-fPIC")
 
 COMPILERS = ("cc", "gcc", "clang")
-"""Compilers that are looked for, in this order, where CC names none."""
+"""Compilers that are searched, in this order, if CC names none."""
 
 LONGEST_S = 60.0
-"""Until a compiler that does not end is stopped. It takes 0.5 s."""
+"""Seconds after which a compiler is stopped. It takes 0.5 s."""
 
 _MAX_BYTES = 2**24
 """Largest library that is read; it has some 30 KB."""
@@ -39,19 +39,19 @@ _MAX_BYTES = 2**24
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 NAME = "_fast_call"
-"""The module's name, after which its first function is called: PyInit__fast_call."""
+"""The module's name, which is part of the name of its first function: PyInit__fast_call."""
 
 
 class Unavailable(ExplorerError):
-    """Raised where the function cannot be built or loaded on this machine; the text says why."""
+    """Raised if the function cannot be built or loaded on this machine; the text says why."""
 
 
 def load() -> ModuleType:
     """Return the module, built unless the cache folder has it. Raises Unavailable.
 
-    Of many processes that ask for it at once, one builds it and the others wait for that. A file
-    that is damaged, is another user's or does not load is replaced. A folder that others can write
-    is refused, since they could have this process run their code.
+    If several processes need it at the same time, one builds it and the others wait for it. A file
+    that is damaged, belongs to another user or does not load is replaced. A folder that others can
+    write is refused, because they could make this process run their code.
     """
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise Unavailable("this Python is free-threaded, and the function relies on the GIL")
@@ -73,12 +73,12 @@ def load() -> ModuleType:
 
 @contextmanager
 def _private(folder: Path) -> Iterator[Path]:
-    """Give a folder that no other user can write, made unless it exists. Raises Unavailable.
+    """Open a folder that no other user can write, created unless it exists. Raises Unavailable.
 
-    A cache folder may be shared, and whoever can write it could swap the library between its check
-    and its loading. So the folder is opened once, and its path here is that of the open folder:
-    what others do to its name has no effect. A process that loads the library twice, as tests do,
-    may be given the first one again, since loaders know libraries by their path.
+    A cache folder may be shared, and anybody who can write it could replace the library between its
+    check and its loading. So the folder is opened once, and its path here is that of the open
+    folder, which later changes of its name do not affect. A process that loads the library twice,
+    as tests do, may get the first one again, because loaders identify libraries by their path.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -88,8 +88,8 @@ def _private(folder: Path) -> Iterator[Path]:
     except OSError as error:
         raise Unavailable(f"the cache folder cannot be written: {error}") from error
     try:
-        found = os.fstat(opened)
-        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        status = os.fstat(opened)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
             raise Unavailable(
                 f"other users can write {folder}, and so could have their code run; remove it, or "
                 "set EXPLORER_CACHE_DIR to a folder of your own"
@@ -103,9 +103,9 @@ def compiler() -> tuple[str, ...]:
     """Return the command of the user's C compiler, with its path. Raises Unavailable."""
     named = shlex.split(os.environ.get("CC", ""))
     for name in [named[0]] if named else COMPILERS:
-        found = shutil.which(name)
-        if found is not None:
-            return (found, *named[1:])
+        path = shutil.which(name)
+        if path is not None:
+            return (path, *named[1:])
     raise Unavailable(
         f"no C compiler is found: {' or '.join(named[:1] or COMPILERS)}; install one, or name it "
         "in the environment variable CC"
@@ -113,27 +113,27 @@ def compiler() -> tuple[str, ...]:
 
 
 def build(command: tuple[str, ...], include: str) -> bytes:
-    """Return the shared library that a compiler makes of the source. Raises Unavailable."""
+    """Return the shared library that a compiler builds from the source. Raises Unavailable."""
     with TemporaryDirectory() as folder:
         output = Path(folder) / f"{NAME}.so"
-        told = [*command, *FLAGS, f"-I{include}", "-o", str(output), str(SOURCE)]
+        whole = [*command, *FLAGS, f"-I{include}", "-o", str(output), str(SOURCE)]
         try:
             ran = subprocess.run(
-                told, capture_output=True, text=True, errors="replace", timeout=LONGEST_S
+                whole, capture_output=True, text=True, errors="replace", timeout=LONGEST_S
             )
             if ran.returncode == 0:
                 return output.read_bytes()
         except (OSError, subprocess.TimeoutExpired) as error:
             raise Unavailable(f"{command[0]} failed: {error}") from error
         lines = [line for line in ran.stderr.splitlines() if "error" in line]
-        said = (lines or ran.stderr.splitlines() or ["no message"])[0]
-        raise Unavailable(f"{command[0]} failed with exit code {ran.returncode}: {said}")
+        message = (lines or ran.stderr.splitlines() or ["no message"])[0]
+        raise Unavailable(f"{command[0]} failed with exit code {ran.returncode}: {message}")
 
 
 def _key(command: tuple[str, ...], include: str) -> str:
-    """Return a digest of all that decides what is built; a compiler's size and time say which."""
+    """Return a digest of everything that decides the library, with the compiler's size and time."""
     stat = Path(command[0]).stat()
-    told = [
+    parts = [
         hashlib.sha256(SOURCE.read_bytes()).hexdigest(),
         sysconfig.get_config_var("SOABI"),
         sysconfig.get_python_version(),
@@ -142,18 +142,18 @@ def _key(command: tuple[str, ...], include: str) -> str:
         (stat.st_size, stat.st_mtime_ns),
         FLAGS,
     ]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def _digest(key: str, library: bytes) -> bytes:
-    """By which a file says what it was made of, and that it is whole."""
+    """Return the digest at the end of a library's file, which proves it undamaged."""
     return hashlib.sha256(key.encode() + library).digest()
 
 
 def _is_whole(path: Path, key: str) -> bool:
-    """Return whether a file is the library of a key, whole, and made by this user.
+    """Return whether a file is the undamaged library of a key, and this user's.
 
-    Its last bytes are its digest: a loader of ELF files reads nothing behind the sections.
+    Its last bytes are its digest, because a loader of ELF files ignores bytes after the sections.
     """
     try:
         content = read_bytes(path, most_bytes=_MAX_BYTES)
@@ -165,7 +165,7 @@ def _is_whole(path: Path, key: str) -> bool:
 
 
 def _store(path: Path, key: str, library: bytes) -> None:
-    """Keep a library; readers see it whole or not at all. Raises Unavailable."""
+    """Write a library's file atomically: readers see all of it or nothing. Raises Unavailable."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile(dir=path.parent, delete=False) as file:
@@ -176,7 +176,7 @@ def _store(path: Path, key: str, library: bytes) -> None:
 
 
 def _loaded(path: Path, named: Path) -> ModuleType:
-    """Load a library, and say in the module that it lies at `named`. Raises ImportError."""
+    """Load a library as a module whose file is `named`. Raises ImportError."""
     loader = ExtensionFileLoader(NAME, str(path))
     spec = spec_from_file_location(NAME, path, loader=loader)
     assert spec is not None

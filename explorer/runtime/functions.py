@@ -26,27 +26,27 @@ def softmax(
     x        A tensor of PyTorch, or an array of CuPy or JAX, of any number of axes, with elements
              of 16, 32 or 64 bits, on a CUDA GPU. It may have strides, be empty, or have no axis.
     dim      The axis; a negative one counts from the last.
-    scale    What x is multiplied with first: 1 / temperature.
-    mask     "causal": of the last two axes, (rows, cols), row r counts columns up to
-             r + cols - rows. Or an array that is added to x * scale, with -inf where an element
-             does not count; its axes are the last ones of x, as in broadcasting. It is rounded to
-             the type of the result before it is added.
-    lengths  Of each row, the number of elements from its start that count: integers, of a shape
-             that broadcasts to x.shape[:-1].
+    scale    The factor that x is multiplied with first: 1 / temperature.
+    mask     "causal": in the last two axes, (rows, cols), row r includes the columns up to
+             r + cols - rows. Or an array that is added to x * scale, with -inf at elements that are
+             excluded; its axes are the last ones of x, as in broadcasting. It is rounded to the
+             type of the result before it is added.
+    lengths  For each row, the number of elements from its start that are included: integers, of a
+             shape that broadcasts to x.shape[:-1].
     dtype    The type of the result, such as torch.float16; x is converted to it before anything is
              computed.
-    out      An array that the result is written to, which may be x itself, and is returned.
+    out      An array for the result, which may be x itself; it is returned.
 
-    The result comes from the kernel that the heuristic chooses for the problem. Where there is none
-    (another device, another type, a kernel that is still being compiled), the framework's own
-    functions compute it; the logger `explorer` says why, once for each reason, at level DEBUG.
-    Launches are on x's GPU, on its current stream; of JAX's arrays on the default stream, and
-    waited for. A tensor of PyTorch has its gradient, and may be traced by `torch.compile` and
-    `torch.export`.
+    The result is computed by the kernel that is chosen for the problem. If there is none (another
+    device, another type, a kernel that is still being compiled), the framework's own functions
+    compute it; the logger `explorer` reports the reason once at level DEBUG. Kernels are launched
+    on x's GPU, on its current stream. For arrays of JAX they are launched on the default stream,
+    and the call waits for them. A tensor of PyTorch has its gradient, and may be traced by
+    `torch.compile` and `torch.export`.
 
     Raises TypeError for another kind of array or of argument and under `jax.jit`, IndexError for an
-    axis that x has not, and `explorer.InvalidInput` for arguments that contradict each other, for a
-    type of whole numbers, and for a sparse tensor.
+    axis that x does not have, and `explorer.InvalidInput` for arguments that contradict each other,
+    for a type of whole numbers, and for a sparse tensor.
     """
     if _is_traced():
         return _traced(False, x, dim, scale, mask, lengths, dtype, out)
@@ -66,7 +66,7 @@ def log_softmax(
     dtype: Any = None,
     out: Any = None,
 ) -> Any:
-    """Return the logarithm of the softmax of an array; all else is as with `explorer.softmax`."""
+    """Return the logarithm of the softmax of an array; the arguments are those of `softmax`."""
     if _is_traced():
         return _traced(True, x, dim, scale, mask, lengths, dtype, out)
     function = compiled
@@ -75,13 +75,13 @@ def log_softmax(
     return function(True, x, dim, scale, mask, lengths, dtype, out)
 
 
-def uncompiled(log: bool, x: Any, *told: Any) -> Any:
+def uncompiled(log: bool, x: Any, *arguments: Any) -> Any:
     """Serve a call by Python: `softmax` or `log_softmax` without its compiled function."""
-    return function_for(x)(log, x, *told)
+    return function_for(x)(log, x, *arguments)
 
 
 compiled: Any = None
-"""The compiled function that serves calls, or hands them to Python, where the option says so."""
+"""The compiled function that serves calls or passes them to Python; None without it."""
 
 
 def _never() -> bool:
@@ -89,15 +89,15 @@ def _never() -> bool:
 
 
 _is_traced: Callable[[], bool] = _never
-"""PyTorch's own function, once that is imported: whether `torch.compile` traces this call. It is
-asked first: what is traced must not depend on `compiled`, and every name that is read on its way is
-checked again by each call of what is compiled."""
+"""PyTorch's own function, once it is imported, that returns whether `torch.compile` traces this
+call. It is called first, because traced code must not depend on `compiled`, and each compiled call
+checks every name again that was read while tracing."""
 _traced: Any = None
-"""The function that is then traced."""
+"""The function that `torch.compile` then traces."""
 
 
 def _for_tensors() -> Any:
-    """Return the module for tensors of PyTorch; None where that is not imported yet."""
+    """Return the module for tensors of PyTorch; None if PyTorch is not imported yet."""
     global _is_traced, _traced
     if not hasattr(sys.modules.get("torch"), "Tensor"):
         return None
@@ -112,20 +112,20 @@ def _for_tensors() -> Any:
 
 _tensors: Any = _for_tensors()
 """The module for tensors of PyTorch, once that is imported. It is set before `torch.compile` traces
-a call, which otherwise would trace each one twice."""
+a call, which would otherwise be traced twice."""
 
 
 def register_torch() -> "Registration":
-    """Put our kernels behind PyTorch's softmax and log_softmax on CUDA, and behind their gradients.
+    """Replace PyTorch's softmax and log_softmax on CUDA, and their gradients, by our kernels.
 
     `torch.softmax`, `torch.log_softmax`, the methods of tensors, `torch.nn.functional` and modules
-    then launch them. PyTorch's own operators still compute what no kernel of ours does or is
-    compiled for yet. They also compute gradients of less than 1 MiB, whose time is the host's, and
-    tensors of less than 1 MiB if no function in C serves calls: Python takes some 3 us to decide
-    so. Our kernels compute both if a row has 131072 elements or more. What `torch.compile` makes of
-    a softmax is not changed. Returns a handle whose `remove()` undoes it, and which may be used in
-    a `with` statement; a second call returns the same. Raises ExplorerError without PyTorch 2.9 or
-    later.
+    then launch our kernels. PyTorch's own operators still compute a call for which no kernel exists
+    or is compiled yet. They also compute gradients of less than 1 MiB, whose time is the host's,
+    and tensors of less than 1 MiB if no function in C serves calls, because Python takes some 3 us
+    to decide. Our kernels compute both if a row has 131072 elements or more. A softmax in code that
+    `torch.compile` compiles is not changed. Returns a handle whose `remove()` undoes it, and which
+    may be used in a `with` statement; a second call returns the same handle. Raises ExplorerError
+    without PyTorch 2.9 or later.
     """
     if importlib.util.find_spec("torch") is None:
         raise ExplorerError(
@@ -137,10 +137,10 @@ def register_torch() -> "Registration":
 
 
 def function_for(x: Any) -> Any:
-    """Return the function that computes for arrays of a kind; raises TypeError for another.
+    """Return the function for arrays of x's library; raises TypeError for an unknown one.
 
-    A framework that is not imported yet has made no array. The imports are statements, which
-    `torch.compile` can trace.
+    A framework that is not imported yet has made no array. The imports are statements, because
+    `torch.compile` can trace these.
     """
     global _tensors
     if _tensors is None:

@@ -9,22 +9,24 @@ from cuda.bindings import driver
 from explorer.devices.cuda.program import checked
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Op
-from explorer.runtime.arrays import Arrays, Call, Lying
+from explorer.runtime.arrays import Arrays, Location
 from explorer.runtime.launcher import gpu
 
 LEGACY_STREAM = 0
-"""The default stream: JAX has streams of its own, which it tells nobody."""
+"""The default stream, because JAX does not expose its own streams."""
 
 
 class JaxArrays(Arrays):
-    """Arrays that JAX never changes: a result is a new one, written before it is seen."""
+    """Arrays that JAX never changes: a result is a new one, written before a program sees it."""
 
-    def lying(self, x: Any) -> Lying:
-        """Return where an array lies; waits until it is there."""
+    numpy = jnp
+
+    def location(self, x: Any) -> Location:
+        """Wait for an array, and return its location."""
         on_gpu = len(x.devices()) == 1 and next(iter(x.devices())).platform == "gpu"
         device = next(iter(x.devices())).local_hardware_id if on_gpu else -1
         address = x.block_until_ready().unsafe_buffer_pointer() if on_gpu and x.size else 0
-        return Lying(address, tuple(x.shape), None, str(x.dtype), device)
+        return Location(address, tuple(x.shape), None, str(x.dtype), device)
 
     def dtype_name(self, dtype: Any) -> str:
         """Return the name of an element type."""
@@ -39,7 +41,7 @@ class JaxArrays(Arrays):
         return jnp.broadcast_to(x, shape)
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Any) -> Any:
-        """Return a new array on the GPU of `like`, which nothing else has seen."""
+        """Return a new array on the GPU of `like`, which nothing else uses."""
         with jax.default_device(next(iter(like.devices()))):
             return jnp.zeros(shape, dtype).block_until_ready()
 
@@ -48,35 +50,22 @@ class JaxArrays(Arrays):
         return LEGACY_STREAM
 
     def done(self, device: int) -> None:
-        """Wait for the result: JAX's own streams do not know of it."""
+        """Wait for the result, because JAX's own streams do not wait for the default one."""
         with gpu(device).current():
             checked(driver.cuStreamSynchronize(LEGACY_STREAM))
 
-    def framework(self, call: Call, x: Any) -> Any:
-        """Compute by JAX's functions."""
-        if call.dtype is not None:
-            x = x.astype(call.dtype)
-        target = x.dtype
-        if target.itemsize == 2:  # as kernels do, which round the result alone
-            x = x.astype(jnp.float32)
-        if call.scale is not None:
-            x = x * jnp.asarray(call.scale, x.dtype)
-        if call.mask is not None:
-            x = x + call.mask.astype(target).astype(x.dtype)
-        hidden = call.hidden(jnp, x.shape)
-        if hidden is not None:
-            x = jnp.where(hidden, -jnp.inf, x)
-        log = call.op is Op.LOG_SOFTMAX
-        return (jax.nn.log_softmax if log else jax.nn.softmax)(x, call.dim).astype(target)
+    def softmax(self, log: bool, x: Any, dim: int) -> Any:
+        """Compute by JAX's function."""
+        return (jax.nn.log_softmax if log else jax.nn.softmax)(x, dim)
 
 
-def softmax_of(log: bool, x: Any, *told: Any) -> Any:
-    """Return softmax or log_softmax, as `explorer.softmax` documents it, of an array."""
+def softmax_of(log: bool, x: Any, *arguments: Any) -> Any:
+    """Compute softmax or log_softmax of an array, as `explorer.softmax` documents it."""
     if isinstance(x, jax.core.Tracer):
         raise TypeError(
             "explorer.softmax cannot be traced by jax.jit, grad or vmap; call it on arrays outside "
             "of them, or jax.nn.softmax within"
         )
-    if told[-1] is not None:
+    if arguments[-1] is not None:
         raise InvalidInput("out is given; arrays of JAX cannot be written: leave it out")
-    return JaxArrays().compute(Op.LOG_SOFTMAX if log else Op.SOFTMAX, x, *told)
+    return JaxArrays().compute(Op.LOG_SOFTMAX if log else Op.SOFTMAX, x, *arguments)

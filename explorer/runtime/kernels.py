@@ -1,4 +1,4 @@
-"""The kernel of a problem, ready to be loaded: chosen, compiled once, and found again on disk."""
+"""The kernel of a problem, ready to be loaded: chosen, compiled once, and then cached on disk."""
 
 import hashlib
 import importlib.metadata
@@ -24,13 +24,13 @@ from explorer.system.user_files import open_regular, template_dir
 
 @dataclass(frozen=True, slots=True)
 class ReadyKernel:
-    """Machine code for one GPU, and how it is launched for one problem."""
+    """Machine code for one GPU, with its launches for one problem."""
 
     cubin: bytes
     launches: tuple[Launch, ...]
     scratch_bytes: int
     alignment: int
-    """Bytes that the address of each array must be a multiple of."""
+    """Alignment in bytes of the address of each array."""
 
 
 # ------------------------------------------------------------------ make
@@ -66,13 +66,13 @@ def make(
 
 
 def variant_on(gpu: GpuSpec, problem: Problem, config: Config) -> Variant:
-    """Return a config's variant as a GPU's programs launch it.
+    """Return a config's variant for calls on a GPU.
 
-    A small problem's launch begins before the one before it has ended, where GPU and config can,
-    and waits for that in its code. A call takes an H200's host 0.8 us less, and 65536 x 128 bf16
-    the GPU 10.1 us instead of 10.3. What does not fit the L2 takes the GPU longer than the host,
-    and there loads that must not count as constant may cost more than is gained: 1 % of 8192 x 4097
-    bf16.
+    The launch of a small problem begins before the previous one has ended, if the GPU and the
+    config support it, and waits for it in the kernel. That saves 0.8 us of an H200's host per call,
+    and for 65536 x 128 bf16 the GPU takes 10.1 us instead of 10.3. A problem that does not fit the
+    L2 cache takes the GPU longer than the host, and there it may cost more than it gains, because
+    loads must not be marked constant: 1 % at 8192 x 4097 bf16.
     """
     from explorer.codegen import can_overlap, emit
 
@@ -82,7 +82,7 @@ def variant_on(gpu: GpuSpec, problem: Problem, config: Config) -> Variant:
 
 
 def alignment(problem: Problem, config: Config) -> int:
-    """Return the bytes that the address of each array of a config's kernel is a multiple of."""
+    """Return the alignment in bytes that a config's kernel needs of each array."""
     split = WorkSplit(problem, config)
     if not split.only_whole_vectors:
         return 1
@@ -99,12 +99,12 @@ def tuned_configs(tables: tuple[str, ...]) -> dict[str, dict[Problem, Config]]:
     Of two tables with the same problem the later one counts. Raises InvalidInput for a file that
     is no table of this version.
     """
-    found: dict[str, dict[Problem, Config]] = {}
+    configs: dict[str, dict[Problem, Config]] = {}
     for path in tables:
         table = read_table(Path(path))
-        known = found.setdefault(table.gpu.name, {})
+        known = configs.setdefault(table.gpu.name, {})
         known.update({replace(one.problem, scale=None): one.best.config for one in table.problems})
-    return found
+    return configs
 
 
 def tuned_config(problem: Problem, gpu: GpuSpec, tables: tuple[str, ...]) -> Config | None:
@@ -119,14 +119,14 @@ def tuned_config(problem: Problem, gpu: GpuSpec, tables: tuple[str, ...]) -> Con
 
 
 # ------------------------------------------------------------------ find
-# A file for each problem names the compiled kernel and its launches, so that a process which finds
-# it needs neither templates nor compiler: these take 0.3 s to load.
+# A file for each problem names the compiled kernel and its launches, so that a process with that
+# file needs neither templates nor compiler, which take 0.3 s to load.
 
 
 _FORMAT = 2
 
 _MAX_BYTES = 2**16
-"""Largest file of launches that is read; they have some 500 bytes."""
+"""Largest file of launches that is read; it has some 500 bytes."""
 
 
 def find(
@@ -136,25 +136,25 @@ def find(
     batch_invariant: bool = False,
     tuned: Config | None = None,
 ) -> ReadyKernel | None:
-    """Return the kernel that `make` left on disk; None where there is none that can be trusted."""
+    """Return the kernel that `make` stored on disk; None if it is missing or damaged."""
     try:
         path = _path(problem, gpu, batch_invariant, tuned)
         with open_regular(path, most_bytes=_MAX_BYTES) as file:
             digest, text = file.read().decode().split("\n")
         if digest != _digest(path, text):
             return None
-        kept = read_fields(_Kept, json.loads(text), "a kernel")
-        kernel = KernelCache().load(kept.kernel)
-        if kernel is None or hashlib.sha256(kernel.cubin).hexdigest() != kept.cubin:
+        stored = read_fields(_KernelFile, json.loads(text), "a kernel")
+        kernel = KernelCache().load(stored.kernel)
+        if kernel is None or hashlib.sha256(kernel.cubin).hexdigest() != stored.cubin:
             return None
-        return ReadyKernel(kernel.cubin, kept.launches, kept.scratch_bytes, kept.alignment)
-    except Exception:  # whatever lies there that is no such file: the kernel is made anew
+        return ReadyKernel(kernel.cubin, stored.launches, stored.scratch_bytes, stored.alignment)
+    except Exception:  # any other file: the kernel is made anew
         return None
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """What the file of a problem says."""
+class _KernelFile:
+    """The contents of a problem's file."""
 
     kernel: str
     """The key of the compiled kernel."""
@@ -166,16 +166,16 @@ class _Kept:
 
 
 def _digest(path: Path, text: str) -> str:
-    """By which a file says that it is whole, and of the problem that it has the name of."""
+    """Return the digest in a file, which proves that it is whole and of its problem."""
     return hashlib.sha256(f"{path.stem}\n{text}".encode()).hexdigest()
 
 
 def _keep(path: Path, key: str, ready: ReadyKernel) -> None:
-    """Write the file of a problem; readers see it whole or not at all."""
+    """Write the file of a problem atomically: readers see all of it or nothing."""
     cubin = hashlib.sha256(ready.cubin).hexdigest()
-    kept = _Kept(key, cubin, ready.launches, ready.scratch_bytes, ready.alignment)
-    text = json.dumps(asdict(kept))
-    with suppress(OSError):  # what cannot be kept is made again
+    stored = _KernelFile(key, cubin, ready.launches, ready.scratch_bytes, ready.alignment)
+    text = json.dumps(asdict(stored))
+    with suppress(OSError):  # a kernel that cannot be stored is made again
         path.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
             file.write(f"{_digest(path, text)}\n{text}")
@@ -184,16 +184,16 @@ def _keep(path: Path, key: str, ready: ReadyKernel) -> None:
 
 def _path(problem: Problem, gpu: GpuSpec, batch_invariant: bool, tuned: Config | None) -> Path:
     unscaled = problem if problem.scale is None else replace(problem, scale=1.0)
-    told = [_FORMAT, _installed(), repr(unscaled), repr(gpu), batch_invariant, repr(tuned)]
-    digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+    key = [_FORMAT, _installed(), repr(unscaled), repr(gpu), batch_invariant, repr(tuned)]
+    digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
     return cache_dir() / "problems" / digest[:2] / f"{digest}.json"
 
 
 @cache
 def _installed() -> str:
-    """Return a digest of what decides a problem's kernel: this package, and the compiler's version.
+    """Return a digest of everything that decides a problem's kernel: this package and the compiler.
 
-    Sizes and times of files stand for their text, so that 60 files take 2 ms.
+    It uses the sizes and times of files instead of their text, so that 60 files take 2 ms.
     """
     package = Path(__file__).resolve().parents[1]
     files = [*template_dir().rglob("*.j2"), *package.glob("*.py"), Path(__file__)]
@@ -204,7 +204,7 @@ def _installed() -> str:
 
 
 def _compiler() -> str:
-    """Return NVRTC's version as its package says it, without loading it."""
+    """Return NVRTC's version from its package's metadata, without loading it."""
     for name in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13"):
         with suppress(importlib.metadata.PackageNotFoundError):
             return importlib.metadata.version(name)

@@ -1,8 +1,8 @@
-"""Kernels loaded on a GPU, and launches of them that cost as little of the host as can be.
+"""Kernels loaded on a GPU, and their launches with the least work for the host.
 
 A launch by `cuda.core` takes 4.7 us of an H200's host. Here everything but addresses and stream is
-laid out once, as the driver's own structures, so that a call writes two or three of their fields
-and calls `cuLaunchKernelEx`.
+stored once in the driver's own structures, so that a call writes two or three of their fields and
+calls `cuLaunchKernelEx`.
 """
 
 import ctypes
@@ -48,12 +48,12 @@ class Gpu:
 
     @property
     def context(self) -> int:
-        """The context's address, by which the driver's functions name it."""
+        """The context's address, which the driver's functions take."""
         return int(self._context)
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make this the GPU of the thread's driver calls."""
+        """Make this GPU current for the thread's driver calls."""
         checked(driver.cuCtxPushCurrent(self._context))
         try:
             yield
@@ -61,13 +61,13 @@ class Gpu:
             checked(driver.cuCtxPopCurrent())
 
     def ensure_current(self) -> None:
-        """Give the thread this context where it has none, as a new thread has."""
+        """Make this context current if the thread has none, as is the case in a new thread."""
         if not int(checked(driver.cuCtxGetCurrent())):
             checked(driver.cuCtxSetCurrent(self._context))
 
     def load(self, problem: Problem, kernel: ReadyKernel) -> "LoadedKernel":
         """Load a kernel; equal machine code is loaded once. Raises CudaError."""
-        # A function has one limit of shared memory: equal code that wants others is loaded twice.
+        # A function has one limit of shared memory: equal code with another limit is loaded again.
         shared = [launch.shared_bytes for launch in kernel.launches]
         digest = hashlib.sha256(kernel.cubin + repr(shared).encode()).digest()
         with self._lock, self.current(), _beside_captures():
@@ -81,7 +81,7 @@ class Gpu:
 
 @contextmanager
 def _beside_captures() -> Iterator[None]:
-    """Allow what would end a graph's capture by another thread; it has no part in the graph."""
+    """Allow calls, outside of the graph, that would end a capture by another thread."""
     relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     before = checked(driver.cuThreadExchangeStreamCaptureMode(relaxed))
     try:
@@ -92,12 +92,12 @@ def _beside_captures() -> Iterator[None]:
 
 @cache
 def gpu(index: int) -> Gpu:
-    """Return the GPU that frameworks call `index`. Raises CudaError where there is none."""
+    """Return GPU `index`, as frameworks count them. Raises CudaError if it does not exist."""
     return Gpu(index)
 
 
 class LoadedKernel:
-    """A problem's kernel on one GPU. Threads share it; each launches by a `Plan` of its own."""
+    """A problem's kernel on one GPU. Threads share it, but each has a `Plan` of its own."""
 
     def __init__(
         self, problem: Problem, kernel: ReadyKernel, functions: tuple[int, ...], on: Gpu
@@ -154,7 +154,7 @@ def driver_functions() -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class OnlyLaunch:
-    """The one launch of a kernel, as plain numbers, for code that calls the driver itself."""
+    """The single launch of a kernel, as plain numbers, for code that calls the driver itself."""
 
     function: int
     context: int
@@ -162,9 +162,9 @@ class OnlyLaunch:
     block: int
     shared_bytes: int
     overlaps: bool
-    """Whether it may begin before the launch before it has ended."""
+    """Whether it may begin before the previous launch has ended."""
     arguments: tuple[str | bytes, ...]
-    """In order: the bytes of a number, or the name of what each call gives."""
+    """In order: the bytes of a number, or the name of an argument of each call."""
 
 
 class Plan:
@@ -176,7 +176,7 @@ class Plan:
         cells = {name: kind(value) for name, (kind, value) in numbers.items()}
         self.kernel = loaded.kernel
         self.mask = loaded.kernel.alignment - 1
-        """Bits that no address may have."""
+        """Bits that must be 0 in every address."""
         names = {name for launch in loaded.kernel.launches for name in launch.arguments}
         self._arrays = {name: ctypes.c_void_p() for name in names - set(cells)}
         self._scale = cells["scale"]
@@ -192,23 +192,23 @@ class Plan:
     def launch(self, stream: int, input: int, output: int, **others: int) -> None:
         """Launch on arrays at these addresses; raises RuntimeError with the driver's code.
 
-        `others` are `grad`, `mask`, `lengths` or `scratch`, as far as the problem has them.
+        `others` are those of `grad`, `mask`, `lengths` and `scratch` that the problem has.
         """
         for name, address in others.items():
             self._arrays[name].value = address
         self.launch_pair(stream, input, output)
 
     def scale(self, value: float) -> None:
-        """Set the number that inputs are multiplied with."""
+        """Set the factor of the inputs."""
         self._scale.value = value
 
     @property
     def scale_is_f64(self) -> bool:
-        """Whether the kernel takes the scale in double precision, else in single."""
+        """Whether the kernel takes the scale in double precision instead of single."""
         return isinstance(self._scale, ctypes.c_double)
 
     def only_launch(self) -> OnlyLaunch | None:
-        """Return the kernel's launch; None where it has several, or takes more than a pair."""
+        """Return the kernel's single launch on input and output; None if it is another kind."""
         on = self._loaded.gpu
         if len(self._launches) != 1 or set(self._arrays) != {"input", "output"}:
             return None
@@ -229,9 +229,9 @@ class Plan:
         )
 
     def _pair(self) -> Callable[[int, int, int], None]:
-        """Return a function that launches on (stream, input, output), all else being as it was.
+        """Return a function that launches on (stream, input, output), with all else unchanged.
 
-        It reads no attribute: of a call's 4 us these would be one.
+        It reads no attribute, which saves one of a call's 4 us.
         """
         source, target = self._arrays["input"], self._arrays["output"]
         launches, run = self._launches, _launch_function()
@@ -273,7 +273,7 @@ class Plan:
 
 
 class _Threads(threading.local):
-    """Each thread's plans: two threads may launch one kernel at once, with other addresses."""
+    """Each thread's plans, because two threads may launch one kernel with different addresses."""
 
     def __init__(self) -> None:
         self.plans: dict[LoadedKernel, Plan] = {}

@@ -1,4 +1,4 @@
-"""The problem that a call on an array is: its rows, columns and strides."""
+"""Calls on arrays as problems: rows, columns, strides, masks, and the checks of arguments."""
 
 import itertools
 import math
@@ -13,29 +13,29 @@ from explorer.system.plain_data import shown, whole_of
 Shape = tuple[int, ...]
 
 DTYPES = {dtype.array_name: dtype for dtype in DType}
-"""Types of elements that kernels have, by the names that array libraries give them."""
+"""The element types of kernels, by their names in array libraries."""
 
 LENGTH_DTYPES = ("int64", "int32", "int16", "int8", "uint8")
-"""Types of lengths."""
+"""The element types of lengths, by name."""
 
 # ------------------------------------------------------------------ rows, columns and strides
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """An array as rows that an op runs over: (rows / inner, cols, inner), or rows of a stride."""
+    """An array as the rows of an op: (rows / inner, cols, inner), or rows one stride apart."""
 
     rows: int
     cols: int
     inner: int
     stride: int
-    """Elements from the start of a row to the next; `cols` where the array is dense."""
+    """Elements from the start of a row to the next; `cols` if the array is dense."""
 
 
 def positive(dim: int, rank: int) -> int:
-    """Return an axis counted from the first; an array of no axes counts as of one element.
+    """Return an axis counted from the first; an array without axes counts as of one element.
 
-    Raises IndexError for one that the array has not.
+    Raises IndexError for an axis that the array does not have.
     """
     axes = max(1, rank)
     if not -axes <= dim < axes:
@@ -44,9 +44,9 @@ def positive(dim: int, rank: int) -> int:
 
 
 def whole_axis(dim: Any) -> int:
-    """Return a call's axis as a plain whole number. Raises TypeError for what is none.
+    """Return a call's axis as an int. Raises TypeError for a value that is no whole number.
 
-    True counts as none, as in PyTorch: it would silently be the axis 1.
+    True is refused, as in PyTorch: it would silently be the axis 1.
     """
     axis = whole_of(dim)
     if axis is None:
@@ -55,9 +55,9 @@ def whole_axis(dim: Any) -> int:
 
 
 def plain_scale(scale: Any) -> float:
-    """Return a call's scale as a plain number. Raises TypeError for what is none.
+    """Return a call's scale as a float. Raises TypeError for a value that is no number.
 
-    Raises InvalidInput for a whole number that no float holds.
+    Raises InvalidInput for a whole number that is too large for a float.
     """
     try:
         if hasattr(scale, "__float__"):
@@ -72,10 +72,10 @@ def plain_scale(scale: Any) -> float:
 
 
 def matrix_of(shape: Shape, strides: Shape, dim: int) -> Matrix | None:
-    """Return how a kernel sees an array whose `dim` it runs over, counted from the first axis.
+    """Return an array as rows along the axis `dim`, which is counted from the first.
 
-    `strides` are in elements. None where no kernel can read the array as it lies: a dense copy of
-    it always can be read. Axes of one element may have any stride.
+    `strides` are in elements. None if no kernel can read the array as it is; a dense copy can
+    always be read. Axes of one element may have any stride.
     """
     dense = dense_matrix(shape, dim)
     if _is_dense(shape, strides):
@@ -92,7 +92,7 @@ def matrix_of(shape: Shape, strides: Shape, dim: int) -> Matrix | None:
 
 
 def dense_matrix(shape: Shape, dim: int) -> Matrix:
-    """Return how a kernel sees a dense array of a shape."""
+    """Return a dense array of a shape as rows along an axis."""
     if not shape:
         return Matrix(1, 1, 1, 1)
     outer, cols, inner = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
@@ -114,7 +114,7 @@ def _is_dense(shape: Shape, strides: Shape) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """An array as far as a check needs it; `dtype` is its type's name, such as int32."""
+    """The shape of an array, and the name of its type, such as int32."""
 
     shape: Shape
     dtype: str
@@ -122,15 +122,15 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    """What a call hides of its array: by no more than one of a causal mask, a mask and lengths."""
+    """The mask of a call: at most one of a causal mask, an additive mask and lengths."""
 
     causal: bool
     mask: Described | None
-    """What is added."""
+    """The additive mask."""
     lengths: Described | None
 
     def check(self, shape: Shape, dim: int) -> None:
-        """Raise InvalidInput where an array of a shape cannot be masked so over an axis."""
+        """Raise InvalidInput if it cannot mask an array of a shape over an axis."""
         count = self.causal + (self.mask is not None) + (self.lengths is not None)
         if count and not shape:
             raise InvalidInput("x has no axis; a mask is for rows along its last one")
@@ -160,17 +160,19 @@ class Masking:
                 f"last axis, {shape[:-1]}"
             )
 
-    def of_problem(self, shape: Shape) -> tuple[Mask, int] | None:
+    def of_problem(self, shape: Shape) -> tuple[Mask, int]:
         """Return a problem's kind of mask, and after how many rows it repeats.
 
-        None where an additive mask repeats within the array, which kernels cannot read.
+        Raises InvalidInput for an additive mask that repeats in a way that kernels cannot read.
         """
         if self.causal:
             return Mask.CAUSAL, shape[-2]
-        if self.mask is not None:
-            rows = mask_rows_of(shape, self.mask.shape)
-            return None if rows is None else (Mask.ADDITIVE, rows)
-        return (Mask.NONE if self.lengths is None else Mask.LENGTHS), 0
+        if self.mask is None:
+            return (Mask.NONE if self.lengths is None else Mask.LENGTHS), 0
+        rows = mask_rows_of(shape, self.mask.shape)
+        if rows is None:
+            raise InvalidInput("a mask that repeats within the array")
+        return Mask.ADDITIVE, rows
 
 
 def is_causal(mask: Any) -> bool:
@@ -183,7 +185,7 @@ def is_causal(mask: Any) -> bool:
 
 
 def broadcasts(shape: Shape, to: Shape) -> bool:
-    """Return whether an array of a shape can be repeated to be of another one."""
+    """Return whether an array of a shape can be broadcast to another shape."""
     last = to[len(to) - len(shape) :]
     return len(shape) <= len(to) and all(
         n in (1, most) for n, most in zip(shape, last, strict=True)
@@ -191,10 +193,10 @@ def broadcasts(shape: Shape, to: Shape) -> bool:
 
 
 def mask_rows_of(shape: Shape, mask: Shape) -> int | None:
-    """Return after how many rows of an array an additive mask repeats; None where it does not.
+    """Return after how many rows an additive mask repeats; None if no kernel can read it.
 
-    The mask's axes are the array's last ones, as in broadcasting: of those, leading ones may have
-    one element, and the others must be the array's own.
+    The mask's axes are the array's last ones, as in broadcasting. Leading ones may have one
+    element, and the others must be equal to the array's.
     """
     if len(mask) > len(shape) or not mask or mask[-1] != shape[-1]:
         return None
@@ -207,14 +209,69 @@ def mask_rows_of(shape: Shape, mask: Shape) -> int | None:
 # ------------------------------------------------------------------ problems
 
 
-def is_converted(dtype: DType, target: DType, mask: DType | None) -> bool:
-    """Return whether an input is converted to the output's type before a launch.
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The arguments of a call beside its array. `dim` is counted from the first axis."""
 
-    A call with `dtype` says that the input is converted to it, and softmax is then computed.
-    Kernels read the input as it is, compute in fp32 and round the output. That comes to the same
-    where the output's type holds all numbers of the input's; else the input is converted. A mask is
-    rounded to the output's type, and kernels take it in the input's: `mask` is its type, None for
-    one that no kernel has.
+    op: Op
+    dim: int
+    scale: float | None
+    mask: Any
+    """The additive mask, an array."""
+    lengths: Any
+    masking: Masking
+    dtype: Any
+    """The type of the result; None for x's own."""
+
+    def problem(
+        self,
+        shape: Shape,
+        dtype: DType,
+        out_dtype: DType,
+        source: Matrix | None,
+        output: Matrix | None,
+        *,
+        in_place: bool,
+    ) -> Problem:
+        """Return the problem of a call; raises InvalidInput if no kernel computes it."""
+        if source is None or output is None:
+            raise InvalidInput("an output whose rows are not one stride apart")
+        mask, mask_rows = self.masking.of_problem(shape)
+        return problem_of(
+            self.op,
+            dtype,
+            source,
+            out_dtype=out_dtype,
+            output=output,
+            scaled=self.scale is not None,
+            mask=mask,
+            mask_rows=mask_rows,
+            in_place=in_place,
+        )
+
+
+def check_floating(dtype: str, example: str, *, is_argument: bool) -> None:
+    """Raise InvalidInput for a result of whole numbers.
+
+    `is_argument` tells the call's `dtype` from the type of x; `example` is a valid type.
+    """
+    if "float" in dtype or "complex" in dtype:
+        return
+    if is_argument:
+        raise InvalidInput(
+            f"dtype is {dtype}; it must be a type of floating-point numbers, such as {example}"
+        )
+    raise InvalidInput(f"x is of {dtype}; give dtype={example}, say, to convert it")
+
+
+def is_converted(dtype: DType, target: DType, mask: DType | None) -> bool:
+    """Return whether an input must be converted to the output's type before a launch.
+
+    The `dtype` of a call means that the input is converted to it before softmax is computed.
+    Kernels read the input as it is, compute in fp32 and round the output. The results are equal if
+    the output's type holds all numbers of the input's; otherwise the input must be converted. A
+    mask is rounded to the output's type, and kernels take it in the input's: `mask` is its type,
+    None for one that no kernel has.
     """
     if target is dtype:
         return False
@@ -234,10 +291,10 @@ def problem_of(
     mask_rows: int = 0,
     in_place: bool = False,
 ) -> Problem:
-    """Return the problem of a call; the output is dense where nothing else is said.
+    """Return the problem of a call, by default with a dense output.
 
-    A scale is passed at run time: that of the problem is 1. Raises InvalidInput for what no kernel
-    does, such as a mask over a middle axis.
+    A scale is passed at run time, so the problem's is 1. Raises InvalidInput if no kernel computes
+    it, such as for a mask over a middle axis.
     """
     if output is None:
         output = source if in_place else Matrix(source.rows, source.cols, source.inner, source.cols)

@@ -1,4 +1,4 @@
-"""Which calls our kernels serve: those whose kernel is there. Missing ones are made meanwhile."""
+"""The kernels of a process: a call gets a loaded one; missing ones are made in the background."""
 
 import atexit
 import logging
@@ -31,7 +31,7 @@ log = logging.getLogger("explorer")
 
 @dataclass(slots=True)
 class Options:
-    """What holds for all calls of a process."""
+    """The options of all calls of a process."""
 
     wait: bool = False
     """Whether a call waits for its kernel, instead of being served by the framework meanwhile."""
@@ -45,8 +45,8 @@ class Options:
 
 def _from_environment() -> Options:
     def is_set(name: str, *, unset: bool = False) -> bool:
-        said = os.environ.get(name, "").lower()
-        return said not in ("0", "false", "no", "off") if said else unset
+        value = os.environ.get(name, "").lower()
+        return value not in ("0", "false", "no", "off") if value else unset
 
     tables = os.environ.get("EXPLORER_TUNED", "")
     return Options(
@@ -119,7 +119,7 @@ def set_options(
 
 
 def _tables(tuned: Any) -> tuple[str, ...]:
-    """Return the paths of the tables that `set_options` is told. Raises InvalidInput."""
+    """Return the paths of the tables in an argument of `set_options`. Raises InvalidInput."""
     is_one = isinstance(tuned, str | bytes | os.PathLike) or not isinstance(tuned, Iterable)
     return tuple(
         str(table_file(named_file("tuned", one, _TABLE)).absolute())
@@ -130,7 +130,7 @@ def _tables(tuned: Any) -> tuple[str, ...]:
 _TABLE = "a file that explorer tune wrote, or a name that explorer table list shows"
 
 _on_compiled_calls: list[Callable[[], None]] = []
-"""What is to be done where that option changes: modules of frameworks add to it."""
+"""Functions to call when that option changes; modules of frameworks add to them."""
 
 
 def on_compiled_calls(change: Callable[[], None]) -> None:
@@ -166,26 +166,28 @@ def _choice(problem: Problem, on: GpuSpec) -> _Choice:
 
 
 MOST_PENDING = 64
-"""Problems that wait for their kernel, the newest first. Further ones are asked for again."""
+"""Most problems that wait for their kernel, the newest first. A later call of another one requests
+it again."""
 
 MOST_LOADED = 4096
-"""Kernels of a process, which each keep 10 to 20 KB of a GPU's memory. A program that meets more
-problems, such as every length of a sentence, is served the rest by the framework."""
+"""Most kernels of a process, which each take 10 to 20 KB of a GPU's memory. If a program has more
+problems, such as every length of a sentence, the framework computes the rest."""
 
 RETRY_S = 10.0
-"""Until what a GPU refused, as it does where its memory is full, is tried again."""
+"""Seconds after which a kernel that a GPU refused, for instance because its memory is full, is
+tried again."""
 
 FINISH_S = 10.0
-"""How long a process that ends waits for what is being compiled, which takes 2 s at most."""
+"""Longest time that an ending process waits for a compilation, which takes at most 2 s."""
 
 MAKERS = 2
-"""Threads that compile meanwhile: more would take cores from the program that they serve."""
+"""Threads that compile in the background: more would take cores from the program itself."""
 
 
 class Service:
     """The kernels of a process, by problem and GPU. Safe to use from several threads.
 
-    What was loaded once stays, so that a problem's results keep their bits.
+    A kernel stays once it is loaded, so that the bits of a problem's results do not change.
     """
 
     def __init__(self) -> None:
@@ -193,14 +195,14 @@ class Service:
         self.forget()
 
     def when_forgotten(self, forget: Callable[[], None]) -> None:
-        """Call a function whenever kernels are forgotten: of one who keeps launches of them."""
+        """Call a function whenever kernels are forgotten, for caches of their launches."""
         self._hooks.append(forget)
 
     def forget(self) -> None:
-        """Begin anew, as a forked process must: its parent's context is of no use to it."""
+        """Begin anew, as a forked process must, which cannot use its parent's context."""
         self._loaded: dict[tuple[Problem, int], LoadedKernel] = {}
         self._refused: dict[tuple[Problem, int], float] = {}
-        """Until when there is no kernel, by the clock of `time.monotonic`."""
+        """The time by `time.monotonic` until which there is no kernel."""
         self._pending: set[tuple[Problem, int]] = set()
         self._making: dict[tuple[Problem, int], threading.Lock] = {}
         self._lock = threading.Lock()
@@ -211,21 +213,21 @@ class Service:
             hook()
 
     def get(self, problem: Problem, device: int, *, may_load: bool = True) -> LoadedKernel | None:
-        """Return a problem's kernel; None where it is not there, or cannot be.
+        """Return a problem's kernel; None if it is not made yet, or cannot be.
 
-        Where `may_load` is false, as while a graph is captured, what is not loaded is not there.
+        If `may_load` is false, as while a graph is captured, only loaded kernels are returned.
         """
         key = (problem, device)
         loaded = self._loaded.get(key)
         if loaded is not None:
             return loaded
         if not may_load:
-            say_once("a graph is captured, into which no kernel may be loaded")
+            log_once("a graph is captured, into which no kernel may be loaded")
             return None
         if self._is_refused(key):
             return None
         if len(self._loaded) >= MOST_LOADED and not options.batch_invariant:
-            say_once(f"{MOST_LOADED} kernels are loaded, which is the most that a process keeps")
+            log_once(f"{MOST_LOADED} kernels are loaded, which is the most that a process keeps")
             return None
         if options.wait or options.batch_invariant:
             return self._make(key)
@@ -233,7 +235,7 @@ class Service:
             return None
         try:
             loaded = self._find(key)
-        except Exception as error:  # a GPU that is gone, say: the framework says what is wrong
+        except Exception as error:  # a lost GPU, for instance: the framework raises its own error
             self._refuse(key, error)
             return None
         if loaded is None:
@@ -241,12 +243,12 @@ class Service:
         return loaded
 
     def warm_up(self, problems: Sequence[Problem], device: int) -> None:
-        """Compile and load the kernels of problems, many at once; raises ExplorerError."""
+        """Compile and load the kernels of problems in parallel; raises ExplorerError."""
 
         def make_one(problem: Problem) -> None:
             try:
                 self._make((problem, device), strict=True)
-            except Exception as error:  # the driver and the compiler raise what they like
+            except Exception as error:  # the driver and the compiler may raise anything
                 raise ExplorerError(f"no kernel for {problem} on GPU {device}: {error}") from error
 
         unscaled = dict.fromkeys(_unscaled(problem) for problem in problems)
@@ -262,7 +264,7 @@ class Service:
         return self._loaded.setdefault(key, on.load(problem, ready))
 
     def _make(self, key: tuple[Problem, int], *, strict: bool = False) -> LoadedKernel | None:
-        # A refusal is noted under the lock too: whoever waits for it must not try once more.
+        # A refusal is recorded under the lock, so that a thread that waits does not try once more.
         with self._making.setdefault(key, threading.Lock()):
             try:
                 loaded = self._loaded.get(key) or self._find(key)
@@ -284,7 +286,7 @@ class Service:
         return self._loaded.setdefault(key, on.load(problem, ready))
 
     def _make_later(self, key: tuple[Problem, int]) -> None:
-        say_once("a kernel that is not compiled yet")
+        log_once("a kernel that is not compiled yet")
         with self._lock:
             if key in self._pending or len(self._pending) >= MOST_PENDING:
                 return
@@ -292,7 +294,7 @@ class Service:
         self.do_later(partial(self._make, key))
 
     def do_later(self, work: Callable[[], object]) -> None:
-        """Have a thread do something that takes long and raises nothing, such as compiling."""
+        """Do some long work that raises nothing, such as compiling, in another thread."""
         with self._lock:
             self._wanted.put(work)
             if len(self._makers) < MAKERS:
@@ -301,15 +303,15 @@ class Service:
                 maker.start()
 
     def _make_all(self) -> None:
-        """What a thread does, until it gets None in place of work."""
+        """Do the work in the queue until it holds None: the body of each thread."""
         wanted = self._wanted
         while (work := wanted.get()) is not None:
             work()
 
     def finish(self) -> None:
-        """End the threads, once they have made what they are at.
+        """End the threads after their current work.
 
-        A process that ends while they are inside of the compiler would at times crash.
+        A process that ends while they are inside the compiler may crash.
         """
         for _ in self._makers:
             self._wanted.put(None)  # the last in is the first out
@@ -319,7 +321,7 @@ class Service:
     def _refuse(self, key: tuple[Problem, int], error: Exception) -> None:
         for_good = isinstance(error, ExplorerError | CompileFailure)
         self._refused[key] = math.inf if for_good else time.monotonic() + RETRY_S
-        say_once(f"no kernel for {key[0]}: {error}")
+        log_once(f"no kernel for {key[0]}: {error}")
 
     def _is_refused(self, key: tuple[Problem, int]) -> bool:
         return self._refused.get(key, 0.0) > time.monotonic()
@@ -334,29 +336,29 @@ def _unscaled(problem: Problem) -> Problem:
     return problem if problem.scale is None else replace(problem, scale=1.0)
 
 
-MOST_SAID = 1000
-"""Reasons that are remembered, and said."""
+MOST_REASONS = 1000
+"""Most reasons that are logged."""
 
-_said: set[str] = set()
+_logged: set[str] = set()
 
 
-def say_once(reason: str) -> None:
+def log_once(reason: str) -> None:
     """Log at level DEBUG, to the logger `explorer`, why a framework's function serves a call.
 
-    What nobody listened to yet is said again once somebody does.
+    A reason counts as logged only if that level is enabled.
     """
-    if reason not in _said and len(_said) < MOST_SAID and log.isEnabledFor(logging.DEBUG):
-        _said.add(reason)
+    if reason not in _logged and len(_logged) < MOST_REASONS and log.isEnabledFor(logging.DEBUG):
+        _logged.add(reason)
         log.debug("served by the framework: %s", reason)
 
 
 def warm_up(problems: Iterable[Problem] | Problem | StrPath, device: int = 0) -> None:
-    """Compile and load kernels ahead of the calls that will want them, on GPU `device`.
+    """Compile and load kernels on GPU `device` before the calls that need them.
 
     `problems` are `explorer.Problem` objects, or one of them, or the name of a file that
-    `explorer.log_shapes` wrote. What is on disk already is only loaded. Raises ExplorerError where
-    a problem has no kernel, and InvalidInput for a file that cannot be read and for what is no
-    problem.
+    `explorer.log_shapes` wrote. A kernel in the cache is only loaded. Raises ExplorerError if a
+    problem has no kernel, and InvalidInput for a file that cannot be read and for a value that is
+    no problem.
     """
     index = whole_of(device)
     if index is None:

@@ -1,4 +1,4 @@
-"""The problems that a running program meets: counted, and written to a file for `warm_up`."""
+"""Count the problems of a running program's calls, and write them to a file for `warm_up`."""
 
 import atexit
 import csv
@@ -19,19 +19,19 @@ from explorer.system.plain_data import shown
 from explorer.system.user_files import StrPath, check_writable, named_file, read_text, write_file
 
 COLUMNS = tuple(USUAL)
-"""Those of a file: a problem's fields."""
+"""The columns of a file: a problem's fields."""
 
 COUNT = "count"
-"""The last column: how many calls there were."""
+"""The last column: the number of calls."""
 
 
 class ShapeLog:
-    """Counts problems until it is closed, or the process ends; then the file is there."""
+    """Counts problems until it is closed, or the process ends; then it writes the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._counts: Counter[Problem] | None = Counter()
-        """None once it is closed."""
+        """None after it is closed."""
         self._lock = threading.Lock()
         self._process = os.getpid()
         atexit.register(self.close)
@@ -43,26 +43,26 @@ class ShapeLog:
                 self._counts[problem] += 1
 
     def close(self) -> None:
-        """Write the file, most frequent problems first, and count no more. Raises InvalidInput."""
+        """Write the file, most frequent problems first, and stop. Raises InvalidInput."""
         global _logs
         atexit.unregister(self.close)
         _logs = tuple(log for log in _logs if log is not self)
-        if os.getpid() != self._process:  # a forked one: the file is its parent's
+        if os.getpid() != self._process:  # in a forked process: the file is its parent's
             return
         with self._lock:
             counts, self._counts = self._counts, None
         if counts is None:
             return
-        kept = _counts_in(self.path)
-        if kept and not counts:
+        earlier = _counts_in(self.path)
+        if earlier and not counts:
             return
-        counts = kept + counts
+        counts = earlier + counts
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*COLUMNS, COUNT])
         for problem, count in counts.most_common():
-            said = problem.as_dict()
-            writer.writerow([*(_text(said.get(name)) for name in COLUMNS), count])
+            values = problem.as_dict()
+            writer.writerow([*(_text(values.get(name)) for name in COLUMNS), count])
         write_file(self.path, text.getvalue(), _REMEDY)
 
     def __enter__(self) -> "ShapeLog":
@@ -73,11 +73,11 @@ class ShapeLog:
 
 
 _logs: tuple[ShapeLog, ...] = ()
-"""Those that are open."""
+"""The open logs."""
 
 
 def _forget() -> None:
-    """Count nothing in a forked process: the file is its parent's."""
+    """Close all logs in a forked process, because the file is its parent's."""
     global _logs
     _logs = ()
 
@@ -88,13 +88,13 @@ _REMEDY = "name another file"
 
 
 def log_shapes(path: StrPath) -> ShapeLog:
-    """Write the problems that explorer's functions meet from now on to a CSV file, with counts.
+    """Log the problems of all later calls of explorer's functions to a CSV file, with counts.
 
-    It has a row a problem: op, rows, cols, types, mask and strides, and how many calls there were.
-    It is written when the process ends, or when what is returned is closed, which may be used in a
-    `with` statement. `explorer.warm_up` reads it. Where the file is there from an earlier process,
-    the counts are added to its own. Raises InvalidInput where it cannot be written, for another
-    file than this function writes, and for what is no path.
+    It has a row for each problem: op, rows, cols, types, mask, strides, and the number of calls. It
+    is written when the process ends, or when the returned log is closed, which may be used in a
+    `with` statement. `explorer.warm_up` reads the file. Counts are added to those of an earlier
+    process in the same file. Raises InvalidInput if it cannot be written, for a file that this
+    function did not write, and for a value that is no path.
     """
     global _logs
     named = named_file("path", path, "the path of a CSV file")
@@ -106,8 +106,8 @@ def log_shapes(path: StrPath) -> ShapeLog:
     return log
 
 
-def met(problem: Problem) -> None:
-    """Count a call in each log that is open."""
+def count_call(problem: Problem) -> None:
+    """Count a call in each open log."""
     for log in _logs:
         log.add(problem)
 
@@ -129,7 +129,7 @@ def _text_of(path: Path) -> str:
 
 
 def _lines(path: Path, text: str) -> list[tuple[Problem, dict[str, Any]]]:
-    """Return the problem of each line of a file after the first, and all that the line says."""
+    """Return the problem of each line of a file after the first, and the line's values."""
     try:
         reader = csv.DictReader(io.StringIO(text, newline=""))
         rows = list(reader)
@@ -141,24 +141,24 @@ def _lines(path: Path, text: str) -> list[tuple[Problem, dict[str, Any]]]:
             "explorer.log_shapes wrote"
         )
     _check_names(path, reader.fieldnames or ())
-    found, faults = [], []
+    problems, faults = [], []
     for number, row in enumerate(rows, 2):
         try:
-            found.append((_problem(row), row))
+            problems.append((_problem(row), row))
         except InvalidInput as error:
             faults.append(f"line {number}: {error}")
     if faults:
         more = f"; and {len(faults) - MOST_FAULTS} more lines" if faults[MOST_FAULTS:] else ""
         raise InvalidInput(f"{path}, {'; '.join(faults[:MOST_FAULTS])}{more}")
-    if not found:
+    if not problems:
         raise InvalidInput(f"{path} names no problem; give a line for each after the first")
-    return found
+    return problems
 
 
 def _counts_in(path: Path) -> Counter[Problem]:
-    """Return the counts of a file of an earlier log; none where there is no file, or an empty one.
+    """Return the counts in the file of an earlier log; none if it is missing or empty.
 
-    Raises InvalidInput for a file of another kind, and for a line that is wrong.
+    Raises InvalidInput for a file of another kind, and for a wrong line.
     """
     counts: Counter[Problem] = Counter()
     text = _text_of(path) if path.exists() else ""
@@ -180,9 +180,9 @@ def _count(path: Path, line: int, text: str | None) -> int:
 
 
 def _check_names(path: Path, names: Iterable[str]) -> None:
-    """Raise InvalidInput for a column whose name is nearly known: its values would be left out.
+    """Raise InvalidInput for a column with a misspelled name, whose values would be ignored.
 
-    Other columns are a user's own.
+    Columns with other names may hold a user's own data.
     """
     for name in (name for name in names if name not in (*COLUMNS, COUNT)):
         near = get_close_matches(name or "", COLUMNS, 1, cutoff=NEARLY)
@@ -194,17 +194,17 @@ def _check_names(path: Path, names: Iterable[str]) -> None:
 
 
 NEARLY = 0.75
-"""How alike two names are, from 0 to 1, of which one is taken for a misspelling of the other."""
+"""Similarity of two names, from 0 to 1, from which one counts as a misspelling of the other."""
 
 
 MOST_FAULTS = 20
-"""Wrong lines of a file that an error says; it counts the others."""
+"""Most wrong lines of a file that an error describes; it counts the others."""
 
 
 def _problem(row: dict[str, Any]) -> Problem:
-    """Return the problem of a row. What a column leaves empty has its default."""
-    said = {name: text for name, text in row.items() if name in COLUMNS and text}
-    missing = next((name for name in ("rows", "cols") if name not in said), None)
+    """Return the problem of a row; an empty column has its default."""
+    values = {name: text for name, text in row.items() if name in COLUMNS and text}
+    missing = next((name for name in ("rows", "cols") if name not in values), None)
     if missing is not None:
         raise InvalidInput(f"{missing} is missing")
-    return Problem(**{name: from_text(name, text) for name, text in said.items()})
+    return Problem(**{name: from_text(name, text) for name, text in values.items()})

@@ -1,4 +1,4 @@
-"""Calls on PyTorch's tensors: by a kernel of ours where there is one, else by PyTorch."""
+"""Calls on PyTorch's tensors: computed by our kernel if there is one, else by PyTorch."""
 
 import threading
 from collections.abc import Callable
@@ -14,9 +14,11 @@ from explorer.runtime import launcher, shapes
 from explorer.runtime.launcher import Plan
 from explorer.runtime.layout import (
     DTYPES,
+    Call,
     Described,
     Masking,
     Matrix,
+    check_floating,
     dense_matrix,
     is_converted,
     matrix_of,
@@ -24,18 +26,18 @@ from explorer.runtime.layout import (
     positive,
     problem_of,
 )
-from explorer.runtime.service import say_once, service
+from explorer.runtime.service import log_once, service
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def runs_as_it_is(function: Function) -> Function:
-    """Keep `torch.compile` from compiling a function that is called, and all that it calls.
+def skips_dynamo(function: Function) -> Function:
+    """Keep `torch.compile` from compiling a function, and all functions that it calls.
 
-    What is compiled traces `traced`, which inlines what it needs. But where PyTorch gives that up,
-    as under the transforms of `torch.func`, it runs the caller as it is and compiles the functions
-    below, ours included: 2 to 4 s for each shape. `torch.compiler.disable` would do, but its
-    wrapper takes 1 us a call. A PyTorch without this private interface compiles them.
+    Compiled code traces `traced`, which inlines what it needs. But if PyTorch gives that up, as
+    under the transforms of `torch.func`, it runs the caller uncompiled and compiles the functions
+    that this calls, ours included: 2 to 4 s for each shape. `torch.compiler.disable` would do, but
+    its wrapper takes 1 us a call. A PyTorch without this private interface compiles them.
     """
     inner: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
     skip = getattr(getattr(inner, "_FrameAction", None), "SKIP", None)
@@ -47,33 +49,25 @@ def runs_as_it_is(function: Function) -> Function:
 
 DTYPE_OF = {getattr(torch, name): dtype for name, dtype in DTYPES.items()}
 
-# ------------------------------------------------------------------ what a call asks for
+# ------------------------------------------------------------------ checks
 
 
-class Asked:
-    """What a call asks for beside its tensor, checked. Raises InvalidInput and IndexError."""
-
-    __slots__ = ("dim", "dtype", "lengths", "log", "mask", "masking", "scale")
-
-    def __init__(
-        self,
-        log: bool,
-        shape: torch.Size,
-        dim: int,
-        scale: float | None,
-        mask: Tensor | None,
-        causal: bool,
-        lengths: Tensor | None,
-        dtype: torch.dtype | None,
-    ) -> None:
-        self.log = log
-        self.dim = positive(dim, len(shape))
-        self.scale = scale
-        self.mask = mask
-        self.lengths = lengths
-        self.dtype = dtype
-        self.masking = Masking(causal, _described(mask), _described(lengths))
-        self.masking.check(tuple(shape), self.dim)
+def checked_call(
+    log: bool,
+    shape: torch.Size,
+    dim: int,
+    scale: float | None,
+    mask: Tensor | None,
+    causal: bool,
+    lengths: Tensor | None,
+    dtype: torch.dtype | None,
+) -> Call:
+    """Return a call on a tensor of a shape. Raises InvalidInput and IndexError."""
+    op = Op.LOG_SOFTMAX if log else Op.SOFTMAX
+    masking = Masking(causal, _described(mask), _described(lengths))
+    checked = Call(op, positive(dim, len(shape)), scale, mask, lengths, masking, dtype)
+    masking.check(tuple(shape), checked.dim)
+    return checked
 
 
 def _described(tensor: Tensor | None) -> Described | None:
@@ -82,18 +76,9 @@ def _described(tensor: Tensor | None) -> Described | None:
     return Described(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
 
 
-def check_kind(target: torch.dtype, *, is_told: bool) -> None:
-    """Raise InvalidInput for a result of whole numbers; `is_told` says that the call has `dtype`.
-
-    Without that, the type is x's own.
-    """
-    if target.is_floating_point or target.is_complex:
-        return
-    if is_told:
-        raise InvalidInput(
-            f"dtype is {target}; it must be a type of floating-point numbers, such as torch.float32"
-        )
-    raise InvalidInput(f"x is of {target}; give dtype=torch.float32, say, to convert it")
+def check_kind(target: torch.dtype, *, is_argument: bool) -> None:
+    """Raise InvalidInput for a result of whole numbers (`check_floating`)."""
+    check_floating(str(target), "torch.float32", is_argument=is_argument)
 
 
 def check_dense(**tensors: Tensor | None) -> None:
@@ -112,22 +97,22 @@ _SPARSE = (
 """Layouts of tensors that do not store each element."""
 
 
-def framework(asked: Asked, x: Tensor) -> Tensor:
-    """What PyTorch's own functions make of a call: what no kernel of ours does is done so."""
-    if asked.dtype is not None:
-        x = x.to(asked.dtype)
+def framework(call: Call, x: Tensor) -> Tensor:
+    """Compute a call by PyTorch's own functions, for which we have no kernel."""
+    if call.dtype is not None:
+        x = x.to(call.dtype)
     target = x.dtype
-    check_kind(target, is_told=asked.dtype is not None)
-    if target.itemsize == 2 and (asked.scale is not None or asked.mask is not None):
+    check_kind(target, is_argument=call.dtype is not None)
+    if target.itemsize == 2 and (call.scale is not None or call.mask is not None):
         x = x.float()  # as kernels do, which round the result alone
-    if asked.scale is not None:
-        x = x * asked.scale
-    if asked.mask is not None:
-        x = x + asked.mask.to(x.device, target).to(x.dtype)
-    hidden = hidden_elements(x, asked.masking.causal, asked.lengths)
+    if call.scale is not None:
+        x = x * call.scale
+    if call.mask is not None:
+        x = x + call.mask.to(x.device, target).to(x.dtype)
+    hidden = hidden_elements(x, call.masking.causal, call.lengths)
     if hidden is not None:
         x = x.masked_fill(hidden, float("-inf"))
-    return (torch.log_softmax if asked.log else torch.softmax)(x, asked.dim).to(target)
+    return (torch.log_softmax if call.op.is_log else torch.softmax)(x, call.dim).to(target)
 
 
 def hidden_elements(x: Tensor, causal: bool, lengths: Tensor | None) -> Tensor | None:
@@ -144,17 +129,17 @@ def hidden_elements(x: Tensor, causal: bool, lengths: Tensor | None) -> Tensor |
 
 
 MOST_RECIPES = 4096
-"""Recipes that a thread keeps, of 2 KB each: a program may meet shapes without end."""
+"""Most recipes of a thread, of 2 KB each: a program may use an unlimited number of shapes."""
 
 
 class _Threads(threading.local):
-    """Each thread's recipes, since plans are of one thread."""
+    """Each thread's recipes, because a plan belongs to one thread."""
 
     def __init__(self) -> None:
         self.recipes: dict[Any, Recipe] = {}
 
     def keep(self, key: Any, recipe: "Recipe") -> None:
-        """Keep a recipe. Where there are too many all go, and are made again as they are needed."""
+        """Store a recipe. If there are too many, all are dropped, and made again when needed."""
         if len(self.recipes) >= MOST_RECIPES:
             self.recipes.clear()
         self.recipes[key] = recipe
@@ -163,12 +148,12 @@ class _Threads(threading.local):
 _threads = _Threads()
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _current_device: Any = getattr(torch._C, "_cuda_getDevice", None)
-"""What PyTorch's own compiled code calls; `torch.cuda.current_stream` takes 1 us."""
+"""The functions of PyTorch's own compiled code; `torch.cuda.current_stream` takes 1 us."""
 
 
 def plan_of(problem: Problem, device: int) -> Plan | None:
-    """Return this thread's plan for a problem; None where its kernel is not there."""
-    shapes.met(problem)
+    """Return this thread's plan for a problem; None if its kernel is not loaded."""
+    shapes.count_call(problem)
     loaded = service.get(problem, device, may_load=not torch.cuda.is_current_stream_capturing())
     return None if loaded is None else launcher.plan_of(loaded)
 
@@ -176,12 +161,12 @@ def plan_of(problem: Problem, device: int) -> Plan | None:
 def launch(
     plan: Plan, device: int, source: int, output: int, scale: float | None, others: dict[str, int]
 ) -> bool:
-    """Launch a plan on the current stream; False where an array does not lie as it must."""
-    misplaced = source | output
+    """Launch a plan on the current stream; return False if an array is misaligned."""
+    addresses = source | output
     for name, address in others.items():
-        misplaced |= 0 if name == "lengths" else address
-    if misplaced & plan.mask:
-        say_once(f"an array does not begin at a multiple of {plan.mask + 1} bytes")
+        addresses |= 0 if name == "lengths" else address
+    if addresses & plan.mask:
+        log_once(f"an array does not begin at a multiple of {plan.mask + 1} bytes")
         return False
     if scale is not None:
         plan.scale(scale)
@@ -197,12 +182,12 @@ def launch(
 
 
 def matrix(x: Tensor, dim: int) -> Matrix | None:
-    """Return a tensor as rows that an op runs over; None where no kernel reads it as it lies."""
+    """Return a tensor as the rows of an op; None if no kernel can read it as it is."""
     return matrix_of(tuple(x.shape), x.stride(), dim)
 
 
 def unserved(x: Tensor, target: torch.dtype) -> str:
-    """Say why no kernel does a call; nothing where one may."""
+    """Return why no kernel can compute a call, or an empty string."""
     if not x.is_cuda:
         return f"a tensor on {x.device.type}"
     other = next((dtype for dtype in (x.dtype, target) if dtype not in DTYPE_OF), None)
@@ -211,11 +196,11 @@ def unserved(x: Tensor, target: torch.dtype) -> str:
     return "an empty tensor" if x.numel() == 0 else ""
 
 
-# ------------------------------------------------------------------ calls that kernels serve
+# ------------------------------------------------------------------ recipes
 
 
 class Recipe:
-    """How calls of one kind are served: what becomes of the input, and the launches."""
+    """How calls of one kind are served: the conversion of the input, and the launches."""
 
     __slots__ = (
         "cast", "copies", "in_place", "input_bytes", "is_alike", "is_plain", "output_bytes",
@@ -239,7 +224,7 @@ class Recipe:
         self.copies = copies
         self.in_place = problem.in_place
         self.is_plain = not (cast or copies or plan.kernel.scratch_bytes)
-        """Whether a call without masks has nothing to do but to launch."""
+        """Whether a call without masks only has to launch."""
         self.is_alike = is_alike
         """Whether the input is dense and of the output's type."""
         self.input_bytes = problem.input_elements * problem.dtype.itemsize
@@ -253,13 +238,13 @@ class Recipe:
         mask: Tensor | None = None,
         lengths: Tensor | None = None,
     ) -> Tensor | None:
-        """Launch on tensors; None where one of them does not lie as it must."""
+        """Launch on tensors, and return the output; None if this kernel cannot take them."""
         if self.is_plain and mask is None and lengths is None:
             return self._run_plain(x, out, scale)
         return self._run(x, out, scale, mask, lengths)
 
     def _run_plain(self, x: Tensor, out: Tensor | None, scale: float | None) -> Tensor | None:
-        """Serve a call for which there is nothing to do but to launch."""
+        """Serve a call that only has to launch."""
         plan, given = self.plan, out is not None
         if self.is_alike and out is None:  # 0.4 us less than with arguments
             out = torch.empty_like(x)
@@ -286,8 +271,8 @@ class Recipe:
         mask: Tensor | None,
         lengths: Tensor | None,
     ) -> Tensor | None:
-        """Serve any call: convert, make dense, give scratch memory, as far as it is needed."""
-        if self.cast:  # what is converted becomes dense
+        """Serve any call: convert, copy and allocate scratch memory as needed."""
+        if self.cast:  # which also makes it dense
             x = x.to(self.target, memory_format=torch.contiguous_format)
         elif self.copies:
             x = x.contiguous()
@@ -295,75 +280,65 @@ class Recipe:
         if out is None:
             out = torch.empty(x.shape, dtype=self.target, device=x.device)
         elif not self.in_place and self._covers(out.data_ptr(), x.data_ptr(), self.input_bytes):
-            say_once("an output that lies over a part of the input")
+            log_once("an output that lies over a part of the input")
             return None
         others: dict[str, int] = {}
-        held = None  # until the launch: what is made here must not be freed before it
+        other = None  # a reference that keeps it allocated until the launch
         if mask is not None:
-            held = mask.to(x).contiguous().resolve_neg()
-            others["mask"] = held.data_ptr()
+            other = mask.to(x).contiguous().resolve_neg()
+            others["mask"] = other.data_ptr()
         elif lengths is not None:
-            held = _whole(lengths, x.shape[-1]).to(device=x.device, dtype=torch.int32)
-            held = held.expand(x.shape[:-1]).contiguous()
-            others["lengths"] = held.data_ptr()
+            other = _whole(lengths, x.shape[-1]).to(device=x.device, dtype=torch.int32)
+            other = other.expand(x.shape[:-1]).contiguous()
+            others["lengths"] = other.data_ptr()
         if (
             given
-            and held is not None
-            and self._covers(out.data_ptr(), held.data_ptr(), held.nbytes)
+            and other is not None
+            and self._covers(out.data_ptr(), other.data_ptr(), other.nbytes)
         ):
-            say_once("an output that lies over a mask or lengths")
+            log_once("an output that lies over a mask or lengths")
             return None
         device = x.get_device()
         if not launch(self.plan, device, x.data_ptr(), out.data_ptr(), scale, others):
             return None
         if given:
-            increment_version(out)  # who has kept it for a gradient is told, as PyTorch does
+            increment_version(out)  # as PyTorch does, so that a backward that saved it raises
         return out
 
     def _covers(self, output: int, other: int, size: int) -> bool:
-        """Return whether an output lies over a part of another array of `size` bytes."""
+        """Return whether an output overlaps another array of `size` bytes."""
         return other < output + self.output_bytes and output < other + size
 
 
 def _whole(lengths: Tensor, cols: int) -> Tensor:
-    """Return lengths that 32 bits hold: more than a row has elements are all of it."""
+    """Return lengths that fit 32 bits: those beyond a row's end become its end."""
     return lengths.clamp(0, cols) if lengths.dtype is torch.int64 else lengths
 
 
-def _recipe(asked: Asked, x: Tensor, out: Tensor | None) -> Recipe | None:
-    """Return how a call is served; None where it must be the framework's, for now or for ever."""
-    target = asked.dtype or x.dtype
+def _recipe(call: Call, x: Tensor, out: Tensor | None) -> Recipe | None:
+    """Return how a call is served; None if the framework must compute it, now or always."""
+    target = call.dtype or x.dtype
     reason = unserved(x, target)
     if reason:
-        say_once(reason)
+        log_once(reason)
         return None
-    mask_dtype = x.dtype if asked.mask is None else asked.mask.dtype
+    shape = tuple(x.shape)
+    mask_dtype = x.dtype if call.mask is None else call.mask.dtype
     cast = is_converted(DTYPE_OF[x.dtype], DTYPE_OF[target], DTYPE_OF.get(mask_dtype))
-    source = None if cast else matrix(x, asked.dim)
+    source = None if cast else matrix(x, call.dim)
     copies = source is None
-    output = None if out is None else matrix(out, asked.dim)
-    if out is not None and output is None:
-        say_once("an output whose rows do not lie one stride apart")
-        return None
-    mask = asked.masking.of_problem(tuple(x.shape))
-    if mask is None:
-        say_once("a mask that repeats within the array")
-        return None
-    kind, mask_rows = mask
+    dense = dense_matrix(shape, call.dim)
     try:
-        problem = problem_of(
-            Op.LOG_SOFTMAX if asked.log else Op.SOFTMAX,
+        problem = call.problem(
+            shape,
             DTYPE_OF[target if cast else x.dtype],
-            source or dense_matrix(tuple(x.shape), asked.dim),
-            out_dtype=DTYPE_OF[target],
-            output=output,
-            scaled=asked.scale is not None,
-            mask=kind,
-            mask_rows=mask_rows,
+            DTYPE_OF[target],
+            source or dense,
+            dense if out is None else matrix(out, call.dim),
             in_place=out is not None and not copies and out.data_ptr() == x.data_ptr(),
         )
     except InvalidInput as error:
-        say_once(str(error))
+        log_once(str(error))
         return None
     plan = plan_of(problem, x.get_device())
     if plan is None:
@@ -383,17 +358,17 @@ def recipe_of(
     lengths: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Recipe | None:
-    """Return how a call is served; None where it must be the framework's. Checks a call's sense.
+    """Check a call, and return how it is served; None if the framework must compute it.
 
-    Calls of one kind are looked at once, and from then on found by what they have in common.
+    Only the first call of a kind is checked. Later ones find its recipe by a key.
     """
     device = x.get_device()
-    lies = True if x.is_contiguous() else x.stride()
-    key: tuple[Any, ...] = (log, dim, x.dtype, x.shape, lies, device, scale is None, dtype)
+    layout = True if x.is_contiguous() else x.stride()
+    key: tuple[Any, ...] = (log, dim, x.dtype, x.shape, layout, device, scale is None, dtype)
     if out is not None:
         check_out(x, dtype or x.dtype, out)
-        out_lies = True if out.is_contiguous() else out.stride()
-        key += (out_lies, out.data_ptr() == x.data_ptr())
+        out_layout = True if out.is_contiguous() else out.stride()
+        key += (out_layout, out.data_ptr() == x.data_ptr())
     if causal or mask is not None or lengths is not None:
         key += (
             causal,
@@ -402,16 +377,16 @@ def recipe_of(
         )
     recipe = _threads.recipes.get(key)
     if recipe is None:
-        asked = Asked(log, x.shape, dim, scale, mask, causal, lengths, dtype)
-        recipe = _recipe(asked, x, out)
+        checked = checked_call(log, x.shape, dim, scale, mask, causal, lengths, dtype)
+        recipe = _recipe(checked, x, out)
         if recipe is not None:
             _threads.keep(key, recipe)
     else:
-        shapes.met(recipe.problem)
+        shapes.count_call(recipe.problem)
     return recipe
 
 
-@runs_as_it_is
+@skips_dynamo
 def call(
     log: bool,
     x: Tensor,
@@ -426,7 +401,7 @@ def call(
 ) -> Tensor:
     """Compute without gradients, by our kernel or else by PyTorch's functions.
 
-    Where a kernel has served the call, `keep` is called with its recipe and the result.
+    If a kernel has served the call, `keep` is called with its recipe and the result.
     """
     try:
         recipe = recipe_of(log, x, dim, dtype, scale, mask, causal, lengths, out)
@@ -436,10 +411,10 @@ def call(
                 if keep is not None:
                     keep(recipe, result)
                 return result
-        asked = Asked(log, x.shape, dim, scale, mask, causal, lengths, dtype)
-        result = framework(asked, x)
+        checked = checked_call(log, x.shape, dim, scale, mask, causal, lengths, dtype)
+        result = framework(checked, x)
         return result if out is None else out.copy_(result)
-    except (RuntimeError, OverflowError):  # why is asked now, where it costs no other call
+    except (RuntimeError, OverflowError):  # checks for the reason, which cost other calls nothing
         check_dense(x=x, mask=mask, lengths=lengths, out=out)
         if scale is not None:
             plain_scale(scale)
@@ -447,10 +422,10 @@ def call(
 
 
 def check_out(x: Tensor, dtype: torch.dtype, out: Tensor) -> None:
-    """Raise InvalidInput for an output that cannot be a call's."""
+    """Raise InvalidInput for an output that does not fit a call."""
     fits = out.dtype is dtype and out.get_device() == x.get_device() and out.shape == x.shape
     if not fits:
-        check_kind(dtype, is_told=dtype is not x.dtype)
+        check_kind(dtype, is_argument=dtype is not x.dtype)
         raise InvalidInput(
             f"out is {out.dtype} of shape {tuple(out.shape)} on {out.device}; it must be {dtype} "
             f"of shape {tuple(x.shape)} on {x.device}"
@@ -462,7 +437,7 @@ def check_out(x: Tensor, dtype: torch.dtype, out: Tensor) -> None:
 # ------------------------------------------------------------------ backward
 
 
-@runs_as_it_is
+@skips_dynamo
 def backward(
     grad: Tensor, output: Tensor, dim: int, scale: float | None, dtype: torch.dtype, log: bool
 ) -> Tensor:
@@ -480,12 +455,12 @@ def backward(
 def backward_served(
     grad: Tensor, output: Tensor, dim: int, scale: float | None, dtype: torch.dtype, log: bool
 ) -> Tensor | None:
-    """Return what our kernel makes of a gradient; None where it must be PyTorch's."""
+    """Return a gradient computed by our kernel; None if PyTorch must compute it."""
     reason = unserved(output, dtype)
     if grad.shape != output.shape or grad.device != output.device:
         reason = "a gradient of another shape or on another device than the output"
     if reason:
-        say_once(reason)
+        log_once(reason)
         return None
     output, grad = output.contiguous(), grad.to(output.dtype).contiguous()
     plan = _backward_plan(log, output, dim, scale is not None, dtype)
@@ -501,12 +476,12 @@ def backward_served(
 def _backward_plan(
     log: bool, output: Tensor, dim: int, scaled: bool, dtype: torch.dtype
 ) -> Plan | None:
-    """Return the plan of a gradient's problem, of dense tensors; None where there is no kernel."""
+    """Return the plan of a gradient's problem on dense tensors; None without a kernel."""
     device = output.get_device()
     key = ("backward", log, output.dtype, output.shape, device, dim, scaled, dtype)
     recipe = _threads.recipes.get(key)
     if recipe is not None:
-        shapes.met(recipe.problem)
+        shapes.count_call(recipe.problem)
         return recipe.plan
     op = Op.LOG_SOFTMAX_BACKWARD if log else Op.SOFTMAX_BACKWARD
     source = dense_matrix(tuple(output.shape), dim)
@@ -515,7 +490,7 @@ def _backward_plan(
             op, DTYPE_OF[output.dtype], source, out_dtype=DTYPE_OF[dtype], scaled=scaled
         )
     except InvalidInput as error:
-        say_once(str(error))
+        log_once(str(error))
         return None
     plan = plan_of(problem, device)
     if plan is not None:

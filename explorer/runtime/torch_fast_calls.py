@@ -1,8 +1,8 @@
-"""Calls on PyTorch's tensors by the compiled function of `fast_call.c`: its setting-up.
+"""Set up the compiled function of `fast_call.c`, which serves calls on PyTorch's tensors.
 
-It serves the plain calls alone: exact tensors without gradient, mask and lengths, on the current
-GPU, whose kernel is one launch without scratch memory. Python serves a call of each kind first, as
-it serves all others, and then tells the function how the kernel is launched.
+It serves plain calls alone: exact tensors without gradient, mask and lengths, on the current GPU,
+whose kernel is one launch without scratch memory. Python serves the first call of each kind, as it
+serves all other calls, and then passes the launch to the function.
 """
 
 import functools
@@ -25,13 +25,13 @@ Call = tuple[bool, Tensor, int, float | None, None, None, torch.dtype | None, Te
 _lock = threading.Lock()
 _library: ModuleType | None = None
 _reason = ""
-"""Why there is no compiled function on this machine, once it is known."""
+"""Why there is no compiled function on this machine; empty until that is known."""
 
 
 def enable() -> None:
-    """Let the next calls use the compiled function once it is built; where calls wait, now.
+    """Let calls use the compiled function as soon as it is built; if calls wait, build it now.
 
-    The logger `explorer` says at level DEBUG why there is none, where that is so.
+    The logger `explorer` reports at level DEBUG why there is none.
     """
     if options.wait and not _reason:
         prepare()
@@ -42,7 +42,7 @@ def enable() -> None:
 
 
 def _follow() -> None:
-    """Do what the option says, now that it is set."""
+    """Follow the option `compiled_calls` after it was set."""
     if options.compiled_calls:
         enable()
     else:
@@ -50,46 +50,46 @@ def _follow() -> None:
 
 
 def prepare() -> None:
-    """Build and load the compiled function, unless that was tried before, and put it to use."""
+    """Build and load the compiled function, unless that was tried before, and use it."""
     global _library, _reason
     with _lock:
         if _library is None and not _reason:
             try:
-                driver = launcher.driver_functions()  # where there is none, nothing is built
+                driver = launcher.driver_functions()  # raises without a driver, before a build
                 library = fast_call.load()
                 configure(library, *driver)
                 _library = library
                 service.when_forgotten(library.forget)
-            except Exception as error:  # a compiler and a driver fail in any way they like
+            except Exception as error:  # a compiler and a driver may fail in any way
                 _reason = str(error) or type(error).__name__
                 log.debug("calls are served by Python: %s", error)
     _use(_library.call if _library is not None and options.compiled_calls else None)
 
 
-@torch_calls.runs_as_it_is
-def _first_call(*told: Any) -> Any:
-    """Serve a call by Python, and have the function built meanwhile, if it may serve such calls.
+@torch_calls.skips_dynamo
+def _first_call(*arguments: Any) -> Any:
+    """Serve a call by Python, and build the function meanwhile, if it may serve such calls.
 
     A program without a tensor on a GPU starts no thread and no compiler.
     """
     from explorer.runtime import functions
 
-    _build_for(told[1])
-    return functions.uncompiled(*told)
+    _build_for(arguments[1])
+    return functions.uncompiled(*arguments)
 
 
 def _none_known(*_: Any) -> None:
     """Leave a call of PyTorch's own softmax to Python."""
 
 
-def _first_known(*told: Any) -> None:
-    """Leave a call to Python, and have the function built meanwhile, if it may serve such calls."""
-    _build_for(told[0])
+def _first_known(*arguments: Any) -> None:
+    """Leave a call to Python, and build the function meanwhile, if it may serve such calls."""
+    _build_for(arguments[0])
 
 
 if_known: Any = _none_known
-"""What serves PyTorch's own softmax behind `register_torch`, or returns None: the compiled function
-of this name, once it is built. Its arguments are x, dim, scale, mask, causal, lengths, dtype and
+"""Serves PyTorch's own softmax behind `register_torch`, or returns None: the compiled function of
+this name, once it is built. Its arguments are x, dim, scale, mask, causal, lengths, dtype and
 log."""
 
 
@@ -99,13 +99,13 @@ def can_learn(x: Tensor) -> bool:
 
 
 def learn(log: bool, x: Tensor, dim: int, dtype: torch.dtype | None, recipe: Recipe) -> None:
-    """Tell the compiled function, if it can serve such a call, how Python has served it."""
+    """Pass the launch of a call that Python served to the compiled function, if it can serve it."""
     if _library is not None and can_learn(x):
         _remember(_library, (log, x, dim, None, None, None, dtype, None), recipe, x)
 
 
 def _build_for(x: Any) -> None:
-    """Have the function built in the background, if it may serve calls on such tensors."""
+    """Build the function in the background, if it may serve calls on such tensors."""
     if _may_serve(x):
         _use(None)
         service.do_later(prepare)
@@ -116,9 +116,9 @@ def _may_serve(x: Any) -> bool:
 
 
 def _use(function: Any) -> None:
-    """Let calls begin with a function, or with Python.
+    """Let all calls begin with a function, or with Python for None.
 
-    They are calls of explorer's functions, of generated code, and of PyTorch's own softmax.
+    These are calls of explorer's functions, of generated code, and of PyTorch's own softmax.
     """
     global if_known
     from explorer.runtime import functions, torch_inductor  # which import this module
@@ -132,22 +132,22 @@ def _use(function: Any) -> None:
 
 
 def _after_fork() -> None:
-    """A forked process has no thread that builds: its next call begins anew."""
+    """Begin anew in a forked process, which has no thread that builds the function."""
     global _lock
     _lock = threading.Lock()
     if options.compiled_calls and _library is None and not _reason:
         _use(_first_call)
 
 
-# ------------------------------------------------------------------ what the function is told
+# ------------------------------------------------------------------ configuration
 
 
 def configure(library: ModuleType, launch: int, current_context: int) -> None:
-    """Tell the compiled function what it needs of PyTorch and of the driver's two functions.
+    """Pass to the compiled function what it needs of PyTorch, and the driver's two functions.
 
     Raises AttributeError for a PyTorch without DLPack's C exchange API, which 2.11 and 2.13 have,
-    ValueError for one with another version of it, and ValueError or TypeError for one whose tensors
-    have `requires_grad` and `is_neg` of another kind.
+    ValueError for one with another version of it, and ValueError or TypeError if its tensors have
+    `requires_grad` and `is_neg` of another kind.
     """
     from explorer.runtime import functions, torch_inductor
 
@@ -174,7 +174,7 @@ def configure(library: ModuleType, launch: int, current_context: int) -> None:
 
 
 def _version_counter() -> Any:
-    """Return a function of a tuple of tensors that says to autograd that they were written."""
+    """Return a function that marks a tuple of tensors as written for autograd."""
     with torch.inference_mode(False):  # whose tensors have no versions
         probe = torch.empty(0, device="cpu")
     torch._C._increment_version((probe,))
@@ -183,16 +183,16 @@ def _version_counter() -> Any:
     return torch._C._increment_version
 
 
-@torch_calls.runs_as_it_is
-def _learn(library: ModuleType, *told: Any) -> Tensor:
+@torch_calls.skips_dynamo
+def _learn(library: ModuleType, *arguments: Any) -> Tensor:
     """Serve a plain call by Python; if a kernel served it, the function serves the next ones."""
-    log, x, dim, scale, _, _, dtype, out = told
-    keep = functools.partial(_remember, library, told)
+    log, x, dim, scale, _, _, dtype, out = arguments
+    keep = functools.partial(_remember, library, arguments)
     return torch_calls.call(log, x, dim, scale, None, False, None, dtype, out, keep)
 
 
 def _remember(library: ModuleType, call: Call, recipe: Recipe, result: Tensor) -> None:
-    """Tell the compiled function how calls like this one are launched, if one launch is all."""
+    """Pass the launch of such calls to the compiled function, if they take a single launch."""
     launch = recipe.plan.only_launch() if recipe.is_plain else None
     if launch is None:
         return
@@ -225,7 +225,7 @@ def _allocation(
 ) -> tuple[Any, tuple[Any, ...]]:
     """Return a function that makes an output, and its arguments.
 
-    What Inductor's code calls takes 0.3 us less than torch.empty_like, which goes through the
+    The function of Inductor's code takes 0.3 us less than torch.empty_like, which uses the
     dispatcher.
     """
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)

@@ -1,10 +1,11 @@
 """Direct calls of our functions in the code that `torch.compile` generates with Inductor.
 
 Inductor calls an operator that it does not know through PyTorch's dispatcher, which takes longer
-than the launch. So Inductor is told to call the functions of this module instead. It is told when
-it lowers our operators for the first time in a process, since its import takes seconds, which a
-program that compiles nothing must not pay. Inductor has no public interface for this. Where what
-we use of it is missing, or where it generates C++, our operators are called as before.
+than the launch. So lowerings are registered with Inductor by which its code calls the functions of
+this module instead. They are registered when our operators are traced for the first time in a
+process, since importing Inductor takes seconds, which a program that compiles nothing must not pay.
+Inductor has no public interface for this. If it lacks what we use, or generates C++, our operators
+are called through the dispatcher.
 """
 
 import importlib
@@ -17,13 +18,13 @@ from torch import Tensor
 from explorer.runtime import functions, torch_calls, torch_operators
 from explorer.runtime.service import log
 
-# ------------------------------------------------------------------ what generated code calls
+# ------------------------------------------------------------------ functions for generated code
 
-# Generated code looks these two up at each call. Where it is kept on disk and finds no such module
-# it calls the operators: another version of this package may have generated it.
+# Generated code looks these two up at each call. Code in Inductor's cache that finds no such
+# module, because another version of this package generated it, calls the operators.
 
 
-@torch_calls.runs_as_it_is
+@torch_calls.skips_dynamo
 def softmax_in_python(
     x: Tensor,
     dim: int,
@@ -43,36 +44,36 @@ def softmax_in_python(
 
 
 softmax: Any = softmax_in_python
-"""What generated code calls: this, or the compiled function that `torch_fast_calls` puts here."""
+"""The function of generated code: this, or the compiled function, set by `torch_fast_calls`."""
 
 softmax_backward = torch_operators.backward_without_gradient
 
-# ------------------------------------------------------------------ what Inductor is told
+# ------------------------------------------------------------------ lowerings
 
 _lock = threading.Lock()
-_is_told = False
+_is_registered = False
 
 
-def tell() -> None:
-    """Have Inductor lower our operators to direct calls, if it is imported; later calls do nothing.
+def register() -> None:
+    """Register lowerings of our operators to direct calls, once and if Inductor is imported.
 
-    Whoever traces our operators for Inductor has it imported: it must be told by then.
+    A program that traces our operators for Inductor has imported it by then.
     """
-    global _is_told
-    if _is_told or "torch._inductor.lowering" not in sys.modules:
+    global _is_registered
+    if _is_registered or "torch._inductor.lowering" not in sys.modules:
         return
     with _lock:
-        if _is_told:
+        if _is_registered:
             return
-        _is_told = True
+        _is_registered = True
         try:
             _register()
-        except Exception as error:  # what is private may be missing in any way
+        except Exception as error:  # private interfaces may change in any way
             log.debug("torch.compile calls our operators by PyTorch's dispatcher: %s", error)
 
 
 def _register() -> None:
-    """Register a lowering of each operator. Raises what a PyTorch without these interfaces does."""
+    """Register a lowering of each operator. May raise anything in another version of PyTorch."""
     lowering = importlib.import_module("torch._inductor.lowering")  # waits for another thread's
     for operator in (torch_operators.softmax_operator, torch_operators.softmax_backward_operator):
         lowered = _lowered(operator, lowering.fallback_handler(operator, False))
@@ -80,7 +81,7 @@ def _register() -> None:
 
 
 def _lowered(operator: Any, fallback: Any) -> Any:
-    """Return how Inductor lowers an operator: as `fallback` does, but with another function."""
+    """Return a lowering of an operator that does as `fallback`, but calls another function."""
     virtualized = importlib.import_module("torch._inductor.virtualized")
     ir = importlib.import_module("torch._inductor.ir")
     name = operator.name().partition("::")[2]
@@ -92,22 +93,22 @@ def _lowered(operator: Any, fallback: Any) -> Any:
     )
 
     class Direct(ir.FallbackKernel):  # type: ignore[misc, name-defined]
-        """A call of an operator, by a function that the generated code imports."""
+        """A call of an operator by a function that the generated code imports."""
 
-        def __init__(self, *told: Any, **named: Any) -> None:
-            super().__init__(*told, **named)
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
             self.python_kernel_name = called
 
         def codegen(self, wrapper: Any) -> None:
             wrapper.add_import_once(imported)
             super().codegen(wrapper)
 
-    def lower(x: Any, *told: Any) -> Any:
+    def lower(x: Any, *arguments: Any) -> Any:
         graph = virtualized.V.graph
         if graph.cpp_wrapper or graph.aot_mode or getattr(graph, "fx_wrapper", False):
-            return fallback(x, *told)
-        if name == "softmax" and told[5] is None:  # a type spares the call the question of autocast
-            told = (*told[:5], x.get_dtype(), told[6])
-        return ir.TensorBox.create(Direct.create(operator, x, *told))
+            return fallback(x, *arguments)
+        if name == "softmax" and arguments[5] is None:  # with a type, a call skips autocast's check
+            arguments = (*arguments[:5], x.get_dtype(), arguments[6])
+        return ir.TensorBox.create(Direct.create(operator, x, *arguments))
 
     return lower

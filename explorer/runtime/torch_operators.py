@@ -1,7 +1,7 @@
 """Softmax of PyTorch's tensors: a function, and operators of `torch.library` with gradients.
 
-A call goes around PyTorch's dispatcher where it can, which takes twice as long as the launch. What
-wants the dispatcher (gradients, `torch.compile`, modes and transforms) has the operators.
+A call avoids PyTorch's dispatcher if it can, because that takes twice as long as the launch. The
+operators are for gradients, `torch.compile`, modes and transforms, which need the dispatcher.
 """
 
 from typing import Any
@@ -13,14 +13,14 @@ from torch.autograd import forward_ad
 from explorer.model.errors import InvalidInput
 from explorer.runtime.layout import is_causal, plain_scale, whole_axis
 from explorer.runtime.torch_calls import (
-    Asked,
     backward,
     call,
     check_kind,
     check_out,
+    checked_call,
     framework,
     hidden_elements,
-    runs_as_it_is,
+    skips_dynamo,
 )
 from explorer.system.plain_data import shown
 
@@ -64,10 +64,11 @@ class _Softmax(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of x and of an additive mask; what a mask hid has none."""
+        """Return the gradients of x and of an additive mask; masked elements have none."""
         output, lengths = ctx.saved_tensors
         of_mask = ctx.mask_like is not None and ctx.needs_input_grad[3]
-        # A mask's is summed before it is rounded to the mask's type, which may be wider than x's.
+        # The mask's gradient is summed before it is rounded to its type, which may be wider than
+        # x's.
         scale, dtype = (None, output.dtype) if of_mask else (ctx.scale, ctx.dtype)
         result = softmax_backward_operator(grad, output, ctx.dim, scale, dtype, ctx.log)
         result = _where_visible(result, ctx.causal, lengths, ctx.log)
@@ -80,9 +81,9 @@ class _Softmax(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _where_visible(gradient: Tensor, causal: bool, lengths: Tensor | None, log: bool) -> Tensor:
-    """Return a gradient that is 0 where a mask hides, also in a row of which it hides all.
+    """Return a gradient that is 0 at masked elements, also in rows that are masked throughout.
 
-    Such a row's output is NaN. Of softmax the others' hidden elements have none as it is.
+    The output of such a row is NaN. In other rows, softmax's gradient is 0 there by itself.
     """
     rows_of_nothing = lengths is not None or (causal and gradient.shape[-2] > gradient.shape[-1])
     if not (log or rows_of_nothing):
@@ -125,71 +126,71 @@ class _SoftmaxBackward(torch.autograd.Function):  # type: ignore[misc]
         return of_first.to(first.dtype), of_output, None, None, None, None
 
 
-@runs_as_it_is
-def _compute(x: Tensor, *told: Any) -> Tensor:
-    """Compute the operator `softmax` on tensors as they are."""
-    dim, scale, mask, causal, lengths, dtype, log = told
+@skips_dynamo
+def _compute(x: Tensor, *arguments: Any) -> Tensor:
+    """Compute the operator `softmax` on plain tensors."""
+    dim, scale, mask, causal, lengths, dtype, log = arguments
     return call(log, x, dim, scale, mask, causal, lengths, dtype, None).contiguous()
 
 
-def _below_autograd(operator: Any, *told: Any) -> Tensor:
-    """Go through the dispatcher once more, for what looks on below gradients: modes, and fakes."""
+def _below_autograd(operator: Any, *arguments: Any) -> Tensor:
+    """Call the dispatcher once more, for keys below autograd: modes and fake tensors."""
     with torch._C._AutoDispatchBelowAutograd():
-        result: Tensor = operator(*told)
+        result: Tensor = operator(*arguments)
     return result
 
 
-@runs_as_it_is
-def without_gradient(x: Tensor, *told: Any) -> Tensor:
-    """Compute `softmax`: at once if nothing looks on, as the dispatcher takes 6 us."""
-    if _are_bare(x, told[2], told[4]):
-        return _compute(x, *told)
-    return _below_autograd(softmax_operator, x, *told)
+@skips_dynamo
+def without_gradient(x: Tensor, *arguments: Any) -> Tensor:
+    """Compute `softmax`, without the dispatcher if possible, which takes 6 us."""
+    if _are_bare(x, arguments[2], arguments[4]):
+        return _compute(x, *arguments)
+    return _below_autograd(softmax_operator, x, *arguments)
 
 
-@runs_as_it_is
-def backward_without_gradient(grad: Tensor, output: Tensor, *told: Any) -> Tensor:
+@skips_dynamo
+def backward_without_gradient(grad: Tensor, output: Tensor, *arguments: Any) -> Tensor:
     """Compute `softmax_backward`, as `without_gradient` does."""
     if _is_bare(grad) and _is_bare(output):
-        return backward(grad, output, *told)
-    return _below_autograd(softmax_backward_operator, grad, output, *told)
+        return backward(grad, output, *arguments)
+    return _below_autograd(softmax_backward_operator, grad, output, *arguments)
 
 
-@runs_as_it_is
-def _differentiate(x: Tensor, *told: Any) -> Tensor:
-    """Compute `softmax` so that a gradient can be had, if one is wanted."""
-    if _wants_own_formulas(x):  # what is compiled comes here without being asked before
-        dim, scale, mask, causal, lengths, dtype, log = told
-        return framework(Asked(log, x.shape, dim, scale, mask, causal, lengths, dtype), x)
-    wanted = _wants_gradient(x, told[2])
-    result: Tensor = (_Softmax.apply if wanted else without_gradient)(x, *told)
+@skips_dynamo
+def _differentiate(x: Tensor, *arguments: Any) -> Tensor:
+    """Compute `softmax` with its gradient, if one is needed."""
+    if _needs_own_formulas(x):  # compiled code calls this without that check
+        dim, scale, mask, causal, lengths, dtype, log = arguments
+        return framework(checked_call(log, x.shape, dim, scale, mask, causal, lengths, dtype), x)
+    needed = _needs_gradient(x, arguments[2])
+    result: Tensor = (_Softmax.apply if needed else without_gradient)(x, *arguments)
     return result
 
 
-@runs_as_it_is
-def _differentiate_backward(grad: Tensor, output: Tensor, *told: Any) -> Tensor:
-    wanted = _wants_gradient(grad, output)
-    compute = _SoftmaxBackward.apply if wanted else backward_without_gradient
-    result: Tensor = compute(grad, output, *told)
+@skips_dynamo
+def _differentiate_backward(grad: Tensor, output: Tensor, *arguments: Any) -> Tensor:
+    needed = _needs_gradient(grad, output)
+    compute = _SoftmaxBackward.apply if needed else backward_without_gradient
+    result: Tensor = compute(grad, output, *arguments)
     return result
 
 
-def _tell_inductor() -> None:
-    """Tell Inductor how to call us, once what it compiles is traced with tensors without memory."""
+def _register_lowerings() -> None:
+    """Register our lowerings with Inductor when it traces our operators with fake tensors."""
     from explorer.runtime import torch_inductor  # which imports this module
 
-    torch_inductor.tell()
+    torch_inductor.register()
 
 
-def _shape(x: Tensor, *told: Any) -> Tensor:
-    _tell_inductor()
-    dtype: torch.dtype | None = told[5]
+def _shape(x: Tensor, *arguments: Any) -> Tensor:
+    _register_lowerings()
+    dtype: torch.dtype | None = arguments[5]
     return torch.empty(x.shape, dtype=dtype or x.dtype, device=x.device)
 
 
-def _shape_backward(grad: Tensor, output: Tensor, *told: Any) -> Tensor:
-    _tell_inductor()
-    return torch.empty(output.shape, dtype=told[2], device=output.device)
+def _shape_backward(grad: Tensor, output: Tensor, *arguments: Any) -> Tensor:
+    _register_lowerings()
+    return torch.empty(output.shape, dtype=arguments[2], device=output.device)
 
 
 _library.impl("softmax", _compute, "CompositeExplicitAutograd")
@@ -208,12 +209,12 @@ _transforms = torch._C._functorch.peek_interpreter_stack
 _modes = torch._C._len_torch_dispatch_stack
 _is_traced = torch._C._is_tracing
 is_compiled = torch.compiler.is_dynamo_compiling
-"""Whether `torch.compile` traces a call now; in what it traces this counts as true."""
+"""Returns whether `torch.compile` traces this call; in traced code it is the constant True."""
 _NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
 
 
 def _is_bare(x: Tensor) -> bool:
-    """Return whether a tensor is nothing but memory, and no mode or transform looks on."""
+    """Return whether a tensor is plain memory, and no mode, transform or tracer is active."""
     return (
         _is_memory(x)
         and _transforms() is None
@@ -224,7 +225,7 @@ def _is_bare(x: Tensor) -> bool:
 
 
 def _is_memory(x: Tensor) -> bool:
-    """Return whether a tensor's address tells its elements: not one of a subclass, or negated."""
+    """Return whether a tensor is plain memory: not of a subclass, nested, or lazily negated."""
     kind = type(x)
     return (kind is Tensor or kind is torch.nn.Parameter) and not x.is_neg() and not x.is_nested
 
@@ -237,16 +238,16 @@ def _are_bare(x: Tensor, mask: Tensor | None, lengths: Tensor | None) -> bool:
     )
 
 
-def _wants_gradient(x: Tensor, other: Tensor | None) -> bool:
-    wanted = x.requires_grad or (other is not None and other.requires_grad)
-    return wanted and torch.is_grad_enabled()
+def _needs_gradient(x: Tensor, other: Tensor | None) -> bool:
+    needed = x.requires_grad or (other is not None and other.requires_grad)
+    return needed and torch.is_grad_enabled()
 
 
-def _wants_own_formulas(x: Tensor) -> bool:
-    """Return whether a call must be of PyTorch's operators alone: ours say nothing of these.
+def _needs_own_formulas(x: Tensor) -> bool:
+    """Return whether a call must use PyTorch's own operators alone, because ours have no formulas.
 
-    They are transforms such as `vmap`, gradients that go forward, and kinds of tensors that say
-    what becomes of each operator, such as jagged and distributed ones.
+    That is so for transforms such as `vmap`, for forward-mode gradients, and for tensors that
+    define each operator themselves, such as jagged and distributed ones.
     """
     has_own = type(x).__torch_dispatch__ is not _NO_DISPATCH and not _modes()
     return _transforms() is not None or forward_ad._current_level >= 0 or has_own
@@ -257,13 +258,13 @@ def _no_tensor(name: str, given: Any) -> TypeError:
 
 
 _DTYPE = torch.dtype
-"""Kept here, since each call that has a type reads it."""
+"""A global name, which is faster, because each call with a type reads it."""
 
 
 def _plain(dim: Any, scale: Any, dtype: Any) -> tuple[int, float | None, torch.dtype | None]:
-    """Return a call's numbers and type as PyTorch's operators take them.
+    """Return a call's axis, scale and type as PyTorch's operators take them.
 
-    Raises TypeError for what is no number or no type, and InvalidInput for too large a number.
+    Raises TypeError for a value of another kind, and InvalidInput for too large a number.
     """
     if isinstance(scale, Tensor):
         raise TypeError("scale is a tensor; it must be a number: or give x * scale for x")
@@ -278,7 +279,7 @@ def _check_out(x: Tensor, mask: Tensor | None, dtype: torch.dtype | None, out: A
     if not isinstance(out, Tensor):
         raise _no_tensor("out", out)
     check_out(x, dtype or x.dtype, out)
-    if _wants_gradient(x, mask):
+    if _needs_gradient(x, mask):
         raise InvalidInput("out is given, and a gradient is asked for: give one of them up")
 
 
@@ -292,10 +293,10 @@ def traced(
     dtype: torch.dtype | None,
     out: Tensor | None,
 ) -> Tensor:
-    """Compute what `softmax_of` does, for `torch.compile`, which traces this function.
+    """Compute as `softmax_of` does, for `torch.compile`, which traces this function.
 
-    Each later call checks again every name that was read, which takes 15 ns a name. So the plain
-    calls read few.
+    Each later call checks every name again that was read while tracing, which takes 15 ns a name.
+    So plain calls read few names.
     """
     if not isinstance(x, Tensor):
         from explorer.runtime import functions  # which imports this module
@@ -311,11 +312,11 @@ def traced(
 
 
 def _autocast_type() -> torch.dtype | None:
-    """Return the type that autocast converts halves on CUDA to; None where it does not."""
+    """Return the type to which autocast converts 16-bit tensors on CUDA; None if it is off."""
     return torch.float32 if torch.is_autocast_enabled("cuda") else None
 
 
-@runs_as_it_is
+@skips_dynamo
 def softmax_of(
     log: bool,
     x: Tensor,
@@ -326,7 +327,7 @@ def softmax_of(
     dtype: torch.dtype | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Return softmax or log_softmax, as `explorer.softmax` documents it, of a tensor."""
+    """Compute softmax or log_softmax of a tensor, as `explorer.softmax` documents it."""
     causal = mask is not None and is_causal(mask)
     added = None if causal else mask
     if added is not None and not isinstance(added, Tensor):
@@ -346,20 +347,21 @@ def softmax_of(
         or (dtype is not None and dtype.__class__ is not _DTYPE)
     ):
         dim, scale, dtype = _plain(dim, scale, dtype)
-    wants_gradient = _wants_gradient(x, added)
+    needs_gradient = _needs_gradient(x, added)
     is_bare = _are_bare(x, added, lengths)
-    if is_bare and not wants_gradient and (out is None or _is_memory(out)):
+    if is_bare and not needs_gradient and (out is None or _is_memory(out)):
         return call(log, x, dim, scale, added, causal, lengths, dtype, out)
     if out is not None:
         _check_out(x, added, dtype, out)
-    if x.is_nested and x.layout is torch.strided:  # it has no shape by which to check others
+    if x.is_nested and x.layout is torch.strided:  # it has no shape to check others against
         if causal or any(given is not None for given in (scale, added, lengths)):
             raise InvalidInput("x is a nested tensor: give neither scale nor mask nor lengths")
-        check_kind(dtype or x.dtype, is_told=dtype is not None)
+        check_kind(dtype or x.dtype, is_argument=dtype is not None)
         result = (torch.log_softmax if log else torch.softmax)(x, dim, dtype=dtype)
-    elif _wants_own_formulas(x):
-        result = framework(Asked(log, x.shape, dim, scale, added, causal, lengths, dtype), x)
-    elif wants_gradient and is_bare:  # past the dispatcher, which would be gone through twice
+    elif _needs_own_formulas(x):
+        checked = checked_call(log, x.shape, dim, scale, added, causal, lengths, dtype)
+        result = framework(checked, x)
+    elif needs_gradient and is_bare:  # without the dispatcher, which would be called twice
         result = _Softmax.apply(x, dim, scale, added, causal, lengths, dtype, log)
     else:
         result = softmax_operator(x, dim, scale, added, causal, lengths, dtype, log)

@@ -14,17 +14,18 @@ from explorer.runtime.service import options
 from explorer.runtime.torch_calls import backward_served, recipe_of
 
 LEAST_BYTES = 2**20
-"""Bytes of the smallest tensor that Python takes over. The GPU is done with smaller ones before the
-host, which takes 19.3 us for our gradient, 13.4 us for PyTorch's, and 3 us to ask which (H100)."""
+"""Bytes of the smallest tensor that Python takes over. The GPU computes smaller ones in less time
+than the host takes: 19.3 us for our gradient, 13.4 us for PyTorch's, and 3 us to decide which of
+them (H100)."""
 
 LONG_ROW = 2**17
-"""Elements of the shortest row of which Python takes over smaller tensors, too. PyTorch gives a row
-to one block of threads. On an H100, a call for 1 x 131072 f32 takes 33.5 us by PyTorch and 24.9 us
-by us, and its gradient 31.5 and 20.5 us. With half as many elements, PyTorch's gradient is faster.
-"""
+"""Elements of the shortest row for which Python takes over smaller tensors, too. PyTorch computes a
+row by one block of threads. On an H100, a call for 1 x 131072 f32 takes 33.5 us by PyTorch and
+24.9 us by us, and its gradient 31.5 and 20.5 us. With half as many elements, PyTorch's gradient is
+faster."""
 
 DISPATCH_KEY = "CUDA"
-"""What PyTorch calls the tensors whose operators are replaced."""
+"""PyTorch's dispatch key of the tensors whose operators are replaced."""
 
 _FORWARD = {Op.SOFTMAX: "_softmax", Op.LOG_SOFTMAX: "_log_softmax"}
 _BACKWARD = {
@@ -34,7 +35,7 @@ _BACKWARD = {
 
 
 class Registration:
-    """What `explorer.register_torch` did; `remove` undoes it. May be used in a `with` statement."""
+    """The handle of `explorer.register_torch`; `remove` undoes it. A context manager."""
 
     def __init__(self) -> None:
         try:
@@ -42,7 +43,7 @@ class Registration:
         except RuntimeError as error:
             raise ExplorerError(f"this PyTorch has no operators to register for: {error}") from None
         self._library = torch.library.Library("aten", "IMPL")
-        with warnings.catch_warnings():  # that an operator is overridden is what was asked for
+        with warnings.catch_warnings():  # the user wants to override these operators
             warnings.simplefilter("ignore", UserWarning)
             for op in _FORWARD:
                 self._put(_FORWARD[op], _forward(op, own[_FORWARD[op]]))
@@ -52,7 +53,7 @@ class Registration:
         self._library.impl(name, function, DISPATCH_KEY, with_keyset=True, allow_override=True)
 
     def remove(self) -> None:
-        """Give PyTorch its own operators back; a second time nothing is done."""
+        """Restore PyTorch's own operators; a second call does nothing."""
         global _registration
         if _registration is self:
             self._library._destroy()
@@ -69,7 +70,7 @@ _registration: Registration | None = None
 
 
 def registration() -> Registration:
-    """Return the registration there is, made if there is none: see `explorer.register_torch`."""
+    """Return the registration, made if there is none (`explorer.register_torch`)."""
     global _registration
     if not hasattr(torch.library, "get_kernel"):
         raise ExplorerError(
@@ -81,7 +82,10 @@ def registration() -> Registration:
 
 
 def _is_ours(x: Tensor, dim: int) -> bool:
-    """Return whether Python takes a tensor over: with the option, of no row by another function."""
+    """Return whether Python takes a tensor over: if it is large or its rows are long.
+
+    With the option `batch_invariant` it takes all, because PyTorch's function gives other bits.
+    """
     is_long = -x.dim() <= dim < x.dim() and x.shape[dim] >= LONG_ROW
     return x.nbytes >= LEAST_BYTES or is_long or options.batch_invariant
 
@@ -107,11 +111,11 @@ def _forward(op: Op, own: Any) -> Any:
 
 
 def _served(log: bool, x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor | None:
-    """Return what our kernel makes of a tensor; None where it must be PyTorch's.
+    """Return the result of our kernel; None if PyTorch must compute it.
 
-    The compiled function serves the next calls of the kind, those of small tensors included: for 32
-    x 512 elements it takes 8.7 us of an H100's host. PyTorch's own function takes 10.6 us there,
-    since Python must first decide which of the two serves.
+    The compiled function serves later calls of the same kind, those of small tensors included: for
+    32 x 512 elements it takes 8.7 us of an H100's host. PyTorch's own function takes 10.6 us there,
+    because Python must first decide which of the two serves the call.
     """
     recipe = recipe_of(log, x, dim, dtype)
     result = None if recipe is None else recipe.serve(x)

@@ -19,7 +19,7 @@ from explorer.model.problem import Problem
 from explorer.model.tuned_table import read_table
 from explorer.runtime import service as module
 from explorer.runtime.service import Service, set_options
-from explorer.runtime.shapes import log_shapes, met
+from explorer.runtime.shapes import count_call, log_shapes
 
 PROBLEM, OTHER = Problem(64, 96), Problem(3, 5, scale=1.0)
 
@@ -68,7 +68,7 @@ def world(monkeypatch):
     monkeypatch.setattr(module, "find", world.find)
     monkeypatch.setattr(module, "make", world.make)
     monkeypatch.setattr(module, "options", module.Options())
-    monkeypatch.setattr(module, "_said", set())
+    monkeypatch.setattr(module, "_logged", set())
     return world
 
 
@@ -263,15 +263,15 @@ def test_a_gpu_that_is_not_there_is_a_refusal(service, caplog):
 def test_a_reason_is_said_once(world, caplog):
     with caplog.at_level(logging.DEBUG, "explorer"):
         for reason in ("one", "two", "one"):
-            module.say_once(reason)
+            module.log_once(reason)
     assert caplog.messages == ["served by the framework: one", "served by the framework: two"]
 
 
 def test_a_reason_that_nobody_listened_to_is_said_again(world, caplog):
     with caplog.at_level(logging.WARNING, "explorer"):
-        module.say_once("one")
+        module.log_once("one")
     with caplog.at_level(logging.DEBUG, "explorer"):
-        module.say_once("one")
+        module.log_once("one")
     assert caplog.messages == ["served by the framework: one"]
 
 
@@ -310,7 +310,7 @@ def test_warm_up_of_another_gpu(public, world):
 def test_warm_up_reads_what_log_shapes_wrote(public, world, tmp_path):
     path = tmp_path / "met.csv"
     with log_shapes(path):
-        met(OTHER)
+        count_call(OTHER)
     explorer.warm_up(str(path))
     explorer.warm_up(path)
     assert world.made == [OTHER]

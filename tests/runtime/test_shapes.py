@@ -15,7 +15,7 @@ from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import MAX_COLS, MAX_ROWS, MAX_STRIDE, Mask, Op, Problem
 from explorer.runtime import shapes
-from explorer.runtime.shapes import log_shapes, met, read_shapes
+from explorer.runtime.shapes import count_call, log_shapes, read_shapes
 
 FIRST, SECOND = Problem(64, 96, DType.F16), Problem(3, 5, scale=1.0, in_place=True)
 THIRD = Problem(12, 7, mask=Mask.CAUSAL)
@@ -32,9 +32,9 @@ def test_problems_are_counted_and_read_back(tmp_path):
     with log_shapes(path):
         assert shapes._logs
         for problem in (FIRST, SECOND, SECOND):
-            met(problem)
+            count_call(problem)
     assert not shapes._logs
-    met(FIRST)  # is not counted: the log is closed
+    count_call(FIRST)  # is not counted: the log is closed
     assert read_shapes(path) == [SECOND, FIRST]
     counts = [line.rpartition(",")[2] for line in path.read_text().splitlines()]
     assert counts == ["count", "2", "1"]
@@ -45,7 +45,7 @@ def test_counts_are_added_to_those_of_an_earlier_log(tmp_path):
     for listed in ([FIRST, SECOND, SECOND], [FIRST, FIRST, THIRD, THIRD], []):
         with log_shapes(path):
             for problem in listed:
-                met(problem)
+                count_call(problem)
     assert read_shapes(path) == [FIRST, SECOND, THIRD]
     counts = [line.rpartition(",")[2] for line in path.read_text().splitlines()]
     assert counts == ["count", "3", "2", "2"]
@@ -54,14 +54,14 @@ def test_counts_are_added_to_those_of_an_earlier_log(tmp_path):
 def test_a_file_stays_as_it_is_where_nothing_was_counted(tmp_path):
     path = tmp_path / "met.csv"
     with log_shapes(path):
-        met(FIRST)
+        count_call(FIRST)
     told = path.read_text().replace("\n", "\r\n")  # as a spreadsheet writes it
     path.write_bytes(told.encode())
     with log_shapes(path):
         pass
     assert path.read_bytes() == told.encode()
     with log_shapes(path):
-        met(FIRST)
+        count_call(FIRST)
     assert path.read_text().endswith(",2\n")
 
 
@@ -70,7 +70,7 @@ def test_an_empty_file_is_written(content, tmp_path):
     path = tmp_path / "met.csv"
     path.write_text(content)
     with log_shapes(path):
-        met(FIRST)
+        count_call(FIRST)
     assert read_shapes(path) == [FIRST]
 
 
@@ -90,7 +90,7 @@ def test_another_file_is_not_replaced(tmp_path, monkeypatch):
 def test_a_wrong_count_is_told_at_once(count, tmp_path):
     path = tmp_path / "met.csv"
     with log_shapes(path):
-        met(FIRST)
+        count_call(FIRST)
     path.write_text(path.read_text().removesuffix("1\n") + f"{count}\n")
     with pytest.raises(InvalidInput, match=f"line 2: count is '{count}'; it must be a whole"):
         log_shapes(path)
@@ -98,13 +98,13 @@ def test_a_wrong_count_is_told_at_once(count, tmp_path):
 
 def test_without_a_log_nothing_is_counted():
     assert not shapes._logs
-    met(FIRST)
+    count_call(FIRST)
 
 
 def test_a_log_is_closed_once(tmp_path):
     path = tmp_path / "met.csv"
     log = log_shapes(path)
-    met(FIRST)
+    count_call(FIRST)
     log.close()
     path.write_text("the user's own")
     log.close()
@@ -114,10 +114,10 @@ def test_a_log_is_closed_once(tmp_path):
 
 def test_logs_that_are_open_at_once_count_each_from_its_beginning_on(tmp_path):
     first, second = log_shapes(tmp_path / "1.csv"), log_shapes(tmp_path / "2.csv")
-    met(FIRST)
+    count_call(FIRST)
     first.close()
     assert shapes._logs
-    met(SECOND)
+    count_call(SECOND)
     second.close()
     assert read_shapes(tmp_path / "1.csv") == [FIRST]
     assert sorted(read_shapes(tmp_path / "2.csv"), key=str) == sorted([FIRST, SECOND], key=str)
@@ -127,7 +127,8 @@ def test_calls_of_several_threads_are_all_counted(tmp_path):
     path = tmp_path / "met.csv"
     with log_shapes(path):
         threads = [
-            threading.Thread(target=lambda: [met(FIRST) for _ in range(500)]) for _ in range(4)
+            threading.Thread(target=lambda: [count_call(FIRST) for _ in range(500)])
+            for _ in range(4)
         ]
         for thread in threads:
             thread.start()
@@ -188,7 +189,7 @@ def test_every_field_of_every_problem_is_read_back(tmp_path_factory, listed):
     path = tmp_path_factory.mktemp("shapes") / "met.csv"
     with log_shapes(path):
         for problem in listed:
-            met(problem)
+            count_call(problem)
     read = read_shapes(path)
     assert read == listed
     for problem, again in zip(listed, read, strict=True):
@@ -294,9 +295,9 @@ def test_the_file_is_written_when_the_process_ends(tmp_path):
         """
         import sys
         import explorer
-        from explorer.runtime.shapes import met
+        from explorer.runtime.shapes import count_call
         explorer.log_shapes(sys.argv[1])
-        met(explorer.Problem(3, 5))
+        count_call(explorer.Problem(3, 5))
         """,
         path,
     )
@@ -311,11 +312,11 @@ def test_a_forked_process_leaves_the_file_to_its_parent(tmp_path):
         import explorer
         from explorer.runtime import shapes
         log = explorer.log_shapes(sys.argv[1])
-        shapes.met(explorer.Problem(3, 5))
+        shapes.count_call(explorer.Problem(3, 5))
         log._lock.acquire()  # as another thread may have at that moment
         child = os.fork()
         if not child:
-            shapes.met(explorer.Problem(7, 7))
+            shapes.count_call(explorer.Problem(7, 7))
             assert not shapes._logs
             log._lock.release()
             log.close()
@@ -323,7 +324,7 @@ def test_a_forked_process_leaves_the_file_to_its_parent(tmp_path):
         log._lock.release()
         assert os.waitpid(child, 0)[1] == 0
         assert not os.path.exists(sys.argv[1])
-        shapes.met(explorer.Problem(3, 5))
+        shapes.count_call(explorer.Problem(3, 5))
         """,
         path,
     )

@@ -272,8 +272,8 @@ def test_lengths_say_how_many_elements_count(ours, name, lengths):
     hidden = torch.arange(5) >= limits.unsqueeze(-1)
     for _ in range(2):
         close(FUNCTIONS[name](x, lengths=lengths), exact(name, x, hidden=hidden))
-    asked = torch_calls.Asked(Op(name).is_log, x.shape, -1, None, None, False, lengths, None)
-    close(torch_calls.framework(asked, x), exact(name, x, hidden=hidden))
+    call = torch_calls.checked_call(Op(name).is_log, x.shape, -1, None, None, False, lengths, None)
+    close(torch_calls.framework(call, x), exact(name, x, hidden=hidden))
     assert len(ours) == 2
 
 

@@ -261,12 +261,12 @@ def untold():
 
     operators = torch.ops.explorer.softmax.default, torch.ops.explorer.softmax_backward.default
     kept = {operator: lowerings.pop(operator, None) for operator in operators}
-    was_told, torch_inductor._is_told = torch_inductor._is_told, False
+    was_registered, torch_inductor._is_registered = torch_inductor._is_registered, False
     yield
     for operator in operators:
         lowerings.pop(operator, None)
     lowerings.update({operator: kept[operator] for operator in operators if kept[operator]})
-    torch_inductor._is_told = was_told
+    torch_inductor._is_registered = was_registered
 
 
 def test_another_inductor_calls_the_operators(untold, monkeypatch, caplog):
