@@ -62,14 +62,13 @@ SOURCE_NAME = "softmax.cu"
 """Name of the input that NVRTC is given, which its log repeats."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compilation:
-    """The result of one run of NVRTC; `cubin` and `ptx` are empty if it failed."""
+class CompileFailure(Exception):  # an outcome of a variant, not an error of the user's
+    """NVRTC or ptxas refused the source; the message is the log's first error."""
 
-    succeeded: bool
-    log: str
-    cubin: bytes = b""
-    ptx: str = ""
+    def __init__(self, log: str) -> None:
+        self.log = log
+        lines = [line for line in log.splitlines() if "error" in line] or log.splitlines()
+        super().__init__(lines[0].strip() if lines else "no log")
 
 
 @cache
@@ -80,8 +79,8 @@ def nvrtc_version() -> str:
     return f"{major}.{minor}"
 
 
-def compile_source(source: str, options: tuple[str, ...]) -> Compilation:
-    """Compile CUDA C++ for the one architecture that `options` name; errors are in the log."""
+def compile_source(source: str, options: tuple[str, ...]) -> Kernel:
+    """Compile CUDA C++ for the architecture in `options`; raises CompileFailure with the log."""
     nvrtc = _load()
     program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), SOURCE_NAME.encode(), 0, [], []))
     try:
@@ -89,10 +88,11 @@ def compile_source(source: str, options: tuple[str, ...]) -> Compilation:
         (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
         log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            return Compilation(False, log.strip() or str(status))
+            raise CompileFailure(log.strip() or str(status))
+        log = log.strip("\0\n ")
         cubin = _text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
         ptx = _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
-        return Compilation(True, log.strip("\0\n "), cubin, ptx.rstrip(b"\0").decode())
+        return Kernel(cubin, ptx.rstrip(b"\0").decode(), log, kernel_resources(log, cubin))
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
@@ -226,15 +226,6 @@ def _digest(key: str, cubin: bytes) -> str:
 # ------------------------------------------------------------------ compiler
 
 
-class CompileFailure(Exception):  # an outcome of a variant, not an error of the user's
-    """NVRTC or ptxas refused the source; the message is the log's first error."""
-
-    def __init__(self, log: str) -> None:
-        self.log = log
-        lines = [line for line in log.splitlines() if "error" in line] or log.splitlines()
-        super().__init__(lines[0].strip() if lines else "no log")
-
-
 class Compiler:
     """Compiles for `arch`, such as sm_90. Safe to use from several threads.
 
@@ -271,11 +262,7 @@ class Compiler:
 
     def _make(self, key: str, source: str) -> Kernel:
         """Compile and store a kernel; raises CompileFailure."""
-        result = compile_source(source, self.options)
-        if not result.succeeded:
-            raise CompileFailure(result.log)
-        resources = kernel_resources(result.log, result.cubin)
-        kernel = Kernel(result.cubin, result.ptx, result.log, resources)
+        kernel = compile_source(source, self.options)
         self.cache.store(key, kernel)
         return kernel
 

@@ -93,50 +93,33 @@ MAX_UNPACKED_BYTES = 128 * 2**20
 MAX_LINE_BYTES = 2**20
 """Largest line. A comparison of 400 kernels takes 150 kB, a kernel 1 kB and its compiler's log."""
 
-_CHUNK_BYTES = 2**16
-_GZIP = 16 + zlib.MAX_WBITS
-"""zlib's flag to read a gzip header, and to check the sum and the length at the end."""
-
 
 class DamagedFile(Exception):  # the reader of a recording adds the file's name
     """Raised for no gzip file, or one that ends early, is too large or has a wrong check sum."""
 
 
 def unpacked_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a gzip file of one member, without their ends.
+    """Yield the lines of a gzip file without their ends, with one at a time in memory.
 
-    At most MAX_LINE_BYTES are held in memory. The check sum is compared after the last line, so a
-    caller that takes all lines knows that the file is whole. Raises DamagedFile.
+    The check sum is compared after the last line, so a caller that takes all lines knows that the
+    file is whole. Raises DamagedFile.
     """
-    waiting, unpacked = b"", 0
-    for part in _parts(file):
-        unpacked += len(part)
-        if unpacked > MAX_UNPACKED_BYTES:
-            raise DamagedFile(f"it unpacks to more than {MAX_UNPACKED_BYTES} bytes")
-        *lines, waiting = (waiting + part).split(b"\n")
-        if max(map(len, [*lines, waiting])) > MAX_LINE_BYTES:
-            raise DamagedFile(f"a line has more than {MAX_LINE_BYTES} bytes")
-        yield from lines
-    if waiting:
-        yield waiting
-
-
-def _parts(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the unpacked bytes of a file, in parts of at most _CHUNK_BYTES."""
-    unpacker = zlib.decompressobj(_GZIP)
-    packed = file.read(_CHUNK_BYTES)
-    if not packed.startswith(b"\x1f\x8b"):
-        raise DamagedFile("it is no gzip file" if packed else "it is empty")
-    while not unpacker.eof:
-        if not packed:
-            raise DamagedFile("it ends early")
-        try:
-            yield unpacker.decompress(packed, _CHUNK_BYTES)
-        except zlib.error as error:
-            raise DamagedFile(f"its compressed data are damaged ({error})") from None
-        packed = unpacker.unconsumed_tail or file.read(_CHUNK_BYTES)
-    if unpacker.unused_data or packed:
-        raise DamagedFile("something follows the end of its compressed data")
+    unpacked = 0
+    try:
+        with gzip.GzipFile(fileobj=file) as lines:
+            while line := lines.readline(MAX_LINE_BYTES + 1):
+                unpacked += len(line)
+                if unpacked > MAX_UNPACKED_BYTES:
+                    raise DamagedFile(f"it unpacks to more than {MAX_UNPACKED_BYTES} bytes")
+                if len(line) > MAX_LINE_BYTES:
+                    raise DamagedFile(f"a line has more than {MAX_LINE_BYTES} bytes")
+                yield line.removesuffix(b"\n")
+    except EOFError:
+        raise DamagedFile("it ends early") from None
+    except gzip.BadGzipFile as error:
+        raise DamagedFile(f"it is no whole gzip file ({error})") from None
+    except zlib.error as error:
+        raise DamagedFile(f"its compressed data are damaged ({error})") from None
 
 
 # ------------------------------------------------------------------ the file
