@@ -1,5 +1,4 @@
-// How an output compares with the truth: the rules of reference/SEMANTICS.md, as reference/check.py
-// has them.
+// Compares an output with the truth by the rules of reference/SEMANTICS.md, as reference/check.py does.
 
 constexpr double kFlushedBelow = 0x1p-126 * (1 + 1e-6);
 constexpr double kSubnormalError = kWide ? 0x1p-1070 : 0x1p-145;
@@ -15,12 +14,12 @@ struct Report {
   unsigned long long certain;     // wrong elements that no rounding explains
 };
 
-// How far a finite number is from the truth, beyond what underflow explains.
+// The distance of a finite number from the truth, minus the error that underflow explains.
 __device__ double error_of(double got, const Truth& truth) {
   return fmax(fabs(got - truth.value) - truth.underflow, 0.0);
 }
 
-// 16-bit numbers as integers that are ordered, and as dense, as they are.
+// 16-bit numbers as integers of the same order: neighbours differ by 1.
 template <typename T>
 __device__ int order_of(const T& number) {
   const short bits = reinterpret_cast<const short&>(number);
@@ -44,7 +43,7 @@ __device__ bool is_rounded_within(const T& output, double truth, double allowed)
 __device__ bool is_rounded_within(float, double, double) { return false; }
 __device__ bool is_rounded_within(double, double, double) { return false; }
 
-// From a number of the output's type to the next, at a magnitude.
+// The spacing of the output type's numbers at a magnitude.
 __device__ double spacing_at(double magnitude) {
   const double normal = fmax(magnitude, Format<Output>::kSmallestNormal);
   return ldexp(1.0, ilogb(normal) - Format<Output>::kMantissa);
@@ -68,7 +67,7 @@ __device__ bool is_right(const Question& q, const Output& output, double got, co
   return are_neighbours(output, truth.value, q.steps);
 }
 
-// What one thread found in all its elements.
+// The findings of one thread in all its elements.
 struct Found {
   unsigned long long wrong = 0;
   unsigned long long first = ~0ull;

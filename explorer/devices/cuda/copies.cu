@@ -1,13 +1,13 @@
-// The limit of problems whose matrices are all as large: a plain copy or, where two matrices are read,
-// a stream that mixes them. Every word that is read changes what is written, or the compiler would
-// drop it. A block may wait for all that it loads before it stores anything, as those of a softmax do.
+// The limit of problems whose matrices have one size: a plain copy or, if two matrices are read, a
+// stream that mixes them. Every word that is read changes the output, or the compiler would drop the
+// load. A block may wait for all its loads before it stores anything, as the blocks of a softmax do.
 
-// The words of a thread. In place of one that it does not have, it loads the last word of the matrix,
-// and stores nothing, as a softmax does. Where a load depends on a comparison, the compiler reads even
-// the matrix's address after it: at 354 x 4 f32 a gradient's limit then took 2 % more time, of 1.6 us,
-// on an H200. Offsets have 32 bits: with 64, the fastest copy of 100 x 50257 f32 took 5 % more time
-// there and 8 % on an H100, since a thread of 12 words had 81 registers instead of 64, and so fewer
-// blocks loaded at once.
+// The words of a thread. Instead of a word beyond the end, it loads the last word of the matrix, and
+// stores nothing, as a softmax does. If a load depends on a comparison, the compiler reads even the
+// matrix's address after it: at 354 x 4 f32 a gradient's limit then took 2 % more time, of 1.6 us, on
+// an H200. Offsets have 32 bits: with 64, the fastest copy of 100 x 50257 f32 took 5 % more time there
+// and 8 % on an H100, because a thread of 12 words had 81 registers instead of 64, so that fewer
+// blocks were resident.
 struct Share {
   long long first;  // word of the matrix: the thread's first one, or the last of all
   int left;         // words after the thread's first one; less than 0 if it has none
@@ -28,7 +28,7 @@ __device__ void load_words(const Word* __restrict__ in, const Share& share, Word
   }
 }
 
-// `waited` is 0, which the compiler does not know: nothing is stored before it is there.
+// `waited` is 0, which the compiler does not know, so that all stores wait for it.
 template <typename Word, int kUnroll, Store kStore>
 __device__ void store_words(Word* __restrict__ out, const Share& share, int waited,
                             const Word (&held)[kUnroll]) {

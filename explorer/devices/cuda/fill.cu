@@ -1,4 +1,4 @@
-// What the explorer fills memory with: inputs, and the truth of what a kernel is to compute of them.
+// Fills memory with inputs, and with the truth of a kernel's output for them.
 
 // A 32-bit mixer: Wellons' "lowbias32", whose every output bit depends on every input bit.
 __device__ unsigned mix(unsigned x) {
@@ -7,7 +7,7 @@ __device__ unsigned mix(unsigned x) {
   return x ^ (x >> 16);
 }
 
-// About normal, standard deviation 1; one element in 512 lifted by 8, so that maxima matter.
+// Nearly normal, standard deviation 1; one element in 512 is raised by 8, so that maxima matter.
 __device__ float noise(long long i, unsigned seed) {
   const unsigned a = mix(static_cast<unsigned>(i) ^ mix(static_cast<unsigned>(i >> 32) ^ seed));
   const unsigned b = mix(a + 0x9e3779b9u);
@@ -27,7 +27,7 @@ extern "C" __global__ void fill_noise(Element* out, long long count, unsigned se
   fill_with(out, count, [=](long long i, Element& to) { narrow(noise(i, seed), to); });
 }
 
-// About what softmax gives for the noise, or its logarithm: rows of `cols` that sum up to about 1.
+// Similar to softmax of the noise, or its logarithm: rows of `cols` with a sum of about 1.
 constexpr float kLogOfMeanExp = 2.4f;
 
 extern "C" __global__ void fill_softmax(Element* out, long long count, int cols, unsigned seed) {
@@ -48,7 +48,7 @@ extern "C" __global__ void fill_lengths(int* out, long long count, int cols, uns
   });
 }
 
-// The truth itself, (rows, cols): for the check of check.cu, which has it by the same text.
+// The truth, (rows, cols), to be compared with NumPy's; check.cu computes it by the same code.
 extern "C" __global__ void __launch_bounds__(1024) write_truths(Question q, double* truths) {
   for (long long row = blockIdx.x; row < q.rows; row += gridDim.x) {
     const Row r = row_of(q, row);

@@ -1,8 +1,8 @@
 // ------------------------------------------------------------------ limit
 
-// What moves bytes and computes nothing. Each thread works on `kUnroll` words at a time, all loaded
-// before the first is stored: the access pattern of a softmax that keeps its rows in registers.
-// Cache hints are those that softmax variants have.
+// Kernels that move bytes and compute nothing. Each thread works on `kUnroll` words at a time, all
+// loaded before the first is stored: the access pattern of a softmax whose rows are in registers. The
+// cache policies are those of softmax variants.
 enum class Load { kPlain, kStreaming, kNoAllocate };
 enum class Store { kPlain, kStreaming, kL2 };
 
@@ -50,7 +50,7 @@ __device__ void store_word(Word* address, Word word) {
   }
 }
 
-// One word of two, either of which changes it.
+// Combines two words into one that depends on both.
 __device__ unsigned mixed(unsigned a, unsigned b) { return a ^ b; }
 __device__ uint2 mixed(uint2 a, uint2 b) { return {a.x ^ b.x, a.y ^ b.y}; }
 __device__ uint4 mixed(uint4 a, uint4 b) { return {a.x ^ b.x, a.y ^ b.y, a.z ^ b.z, a.w ^ b.w}; }
@@ -58,20 +58,20 @@ __device__ unsigned short mixed(unsigned short a, unsigned short b) {
   return static_cast<unsigned short>(a ^ b);
 }
 
-// The bits of a word, so that they depend on all of it.
+// Bits that depend on all of a word.
 __device__ unsigned folded(unsigned short a) { return a; }
 __device__ unsigned folded(unsigned a) { return a; }
 __device__ unsigned folded(uint2 a) { return a.x ^ a.y; }
 __device__ unsigned folded(uint4 a) { return a.x ^ a.y ^ a.z ^ a.w; }
 
-// Has a group of threads, a block or those of a warp, wait `waits` times for what they have loaded, as
-// a softmax does for its reductions; `loaded_bits` gives what depends on all of it. Returns 0. What is
-// stored has to depend on that: the compiler does not know it, and would drop what a warp exchanges and
-// nobody needs.
+// Makes a group of threads, a block or those of a warp, wait `waits` times for their loads, as a
+// softmax does for its reductions; `loaded_bits` returns bits that depend on all loads. Returns 0. The
+// stores must depend on the result, which the compiler does not know to be 0: else it would drop the
+// exchange of a warp as unused.
 template <typename Loaded>
 __device__ int await_loads(int waits, int group_threads, const Loaded& loaded_bits) {
   if (waits == 0) return 0;
-  asm volatile("" ::: "memory");  // else the bits are worked out, and all loads awaited, in any case
+  asm volatile("" ::: "memory");  // else the compiler would compute the bits, and wait, in any case
   unsigned loaded = loaded_bits();
 #pragma unroll 1  // the shorter text is fetched sooner
   for (int i = 0; i < waits; ++i) {
@@ -88,9 +88,9 @@ __device__ Word all_mixed(const Word (&held)[kUnroll]) {
   return all;
 }
 
-// From so many words of a thread on, two matrices are mixed as they come, in half of the registers.
-// Fewer words are mixed only as they are stored, so that a copy that does not wait stores one after
-// another, as soon as it has arrived.
+// From so many words of a thread on, two matrices are mixed as they arrive, in half of the registers.
+// Fewer words are mixed only when they are stored, so that a copy that does not wait stores each word
+// as soon as it has arrived.
 constexpr int kMixedFirst = 8;
 
 template <typename Word, int kUnroll>

@@ -1,12 +1,12 @@
 // The limit of any problem by row: a group of threads moves the words of one row, as a softmax does.
-// It reads what the problem's mask shows of a row, and writes all of it. Whoever compiles it says by
-// COLS, IN_WORDS and OUT_WORDS where these numbers are: in a launch's arguments, `m`, or in the text.
-// MASK_ROWS and MASK_ROW(row), the row of the mask that is used for a row, are in the text. kGroup
-// threads share a row, which is two to the power kShift; if it is 0, the arguments tell both.
+// It reads the visible part of a row, and writes all of it. The macros COLS, IN_WORDS and OUT_WORDS are
+// these numbers: a launch's arguments, in `m`, or constants. MASK_ROWS and MASK_ROW(row), the row of
+// the mask for a row, are macros, too. kGroup threads, two to the power kShift, share a row; if kGroup
+// is 0, both are arguments.
 
 enum class Masked { kNone, kCausal, kLengths, kAdditive };
 
-// What a launch moves: words of each row, and how a group of threads shares them.
+// The arguments of a launch: the words of each row, and how a group of threads shares them.
 struct Rows {
   const void* in;
   const void* second;  // a gradient, or an additive mask
@@ -17,13 +17,13 @@ struct Rows {
   int in_words;   // of a row
   int out_words;  // of a row
   int threads_per_row;
-  int row_shift;   // a power of two of threads a row, or more than a block has: then one row a block
+  int row_shift;   // log2 of the threads a row; if these are more than a block's, one row a block
   unsigned block_rows;  // that a block moves
-  int last_first;  // under a causal mask alone: whether the first block moves the last rows
-  int waits;       // how often a row's threads wait for all that they load before they store
+  int last_first;  // with a causal mask only: whether the first block moves the last rows
+  int waits;       // how often a row's threads wait for all their loads before they store
 };
 
-// The words of a row that hold an element which no mask hides.
+// The words of a row with at least one element that no mask hides.
 template <typename Word, Masked kMasked>
 __device__ int words_seen(const Rows& m, long long row) {
   if (kMasked == Masked::kNone || kMasked == Masked::kAdditive) return IN_WORDS;
@@ -49,8 +49,8 @@ __device__ void move_rows(const Rows& m) {
   const int seen = words_seen<Word, kMasked>(m, row);
   const int written = own < m.rows ? OUT_WORDS : 0;
   const int lane = threadIdx.x & ((1u << shift) - 1);
-  // These begin at the thread's first word: where the text says how many threads share a row, the
-  // compiler knows how far the others are from it.
+  // These begin at the thread's first word: if the threads of a row are a constant, the compiler knows
+  // the distances of the other words.
   const Word* in = static_cast<const Word*>(m.in) + row * IN_WORDS + lane;
   const Word* second = static_cast<const Word*>(m.second) + MASK_ROW(row) * IN_WORDS + lane;
   Word* out = static_cast<Word*>(m.out) + row * OUT_WORDS + lane;

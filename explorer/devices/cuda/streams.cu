@@ -1,14 +1,14 @@
-// The limit of problems that read another number of bytes than they write: a stream of as many.
-// Every word that is read changes what is written, or the compiler would drop it.
+// The limit of problems that read another number of bytes than they write: a stream of the same
+// numbers. Every word that is read changes the output, or the compiler would drop the load.
 
-// Where a block's words of `total` begin: blocks share them as evenly as whole lines allow.
+// The first of a block's words of `total`: blocks share them as evenly as whole lines allow.
 template <typename Word>
 __device__ long long share(long long total, long long block) {
   constexpr long long kLine = 128 / sizeof(Word);
   return block == gridDim.x ? total : total * block / gridDim.x / kLine * kLine;
 }
 
-// One block's words of a matrix, from `first` on this thread's, to `end`.
+// One block's words of a matrix: from this thread's `first` to `end`.
 struct Share {
   long long first;
   long long end;
@@ -28,7 +28,7 @@ __device__ void read_first(const Word* in, Share s, Word (&held)[kUnroll]) {
   }
 }
 
-// What the first words of a share left over: a word or so a thread, as shares are rounded.
+// The rest of a share after its first words: about a word a thread, because shares are rounded.
 template <typename Word, int kUnroll, Load kLoad>
 __device__ Word read_rest(const Word* in, Share s, Word all) {
   for (long long i = s.first + kUnroll * blockDim.x; i < s.end; i += blockDim.x) {

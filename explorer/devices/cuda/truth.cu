@@ -1,5 +1,5 @@
-// The truth of an op in float64, as reference/truth.py has it. The macro OP names the op: a text for
-// all of them takes half as long again to compile.
+// The truth of an op in float64, as in reference/truth.py. The macro OP names the op, because code for
+// all of them takes 1.5 times as long to compile.
 
 constexpr double kNearGap = 32.0;
 constexpr int kExactTerms = 1 << 24;
@@ -23,7 +23,7 @@ struct Question {
   long long mask_rows;
   double scale;
   double tolerance;        // relative to an element's magnitude
-  double exact_tolerance;  // the same in rows whose sum arithmetic cannot round
+  double exact_tolerance;  // the same in rows whose sum is exact
   int cols;
   int masked;
   int scaled;
@@ -35,7 +35,7 @@ __device__ long long place(const Question& q, long long row, long long stride, i
   return (row / q.inner * q.cols + col) * q.inner + row % q.inner;
 }
 
-// The first column that a causal mask or the row's length hides.
+// The first column that a causal mask or a row's length hides.
 __device__ int limit_of(const Question& q, long long row) {
   if (q.masked == kCausal) {
     const long long seen = row % q.mask_rows + 1 + q.cols - q.mask_rows;
@@ -44,7 +44,7 @@ __device__ int limit_of(const Question& q, long long row) {
   return q.masked == kLengths ? min(max(q.lengths[row], 0), q.cols) : q.cols;
 }
 
-// An element as it counts: scaled, masked, rounded once to the precision of the arithmetic.
+// An element that enters the op: scaled, masked, rounded once to the precision of the arithmetic.
 __device__ double counted(const Question& q, long long row, int limit, int col) {
   if (col >= limit) return -INFINITY_64;
   double x = widen(q.input[place(q, row, q.input_stride, col)]);
@@ -54,7 +54,7 @@ __device__ double counted(const Question& q, long long row, int limit, int col) 
     if (kWide) return fma(x, factor, added);
     return fmaf(static_cast<float>(x), static_cast<float>(factor), static_cast<float>(added));
   }
-  x = __dmul_rn(x, factor);  // not to be contracted with what it is used in
+  x = __dmul_rn(x, factor);  // which keeps the compiler from contracting it with an addition
   return kWide ? x : static_cast<double>(static_cast<float>(x));
 }
 
@@ -62,7 +62,7 @@ __device__ double gradient(const Question& q, long long row, int col) {
   return widen(q.grad[place(q, row, q.input_stride, col)]);
 }
 
-// exp(x - y): what rounding takes from the difference, many ulps of the result, is put back.
+// exp(x - y), corrected for the rounding of the difference, which would be many ulps of the result.
 __device__ double exp_of_difference(double x, double y) {
   const double difference = x - y;
   const double result = exp(difference);
@@ -93,12 +93,12 @@ __device__ double sum_row(const Question& q, Term term) {
 
 struct Truth {
   double value;
-  double magnitude;  // what its error is relative to: of what is subtracted where that cancels
+  double magnitude;  // its error is relative to this: of the subtracted terms if they cancel
   bool exact;        // its row's sum is exact in any arithmetic
-  double underflow;  // absolute error that comes from exponentials which are no normal numbers
+  double underflow;  // absolute error of exponentials that are no normal numbers
 };
 
-// What one row's elements have in common.
+// The values that the elements of a row share.
 struct Row {
   int limit;
   double maximum;  // forward
@@ -144,8 +144,8 @@ __device__ Row row_of(const Question& q, long long row) {
   return r;
 }
 
-// The magnitude of what is not exactly 0, though float64 may hold nothing so small: fp64 arithmetic
-// that rounds otherwise can come to its smallest number there. Of fp32 arithmetic it cannot happen.
+// The magnitude of a number that is not exactly 0, although it may be too small for float64: fp64
+// arithmetic that rounds otherwise may give its smallest number there; fp32 arithmetic never does.
 __device__ double not_zero(double magnitude) {
   constexpr double kLeast = 4.9406564584124654e-324;
   return kWide ? fmax(magnitude, kLeast) : magnitude;
