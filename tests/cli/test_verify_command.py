@@ -70,18 +70,11 @@ def test_an_option_that_a_file_leaves_no_say_is_refused(explorer, option):
 
 
 @pytest.mark.exhaustive
-def test_some_end_with_a_summary(explorer):
+def test_many_end_with_a_summary(explorer):
     ran = explorer("verify", "--sample", "2", "--cols", "37", "--rows", "9", "--dtype", "f16")
     assert ran.code == 0, ran.out
     assert ran.out.splitlines()[-1].startswith("2 programs: 2 verified, 0 inaccurate, 0 unv")
-
-
-@pytest.mark.exhaustive
-def test_many_end_with_a_summary(explorer):
-    ran = explorer("verify", "--sample", "3", "--cols", "100", "--dtype", "f16")
-    assert ran.code == 0, ran.out
-    assert ran.out.splitlines()[-1].startswith("3 programs: 3 verified, 0 inaccurate, 0 unv")
-    many = json.loads(explorer("verify", "--all", "--cols", "130", "--rows", "5", "--json").out)
+    many = json.loads(explorer("verify", "--all", "--cols", "34", "--rows", "5", "--json").out)
     assert many["verified"] == len(many["programs"]) >= 10
 
 

@@ -131,20 +131,23 @@ def test_a_missing_barrier_between_rows_is_found(emulator):
     assert emulator.verify(broken).status is Status.WRONG
 
 
+BY_64 = {"threads": 64, "threads_per_row": 64}
+BY_96 = {"threads": 96, "threads_per_row": 96}
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("cols", "dtype", "choices"),
+    ("algorithm", "cols", "dtype", "choices"),
     [
-        (2048, DType.F32, {"threads": 32, "threads_per_row": 1, "vector_bytes": 4}),
-        (1001, DType.F32, {"threads": 96, "threads_per_row": 96, "reduction": "shared-serial"}),
-        (1001, DType.F32, {"threads": 64, "threads_per_row": 64, "reduction": "shared-tree"}),
-        (512, DType.BF16, {"threads": 64, "threads_per_row": 64, "cache": "shared"}),
-        (700, DType.F32, {"threads": 64, "threads_per_row": 64, "reduction": "shuffle-first-warp"}),
+        ("three-pass", 2048, DType.F32, {"threads": 32, "threads_per_row": 1, "vector_bytes": 4}),
+        ("online", 1001, DType.F32, {**BY_96, "reduction": "shared-serial"}),
+        ("online-branchy", 1001, DType.F32, {**BY_64, "reduction": "shared-tree"}),
+        ("online-block-max", 512, DType.BF16, {**BY_64, "cache": "shared"}),
+        ("online", 2048, DType.F32, {"threads": 32, "threads_per_row": 1, "vector_bytes": 4}),
+        ("three-pass", 700, DType.F32, {**BY_64, "reduction": "shuffle-first-warp"}),
+        ("online-block-max", 1001, DType.F32, {**BY_96, "reduction": "shared-serial"}),
     ],
 )
-@pytest.mark.parametrize(
-    "algorithm", ["three-pass", "online", "online-branchy", "online-block-max"]
-)
-def test_a_compensated_sum(emulator, cols, dtype, choices, algorithm):
+def test_a_compensated_sum(emulator, algorithm, cols, dtype, choices):
     usual = {"cache": "none", "cache_holds": "input", "sum": "compensated", "algorithm": algorithm}
     verify(emulator, Problem(64, cols, dtype), **{**usual, **choices})
