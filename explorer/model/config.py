@@ -11,9 +11,9 @@ from explorer.system.plain_data import parse_json, read_object, shown
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A kernel's choices. `explorer space` prints the values of each; `space.rules` what excludes.
+    """The parameters of a kernel. `explorer space` prints their values and rules.
 
-    The defaults are a sound kernel for rows of a few thousand elements.
+    The defaults are a reasonable kernel for rows of a few thousand elements.
     """
 
     algorithm: str = "three-pass"
@@ -48,30 +48,30 @@ class Config:
 
     @property
     def splits_launches(self) -> bool:
-        """Whether a row's parts are combined between two launches, each of which reads them."""
+        """Whether two launches each read a row's parts, which are combined in between."""
         return self.launches in ("two", "two-overlapped")
 
     @property
     def uses_redux(self) -> bool:
-        """Whether the maximum of a warp is found in one instruction."""
+        """Whether one instruction reduces the maximum of a warp."""
         return "redux" in self.reduction
 
     @property
     def first_warp_folds(self) -> bool:
-        """Whether the first warp alone, of a row or of a cluster's block, combines all values."""
+        """Whether only the first warp, of a row or of a cluster's block, combines all values."""
         return self.reduction.endswith("first-warp")
 
     @property
     def rewrites(self) -> bool:
-        """Whether the output is written twice: with exponentials first."""
+        """Whether the output is written twice, first with exponentials."""
         return self.cache == "output"
 
     def as_dict(self) -> dict[str, Any]:
-        """Parameter names to values, in the order of the fields."""
+        """Return parameter names to values, in the order of the fields."""
         return {name: getattr(self, name) for name in self.__slots__}  # asdict takes 50 us
 
     def to_json(self, *, brief: bool = False) -> str:
-        """One line of JSON; `brief` leaves out what equals the default."""
+        """Return one line of JSON; `brief` leaves out the parameters at their defaults."""
         values = self.as_dict()
         if brief:
             default = Config()
@@ -79,7 +79,7 @@ class Config:
         return json.dumps(values, separators=(",", ":"))
 
     def check_known(self) -> None:
-        """Raise InvalidInput for a value that no kernel of any problem can be emitted for."""
+        """Raise InvalidInput for a value with which no kernel of any problem can be emitted."""
         for name, value in self.as_dict().items():
             fault = _unknown(name, value)
             if fault:
@@ -128,13 +128,13 @@ class Config:
         return cls.from_dict(values)
 
     def differences(self, other: "Config") -> dict[str, tuple[Any, Any]]:
-        """The parameters in which two configs differ: name to (own value, other's)."""
+        """Return the parameters in which two configs differ: name to (own value, other's)."""
         mine, theirs = self.as_dict(), other.as_dict()
         return {k: (mine[k], theirs[k]) for k in mine if mine[k] != theirs[k]}
 
 
 def _unknown(name: str, value: Any) -> str:
-    """Return what a parameter's value must be, in words, if this is none of them; else nothing."""
+    """Return what an invalid parameter must be, in words; empty if the value is valid."""
     if name in CHOICES:
         return "" if value in CHOICES[name] else f"one of {', '.join(CHOICES[name])}"
     if name not in RANGES:

@@ -1,4 +1,4 @@
-"""A config in words, and how one differs from another."""
+"""Describe configs, and the differences between two, in words."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -51,7 +51,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
 }
 
 _STRUCTURE = ("algorithm", "threads", "threads_per_row", "vector_bytes", "reduction", "cache")
-"""What tells kernels apart at a glance; the rest is said where it is no default."""
+"""The parameters that distinguish kernels at a glance; others are named if not at their default."""
 
 
 _SHORT: dict[str, Callable[[Any], str]] = {
@@ -62,41 +62,42 @@ _SHORT: dict[str, Callable[[Any], str]] = {
     "store_hint": "st {}".format,
     "min_blocks": "blocks {}".format,
 }
-"""For table cells, where a parameter's own words are too long."""
+"""Shorter words for table cells."""
 
 CELL_LINES = 2
 
 
 def words(config: Config, names: Iterable[str]) -> str:
-    """The values that `config` has for the named parameters, separated by commas."""
+    """Return the values of the named parameters of `config`, separated by commas."""
     return ", ".join(_WORDS[name](getattr(config, name)) for name in names)
 
 
 def brief_words(config: Config) -> str:
-    """The structure of the kernel, and every other parameter that is not at its default."""
+    """Return the structure of the kernel, and every other parameter that is not at its default."""
     default = Config()
     values = config.as_dict()
-    telling = (n for n in values if n in _STRUCTURE or values[n] != getattr(default, n))
-    return words(config, telling)
+    names = (n for n in values if n in _STRUCTURE or values[n] != getattr(default, n))
+    return words(config, names)
 
 
 def difference_words(config: Config, best: Config, width: int) -> str:
-    """What `config` has that `best` has not, in two lines of `width`; `+3` counts what is left out.
+    """Return the values of `config` that differ from those of `best`, in two lines of `width`.
 
-    The parameters come in their order, which begins with the structure.
+    The parameters come in their order, which begins with the structure. `+3` at the end counts
+    those for which there is no room.
     """
     names = list(config.differences(best))
-    said = [{**_WORDS, **_SHORT}[name](getattr(config, name)) for name in names]
-    for kept in range(len(said), 0, -1):
-        left_out = [f"+{len(said) - kept}"] if kept < len(said) else []
-        lines = _lines([*said[:kept], *left_out], width)
+    values = [{**_WORDS, **_SHORT}[name](getattr(config, name)) for name in names]
+    for shown in range(len(values), 0, -1):
+        left_out = [f"+{len(values) - shown}"] if shown < len(values) else []
+        lines = _lines([*values[:shown], *left_out], width)
         if len(lines) <= CELL_LINES:
             return "\n".join(lines)
-    return f"+{len(said)}" if said else ""
+    return f"+{len(values)}" if values else ""
 
 
 def change_words(before: Config, after: Config) -> str:
-    """What changed from one config to the next: `no cache → registers, expf → __expf`."""
+    """Return the changes from one config to the next: `no cache → registers, expf → __expf`."""
     names = list(after.differences(before))
     changes = []
     if not _SPLIT.isdisjoint(names):
@@ -110,16 +111,16 @@ _SPLIT = {"threads", "threads_per_row"}
 
 
 def _split_words(config: Config) -> str:
-    """The threads of a block and of a row; once where they are the same."""
+    """Return the threads of a block and of a row, as one number if they are equal."""
     if config.threads == config.threads_per_row:
         return f"{config.threads} a row"
     return f"{config.threads_per_row} of {config.threads} a row"
 
 
-def _lines(said: Sequence[str], width: int) -> list[str]:
-    """Words joined by commas, in lines that break after commas alone."""
+def _lines(values: Sequence[str], width: int) -> list[str]:
+    """Return values joined by commas, in lines that break only after commas."""
     lines: list[str] = []
-    for word, end in zip(said, [","] * (len(said) - 1) + [""], strict=True):
+    for word, end in zip(values, [","] * (len(values) - 1) + [""], strict=True):
         if lines and len(f"{lines[-1]} {word}{end}") <= width:
             lines[-1] += f" {word}{end}"
         else:

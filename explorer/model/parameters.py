@@ -1,7 +1,4 @@
-"""Every parameter of a config: the values that are known, those of the space, and what each means.
-
-The modules of floor 0 read it too: `config` refuses what is not in it.
-"""
+"""The parameters of a config: their known values, those of the space, and their meanings."""
 
 from explorer.model.dtype import DType
 
@@ -33,7 +30,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 """The values of each parameter that is a word. The templates know these and no others."""
 
 COHERENT_HINTS = ("default", "cs")
-"""Values of load_hint whose loads see what others write while the kernel runs."""
+"""Values of load_hint whose loads see the writes of others while the kernel runs."""
 
 RANGES: dict[str, tuple[int, int]] = {
     "threads": (1, 1024),
@@ -49,12 +46,12 @@ RANGES: dict[str, tuple[int, int]] = {
 """The least and the greatest value of each parameter that is a number. The space has fewer."""
 
 POWERS_OF_TWO = ("vector_bytes", "cluster")
-"""Numbers that are powers of two besides."""
+"""Numbers that must be powers of two."""
 
 WARPS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 512, 640, 768, 1024)
 """Threads of a block, in whole warps: up to four sizes from each power of two to the next.
 
-Of fewer sizes, the best would leave many threads idle at the last access to a row.
+With fewer sizes, the best one would leave many threads idle at the last access to a row.
 """
 
 ROW_THREADS = (1, 2, 4, 8, 16, *WARPS)
@@ -123,7 +120,7 @@ emitted, verified and timed like any other.
 
 
 def searched(dtype: DType) -> dict[str, tuple[Value, ...]]:
-    """The values of each parameter that a search proposes for matrices of `dtype`."""
+    """Return the values of each parameter that a search proposes for matrices of `dtype`."""
     return {
         name: tuple(value for value in values if value not in REFUTED.get(name, ()))
         for name, values in parameters(dtype).items()
@@ -131,7 +128,7 @@ def searched(dtype: DType) -> dict[str, tuple[Value, ...]]:
 
 
 def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
-    """The values of each parameter for matrices of `dtype`, in the order of Config's fields."""
+    """Return the values of each parameter for matrices of `dtype`, in Config's order."""
     return {
         "algorithm": CHOICES["algorithm"],
         "threads": (1, *WARPS),

@@ -1,4 +1,4 @@
-"""The contract between the bench and a peer: somebody else's softmax, timed beside ours."""
+"""The contract between the bench and a peer: another library's softmax, timed beside ours."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from explorer.model.problem import Problem
 
 
 class PeerRefuses(ExplorerError):
-    """A peer cannot compute a problem, or not by this protocol; the sentence says why."""
+    """Raised if a peer cannot compute a problem by this protocol; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerBuffers:
     """Device memory that launches rotate over: addresses of dense (rows, cols) matrices.
 
-    Launch i reads `inputs[i % len(inputs)]`; a peer that can writes `outputs[i % len(outputs)]`.
-    For a backward op, inputs are the forward's outputs, and launch i reads their gradient at
-    `grads[i % len(grads)]`, too.
+    Launch i reads `inputs[i % len(inputs)]`, and may write `outputs[i % len(outputs)]`. For a
+    backward op, inputs are the forward's outputs, and launch i also reads their gradient at
+    `grads[i % len(grads)]`.
     """
 
     inputs: tuple[int, ...]
@@ -33,34 +33,34 @@ class ReadyPeer(Protocol):
 
     @property
     def version(self) -> str:
-        """What computes, with its version, such as torch 2.11.0."""
+        """The library and its version, such as torch 2.11.0."""
 
     @property
     def note(self) -> str:
-        """What was chosen for the problem, such as num_warps 8; empty for nothing."""
+        """The choice made for the problem, such as num_warps 8; empty without one."""
 
     def launch(self, index: int) -> None:
         """Put one launch on the stream, without waiting for it."""
 
     def output(self, index: int) -> int:
-        """Address of what the last launch of that index wrote, dense, of the output's type."""
+        """Return the address of the last output for an index, dense, of the output's type."""
 
     def capture(self, count: int) -> int | None:
-        """A CUgraph of launches 0 to count - 1, kept alive until `close`.
+        """Return a CUgraph of launches 0 to count - 1, which stays valid until `close`.
 
-        None where the bench can capture `launch` itself: where it allocates no memory that
-        others might be given while the graph lives.
+        None if the bench can capture `launch` itself: if it allocates no memory that could be
+        allocated again while the graph exists.
         """
 
     def close(self) -> None:
-        """Give up graphs and memory."""
+        """Free graphs and memory."""
 
 
 class Prepare(Protocol):
-    """What an entry point of a peer names.
+    """The function that an entry point of a peer names.
 
-    Raises PeerRefuses for what the peer cannot do, ImportError where it is not installed;
-    whatever else it raises is reported as its failure.
+    Raises PeerRefuses for a problem that the peer cannot compute, and ImportError if it is not
+    installed; any other exception is reported as its failure.
     """
 
     def __call__(self, problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
@@ -69,7 +69,7 @@ class Prepare(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PeerName:
-    """A peer as it is called, and where its `Prepare` is: module:attribute."""
+    """The name of a peer, and its `Prepare` as module:attribute."""
 
     name: str
     target: str
@@ -77,7 +77,7 @@ class PeerName:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """A peer whose output was verified on the whole problem and which will be timed."""
+    """A peer that will be timed, since its output was verified on the whole problem."""
 
     name: str
     version: str
@@ -86,9 +86,9 @@ class Entered:
     """Largest relative error against float64."""
     max_ulp: float
     inexact: str
-    """Why it would not pass as a kernel of ours, where that is rounding alone; else empty."""
+    """Why rounding alone would reject it as a kernel of ours; else empty."""
     wrong_rows: tuple[str, ...] = ()
-    """Rows on which it is wrong all the same, such as those with infinities, in words."""
+    """Names of patterns on which it is wrong, such as rows with infinities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +111,14 @@ class PeerTimes:
 
     ours: Comparison
     peers: dict[str, tuple[float, ...]]
-    """Microseconds a launch, one a round, of each peer that had entered."""
+    """Microseconds a launch of each peer that entered, one value for each round."""
 
 
 class PeerBench(Evaluator, Protocol):
     """An evaluator of one problem that times peers as well."""
 
     def enter(self, peer: PeerName, limit_s: float) -> Entered | NotEntered:
-        """Prepare a peer and verify what it computes, within `limit_s` seconds."""
+        """Prepare a peer and verify its output, within `limit_s` seconds."""
 
     def compare_with_peers(self, configs: Sequence[Config], rounds: int) -> PeerTimes:
         """Time measured configs, copy and all peers that entered in turn, `rounds` times each."""
