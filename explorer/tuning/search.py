@@ -1,6 +1,6 @@
 """Search one problem's space on whatever evaluates: propose, compile ahead, evaluate, compare.
 
-A budget says how long; a tally counts what became of it.
+`_Search.explore` is the loop. A budget says when it ends; a tally counts its trials.
 """
 
 import math
@@ -46,33 +46,37 @@ from explorer.tuning.surrogate import SamplerOf, distributions
 # ------------------------------------------------------------------ how long a search may go on
 
 
-FINALS_SHARE = 0.1
-"""Of the time budget at least kept back for the finals."""
-
-FINALS_SHARE_MAX = 0.4
+FINALS_SHARE, FINALS_SHARE_MAX = 0.1, 0.4
+"""Fractions of the time budget that are left for the finals, at least and at most."""
 
 EVALUATIONS_OF_FINALS = 16.0
-"""What finals cost, in evaluations: a dozen contenders, the best again, copy, and some margin."""
+"""Cost of the finals, in evaluations: a dozen contenders, the best again, copy, and some margin."""
 
 
 class Budget:
-    """Counts evaluated kernels and the time they take."""
+    """Counts evaluated kernels and the time they take, and says when a search ends.
 
-    def __init__(self, trials: int | None, budget_s: float | None) -> None:
+    With a `patience`, it ends once so many kernels improved the best time by less than the noise.
+    """
+
+    def __init__(self, trials: int | None, budget_s: float | None, patience: int | None) -> None:
         self._start = time.monotonic()
         self._trials = trials
         self._budget_s = budget_s
+        self._patience = patience
         self._evaluated = 0
         self._evaluating_s = 0.0
+        self._best_us: list[float] = []
+        """The best time since the study began, after each kernel."""
 
     @property
     def elapsed_s(self) -> float:
-        """Since the search began."""
+        """Seconds since the search began."""
         return time.monotonic() - self._start
 
     @property
     def remaining_s(self) -> float | None:
-        """Of the whole budget, finals included; None without one."""
+        """Seconds that are left, those of the finals included; None without a limit."""
         return None if self._budget_s is None else max(0.0, self._budget_s - self.elapsed_s)
 
     @property
@@ -80,21 +84,38 @@ class Budget:
         """Kernels that may still be evaluated; None without a limit."""
         return None if self._trials is None else max(0, self._trials - self._evaluated)
 
-    def spend(self, seconds: float) -> None:
-        """Count one evaluated kernel."""
+    @property
+    def no_gain(self) -> str:
+        """A sentence if the last kernels gained too little for the search to go on; else empty."""
+        patience = self._patience
+        if patience is None or len(self._best_us) <= patience:
+            return ""
+        before_us, now_us = self._best_us[-1 - patience], self._best_us[-1]
+        if before_us == math.inf or now_us < before_us * (1 - LEAST_GAIN):
+            return ""
+        least = f"{100 * LEAST_GAIN:g} %"
+        return (
+            f"the last {patience} kernels improved the best by less than {least}, which is below "
+            "the noise"
+        )
+
+    def spend(self, seconds: float, best_us: float | None) -> None:
+        """Count one evaluated kernel, and the best time after it."""
         self._evaluated += 1
         self._evaluating_s += seconds
+        self._best_us.append(math.inf if best_us is None else best_us)
 
     def refund(self) -> None:
         """Count a kernel less, which another process was the first to evaluate."""
         self._evaluated -= 1
 
     def allows_another(self, running: int = 0) -> bool:
-        """Whether one more kernel may be evaluated now, beside the `running` ones.
+        """Return whether one more kernel may be evaluated now, beside the `running` ones.
 
-        Of a time those take their part, as long as kernels take in the mean. Before that is known,
-        one may run beside it.
+        Each of these takes the mean time; before that is known, one may run beside it.
         """
+        if self.no_gain:
+            return False
         if self.remaining_trials is not None and self.remaining_trials <= running:
             return False
         if self.remaining_s is None:
@@ -104,7 +125,7 @@ class Budget:
         return self.remaining_s > self._finals_s() + running * self._mean_s
 
     def room(self, pending: int) -> bool:
-        """Whether a proposal beyond the `pending` ones would still be evaluated."""
+        """Return whether a proposal beyond the `pending` ones would still be evaluated."""
         return self.remaining_trials is None or pending < self.remaining_trials
 
     def _finals_s(self) -> float:
@@ -121,10 +142,10 @@ class Budget:
 
 
 class Tally:
-    """What a run has seen: its own trials, and the measured ones of earlier runs."""
+    """Counts a run's trials, and keeps them with the measured ones of earlier runs."""
 
     def __init__(self) -> None:
-        self.told = 0
+        self.trials = 0
         self.measured_now = 0
         self.rejected: Counter[Stage] = Counter()
         self._trials: list[Entry | Heard] = []
@@ -139,10 +160,10 @@ class Tally:
     def records(self) -> list[TrialRecord]:
         """The measured kernels, of this run and earlier ones."""
         found = ((t.number, t.config, t.outcome) for t in self._trials)
-        return [TrialRecord(n, c, told) for n, c, told in found if isinstance(told, Measured)]
+        return [TrialRecord(n, c, o) for n, c, o in found if isinstance(o, Measured)]
 
     def recall(self, trial: Entry | Heard) -> None:
-        """Count in a trial of an earlier run, or of another process."""
+        """Keep a trial of an earlier run, or of another process, if it was measured."""
         if isinstance(trial.outcome, Measured):
             self._trials.append(trial)
             if self._best is None or _time_us(trial) < _time_us(self._best):
@@ -150,7 +171,7 @@ class Tally:
 
     def count(self, trial: Entry) -> None:
         """Count a trial of this run."""
-        self.told += 1
+        self.trials += 1
         if isinstance(trial.outcome, Measured):
             self.measured_now += 1
         else:
@@ -159,7 +180,7 @@ class Tally:
 
     def drop(self, trial: Entry) -> None:
         """Count a trial less, which another process was the first to store."""
-        self.told -= 1
+        self.trials -= 1
         if isinstance(trial.outcome, Measured):
             self.measured_now -= 1
             self._trials.remove(trial)
@@ -168,9 +189,9 @@ class Tally:
             self.rejected[trial.outcome.stage] -= 1
 
     def progress(self, budget: Budget, duplicates: int, copy_us: float, phase: str) -> Progress:
-        """A snapshot for whoever watches; has the best stored, and waits for that."""
+        """Return a snapshot to show; the best is stored for it, as it gets its number then."""
         return Progress(
-            trials=self.told + duplicates,
+            trials=self.trials + duplicates,
             measured=self.measured_now,
             rejected=dict(self.rejected),
             best_trial=self._best.number if self._best else None,
@@ -188,33 +209,6 @@ def _time_us(trial: Entry | Heard) -> float:
 
 
 # ------------------------------------------------------------------ the search
-
-
-class _Gain:
-    """Tells when a search for time gains no more: what it may still gain is below the noise."""
-
-    def __init__(self, patience: int | None) -> None:
-        self._patience = patience
-        self._best_us: list[float] = []
-
-    @property
-    def reason(self) -> str:
-        """Why the search ends here; empty where it goes on."""
-        patience = self._patience
-        if patience is None or len(self._best_us) <= patience:
-            return ""
-        before_us, now_us = self._best_us[-1 - patience], self._best_us[-1]
-        if before_us == math.inf or now_us < before_us * (1 - LEAST_GAIN):
-            return ""
-        least = f"{100 * LEAST_GAIN:g} %"
-        return (
-            f"the last {patience} kernels improved the best by less than {least}, which is below "
-            "the noise"
-        )
-
-    def note(self, best_us: float | None) -> None:
-        """Count an evaluated kernel, and the best time since the study began."""
-        self._best_us.append(math.inf if best_us is None else best_us)
 
 
 def run_search(
@@ -243,26 +237,15 @@ def run_search(
     mixture. Raises NotFound where no kernel could be used, InvalidInput where a recording does not
     tell errors. Ctrl-C keeps all finished trials.
     """
-    is_open = trials is None and budget_s is None
-    gains_end = is_open and objectives is Objectives.TIME
-    if is_open:
+    patience = None
+    if trials is None and budget_s is None:
         trials = effort.trials
+        patience = effort.patience if objectives is Objectives.TIME else None
     space = space or Space.searched(evaluator.problem, evaluator.gpu)
     if objectives is Objectives.TIME_ERROR:
         _check_errors_are_known(evaluator)
-    budget = Budget(trials, budget_s)
-    gain = _Gain(effort.patience if gains_end else None)
-    search = _Search(
-        evaluator,
-        storage,
-        space,
-        budget,
-        gain,
-        seed,
-        on_progress,
-        objectives,
-        sampler,
-    )
+    budget = Budget(trials, budget_s, patience)
+    search = _Search(evaluator, storage, space, budget, seed, on_progress, objectives, sampler)
     try:
         search.explore(ahead)
         return search.conclude(rounds)
@@ -295,7 +278,6 @@ class _Search:
         storage: BaseStorage,
         space: Space,
         budget: Budget,
-        gain: _Gain,
         seed: int,
         on_progress: Callable[[Progress], None] | None,
         objectives: Objectives,
@@ -303,7 +285,6 @@ class _Search:
     ) -> None:
         self._evaluator = evaluator
         self._budget = budget
-        self._gain = gain
         self._seed = seed
         self._on_progress = on_progress
         self._objectives = objectives
@@ -315,16 +296,16 @@ class _Search:
         """When the first of them was handed over, or the one before it was done."""
         self._refused: dict[str, _Refused] = {}
         """By the digest of the code."""
-        self._heard: set[str] = set()
+        self._of_others: set[str] = set()
         """Digests of the code that other processes, or earlier runs, have evaluated."""
         self._doubles: set[str] = set()
         """Those of a replay that this run has evaluated as well, and that others had stored."""
         self._exhausted = False
-        self._offer = offer = _offer(evaluator, space)
+        self._candidates = candidates = _candidates(evaluator, space)
         goal = Goal(objectives, evaluator.environment.accuracy)
         first = seeds_of(goal, space, random.Random(seed))
         self._proposer = Proposer(
-            offer, evaluator.identity, first, seed, self._add_illegal, objectives, sampler
+            candidates, evaluator.identity, first, seed, self._add_illegal, objectives, sampler
         )
         study = StudyIdentity(
             name=evaluator_study(evaluator, objectives),
@@ -332,9 +313,9 @@ class _Search:
             objectives=objectives,
             environment=evaluator.environment,
             seed=seed,
-            distributions=distributions(offer.values),
+            distributions=distributions(candidates.values),
         )
-        self._ledger = Ledger(storage, study, offer.holds)
+        self._ledger = Ledger(storage, study, candidates.holds)
         self._ledger.begin(self._proposer.sampler)
         self._learn(self._ledger.known())
 
@@ -344,7 +325,7 @@ class _Search:
         The next proposals compile while one is evaluated. Of those that are compiled, the one that
         is the most promising by all that is known goes to the GPU next.
         """
-        if self._offer.left() != 0:
+        if self._candidates.left() != 0:
             self._tell_progress("search")
         has_more = True
         while self._begun or self._goes_on(has_more):
@@ -357,14 +338,14 @@ class _Search:
         self._exhausted = not self._pending and self._budget.allows_another()
 
     def _goes_on(self, has_more: bool) -> bool:
-        """Whether another kernel may be evaluated.
+        """Return whether another kernel may be evaluated.
 
         Only in the end does a replay know of all that another process was the first to store.
         """
-        if is_replay(self._evaluator) and not self._may_begin():
+        if is_replay(self._evaluator) and not self._budget.allows_another():
             self._ledger.flush()
             self._hear()
-        return self._may_begin() and (bool(self._pending) or has_more)
+        return self._budget.allows_another() and (bool(self._pending) or has_more)
 
     def _propose(self, wanted: int) -> bool:
         """Keep proposals on their way; return whether there may be more.
@@ -387,12 +368,12 @@ class _Search:
 
         A replay's outcome costs nothing, so that none of its trials is ever RUNNING.
         """
-        while len(self._begun) < HANDED_OVER and self._may_begin(len(self._begun)):
+        while len(self._begun) < HANDED_OVER and self._budget.allows_another(len(self._begun)):
             one = self._next()
             if one is None:
                 return
             if not (is_replay(self._evaluator) or self._ledger.run(one)):
-                self._refused[one.digest] = _Refused(one, self._tally.told)
+                self._refused[one.digest] = _Refused(one, self._tally.trials)
                 continue
             if not self._begun:
                 self._busy_since = time.monotonic()
@@ -415,7 +396,7 @@ class _Search:
 
     def _await_code(self) -> None:
         """Where the GPU has nothing to do, wait for the first kernel that is compiled."""
-        while not self._begun and self._pending and self._may_begin():
+        while not self._begun and self._pending and self._budget.allows_another():
             self._ledger.flush(0)
             codes = [self._evaluator.compiling(one.config) for one in self._pending]
             wait([code for code in codes if code is not None], return_when=FIRST_COMPLETED)
@@ -431,28 +412,22 @@ class _Search:
         self._busy_since += seconds
         started = datetime.now() - timedelta(seconds=seconds)
         self._tally.count(self._ledger.add(one, outcome, started))
-        self._budget.spend(seconds)
+        self._budget.spend(seconds, self._tally.best_us)
         self._proposer.learn(one.config, one.digest, self._objectives.values(outcome))
-        self._gain.note(self._tally.best_us)
         self._ledger.flush(UNWRITTEN_OF_REPLAYS if is_replay(self._evaluator) else UNWRITTEN)
 
     def _offered_again(self) -> Proposal | None:
         """Return a proposal that another process had RUNNING, and did not finish since."""
         for digest, (proposal, counted) in self._refused.items():
-            if digest not in self._heard and self._tally.told - counted >= REOFFERED_AFTER:
+            if digest not in self._of_others and self._tally.trials - counted >= REOFFERED_AFTER:
                 del self._refused[digest]
                 return proposal
         return None
 
-    def _may_begin(self, running: int = 0) -> bool:
-        """Whether one more kernel may be evaluated, beside the `running` ones."""
-        return self._budget.allows_another(running) and not self._gain.reason
-
     def _has_room(self) -> bool:
-        """Whether it is worth while to propose one more kernel.
+        """Return whether one more proposal would be evaluated, or compete with those that are.
 
-        Where the most promising is chosen, there are to be as many to choose from until the end.
-        Without that the last kernels that are evaluated would be those that were never chosen.
+        As many compete until the end: else the last kernels would be those that were never chosen.
         """
         if self._proposer.chooses:
             return self._budget.room(len(self._begun))
@@ -483,7 +458,7 @@ class _Search:
             problem=evaluator.problem,
             environment=environment,
             finals=finals,
-            trials=tally.told + self._duplicates,
+            trials=tally.trials + self._duplicates,
             measured=tally.measured_now,
             duplicates=self._duplicates,
             rejected=dict(tally.rejected),
@@ -491,7 +466,7 @@ class _Search:
             seed=self._seed,
             replayed=is_replay(evaluator),
             exhausted=self._exhausted,
-            stopped=self._gain.reason,
+            stopped=self._budget.no_gain,
             objectives=self._objectives,
             passed_over=self._ledger.passed_over,
             superseded="" if kept else _superseded(self._ledger.name),
@@ -501,8 +476,8 @@ class _Search:
     @property
     def _ended(self) -> str:
         """Why no more kernels were evaluated."""
-        if self._gain.reason:
-            return self._gain.reason
+        if self._budget.no_gain:
+            return self._budget.no_gain
         if self._exhausted:
             return "there was nothing left to try"
         if self._budget.remaining_trials == 0:
@@ -510,11 +485,11 @@ class _Search:
         return "the time that was asked for was used up"
 
     def close(self) -> None:
-        """Let what finished be stored."""
+        """Store what finished."""
         self._ledger.close()
 
     def _hear(self) -> None:
-        """Learn what other processes found out, and drop what they were the first to store."""
+        """Learn what other processes evaluated, and drop what they were the first to store."""
         for entry in self._ledger.doubles():
             self._doubles.add(entry.digest)
             self._budget.refund()
@@ -522,9 +497,9 @@ class _Search:
         self._learn(self._ledger.heard())
 
     def _learn(self, trials: Iterable[Heard]) -> None:
-        """Learn what earlier runs of the study, or other processes, found out."""
+        """Learn the trials of earlier runs of the study, or of other processes."""
         for trial in trials:
-            self._heard.add(trial.digest)
+            self._of_others.add(trial.digest)
             if trial.digest not in self._doubles:
                 values = self._objectives.values(trial.outcome)
                 self._proposer.learn(trial.config, trial.digest, values)
@@ -532,7 +507,7 @@ class _Search:
 
     @property
     def _duplicates(self) -> int:
-        """Proposals that nothing is stored of: their code was known, or is another process's."""
+        """Number of proposals without a trial: their code was known, or is another process's."""
         return self._proposer.duplicates + len(self._refused) + len(self._doubles)
 
     def _add_illegal(self, config: Config, rule: Rule, origin: Origin) -> None:
@@ -543,20 +518,20 @@ class _Search:
         if self._on_progress is None:
             return
         copy_us = self._evaluator.environment.copy_us
-        told = self._tally.progress(self._budget, self._duplicates, copy_us, phase)
-        left = self._offer.left()
-        if left is not None and told.remaining_trials is not None:
-            told = replace(told, remaining_trials=min(told.remaining_trials, left + pending))
-        self._on_progress(told)
+        now = self._tally.progress(self._budget, self._duplicates, copy_us, phase)
+        left = self._candidates.left()
+        if left is not None and now.remaining_trials is not None:
+            now = replace(now, remaining_trials=min(now.remaining_trials, left + pending))
+        self._on_progress(now)
 
 
 def is_replay(evaluator: Evaluator) -> bool:
-    """Whether outcomes come from a recording."""
+    """Return whether outcomes come from a recording."""
     return evaluator.catalogue is not None
 
 
 def evaluator_study(evaluator: Evaluator, objectives: Objectives = Objectives.TIME) -> str:
-    """The name of the study that a search with `evaluator` belongs to."""
+    """Return the name of the study that a search with `evaluator` belongs to."""
     environment, replayed = evaluator.environment, is_replay(evaluator)
     version = environment.space_version
     if replayed and version != space_version(evaluator.problem):
@@ -565,14 +540,14 @@ def evaluator_study(evaluator: Evaluator, objectives: Objectives = Objectives.TI
     return study_name(evaluator.problem, environment, version, objectives, replayed=replayed)
 
 
-def _offer(evaluator: Evaluator, space: Space) -> Candidates:
+def _candidates(evaluator: Evaluator, space: Space) -> Candidates:
     if evaluator.catalogue is None:
         return SpaceCandidates(space)
     return RecordedCandidates(evaluator.catalogue, space.parameters)
 
 
 def _check_errors_are_known(evaluator: Evaluator) -> None:
-    """Raises InvalidInput for a recording whose kernels have no error in ulps."""
+    """Raise InvalidInput for a recording whose kernels have no error in ulps."""
     outcomes = map(evaluator.evaluate, evaluator.catalogue or ())
     if any(isinstance(o, Measured) and o.max_ulp is None for o in outcomes):
         raise InvalidInput(
@@ -601,7 +576,7 @@ def _changed(proposer: Proposer) -> str:
 def _nothing_usable(evaluator: Evaluator, tally: Tally) -> str:
     stages = ", ".join(f"{count} {stage}" for stage, count in tally.rejected.most_common())
     return (
-        f"no kernel for {evaluator.problem} could be used: {tally.told} tried "
+        f"no kernel for {evaluator.problem} could be used: {tally.trials} tried "
         f"({stages or 'none rejected'}); give the search more trials or a larger "
         "budget"
     )
