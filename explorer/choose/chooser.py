@@ -37,11 +37,11 @@ def config_for(
     """
     if batch_invariant:
         problem = problem.resized(rows=_many_rows(problem, gpu))
-    idea = promising(problem, gpu, accuracy)
+    idea, legal = _first_legal(problem, gpu, accuracy)
     if batch_invariant:  # these change no bits, but would change with rows
         idea = replace(idea, row_order="ascending", load_hint="default", store_hint="default")
-    space = Space(problem, gpu)
-    return idea if space.is_legal(idea) else space.repair(idea, random.Random(0))
+        legal = Space(problem, gpu).is_legal(idea)
+    return idea if legal else Space(problem, gpu).repair(idea, random.Random(0))
 
 
 def _many_rows(problem: Problem, gpu: GpuSpec) -> int:
@@ -60,12 +60,18 @@ def _many_rows(problem: Problem, gpu: GpuSpec) -> int:
 
 def promising(problem: Problem, gpu: GpuSpec, accuracy: Accuracy = Accuracy.DEFAULT) -> Config:
     """Return the first legal idea for a problem; the last one, illegal, where none is legal."""
-    space, exactly = Space(problem, gpu), _asks_exact(problem, accuracy)
+    return _first_legal(problem, gpu, accuracy)[0]
+
+
+def _first_legal(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> tuple[Config, bool]:
+    """Return the first legal idea, or the last one of all, and whether it is legal."""
+    space, exactly, legal = Space(problem, gpu), _asks_exact(problem, accuracy), False
     for idea in _ideas(problem, gpu, may_split=is_plain(problem) and not exactly):
         idea = exact(_finished(idea, problem, gpu), problem, accuracy)
-        if space.is_legal(idea):
+        legal = space.is_legal(idea)
+        if legal:
             break
-    return idea
+    return idea, legal
 
 
 def _ideas(problem: Problem, gpu: GpuSpec, *, may_split: bool) -> Iterator[Config]:
