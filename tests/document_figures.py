@@ -255,7 +255,7 @@ def drawn_run(names: Sequence[str]) -> PeerRun:
 
 def chosen_today(one: PeerComparison) -> str:
     """Whether our kernel in a comparison is the one that the heuristic chooses now."""
-    if one.origin != UNSEARCHED:
+    if not one.origin.endswith(UNSEARCHED):
         return "a search's best"
     today = config_for(one.problem, known_gpu(one.environment.gpu))
     return "the heuristic's" if one.config == today else "the heuristic's of that day"

@@ -2,13 +2,15 @@
 
 `python -m tests.tuned_problems` writes studies/tuned/problems.csv and held-out/problems.csv anew. A
 table is measured with `explorer tune --shapes studies/tuned/problems.csv`. The order is random, so
-that a run that was stopped has problems of every kind.
+that a run that was stopped has problems of every kind. `python -m tests.tuned_problems FILE SEED`
+writes 60 fresh problems, drawn as those of `tests.chooser_contest`, on which no rule was made.
 """
 
 import csv
 import io
 import math
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from explorer.model.problem import Mask, Op, Problem
 
 FOLDER = Path(__file__).resolve().parents[1] / "studies" / "tuned"
 COLUMNS = ("rows", "cols", "dtype", "op", "mask", "mask_rows", "inner")
+MORE_COLUMNS = ("out_dtype", "input_stride", "output_stride")
+"""Of fresh problems, some of which have two types or strides."""
 
 SHORT = """2 3 5 8 13 17 24 32 33 48 63 64 96 100 127 128 177 255 256 297 384 400 500 512 513 640
 777 1000 1001 1023"""
@@ -248,13 +252,13 @@ def drawn_small_matrices() -> Iterator[Problem]:
         yield Problem(rows, cols, rng.choice(dtypes))
 
 
-def text_of(problems: list[Problem]) -> str:
+def text_of(problems: list[Problem], columns: tuple[str, ...] = COLUMNS) -> str:
     written = io.StringIO(newline="")
-    writer = csv.DictWriter(written, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(written, columns, lineterminator="\n")
     writer.writeheader()
     for one in problems:
-        said = one.as_dict()
-        writer.writerow({name: said.get(name, "") for name in COLUMNS})
+        values = one.as_dict()
+        writer.writerow({name: values.get(name, "") for name in columns})
     return written.getvalue()
 
 
@@ -262,5 +266,11 @@ FILES = {FOLDER / "problems.csv": of_tables, FOLDER / "held-out" / "problems.csv
 
 
 if __name__ == "__main__":
-    for path, problems in FILES.items():
-        path.write_text(text_of(problems()))
+    if len(sys.argv) > 1:
+        from tests.chooser_contest import drawn
+
+        fresh = drawn(60, int(sys.argv[2]))
+        Path(sys.argv[1]).write_text(text_of(fresh, (*COLUMNS, *MORE_COLUMNS)))
+    else:
+        for path, problems in FILES.items():
+            path.write_text(text_of(problems()))

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeGuard
 
-from explorer.choose import config_for
 from explorer.codegen import Variant, can_overlap, emit
 from explorer.devices.names import gpu_limits
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.verify import Checks
+from explorer.evaluate.without_search import without_search
 from explorer.model.asked import AskedProblem, command_of, needed, rows_notice
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
@@ -198,12 +198,14 @@ def _of_config(choice: Choice, asked: AskedProblem, scope: Scope) -> Chosen:
     """Return a config that is written out, a preset's, or the heuristic's."""
     limits, problem = gpu_limits(scope.gpu), asked.problem()
     if isinstance(choice, str | int):
-        config = config_for(
+        taken = without_search(
             problem,
             limits,
             batch_invariant=scope.batch_invariant,
             accuracy=scope.goal.accuracy,
         )
+        config = taken.config
+        scope.notice(f"without a search: {taken.origin}")
     elif isinstance(choice, Config):
         config = checked_config(choice, problem, limits)
     else:

@@ -6,10 +6,11 @@ which name them by their place.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
@@ -35,6 +36,8 @@ from explorer.system.user_files import (
     studies_folder,
     write_file,
 )
+
+Read = TypeVar("Read")
 
 FORMAT = 1
 """Of the file; a reader refuses any other."""
@@ -237,17 +240,22 @@ def read_table(named: str | Path) -> TunedTable:
 
     Raises InvalidInput for a file that is none of this version.
     """
-    path = table_file(named)
+    return _read(table_file(named), _table)
+
+
+def _read(path: Path, of_values: Callable[[Any], Read]) -> Read:
+    """Return what a function makes of a table's values; raises InvalidInput naming the file."""
     remedy = "name a table that explorer tune wrote, or one that explorer table list shows"
     values = read_json(path, remedy)
     check_kind(path, values, TUNED_TABLE)
     try:
-        return _table(values)
+        return of_values(values)
     except InvalidInput as error:
         raise InvalidInput(f"{path} is no tuned table of this version: {error}; {remedy}") from None
 
 
-def _table(values: Any) -> TunedTable:
+def _checked(values: Any) -> dict[str, Any]:
+    """Return a table's values; raises InvalidInput for another format and for what is missing."""
     given = read_object(values, "table")
     if given.get("format") != FORMAT:
         raise InvalidInput(f"format is {shown(given.get('format'))}; it must be {FORMAT}")
@@ -256,6 +264,11 @@ def _table(values: Any) -> TunedTable:
     )
     if missing:
         raise InvalidInput(f"table has no {missing}")
+    return given
+
+
+def _table(values: Any) -> TunedTable:
+    given = _checked(values)
     configs = [Config.from_dict(c) for c in read_list(given["configs"], "configs")]
     machines = read_list(given["circumstances"], "circumstances")
     problems = []
@@ -318,6 +331,87 @@ def _rows(values: dict[str, Any], name: str, length: int) -> list[list[Any]]:
     if other is not None:
         raise InvalidInput(f"{name} has an entry of {len(other)} values; it must have {length}")
     return rows
+
+
+# ------------------------------------------------------------------ the best of one problem
+
+
+def tables_of(gpu: GpuSpec) -> list[Path]:
+    """Return the tables of a GPU that there are: the user's, and the one of the package."""
+    own = table_path(gpu)
+    shipped = shipped_folder("tuned", "studies/tuned") / own.name
+    return [path for path in dict.fromkeys((own.absolute(), shipped)) if path.is_file()]
+
+
+@dataclass(frozen=True, slots=True)
+class TunedBest:
+    """The best config of a problem, and how it was measured."""
+
+    config: Config
+    environment: Environment
+
+
+def best_in_table(path: Path, gpu: GpuSpec, problem: Problem) -> TunedBest | None:
+    """Return the best config of exactly a problem, at whatever scale, in a table of a GPU.
+
+    None where the table does not have the problem, or is of another GPU. Raises InvalidInput for a
+    file that is none of this version.
+    """
+    opened = _opened(path, _stamp(path))
+    return opened.best(replace(problem, scale=None)) if opened.gpu == gpu.name else None
+
+
+def check_table(path: Path) -> None:
+    """Raise InvalidInput for a file that is no tuned table of this version."""
+    _opened(path, _stamp(path))
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Return a file's size and time, by which it is known again; zeros where there is none."""
+    try:
+        return path.stat().st_size, path.stat().st_mtime_ns
+    except OSError:  # the reader says what is wrong
+        return 0, 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A table's values, of which one problem at a time is read: all of them take a second."""
+
+    gpu: str
+    configs: list[Any]
+    machines: list[Any]
+    problems: dict[Problem, dict[str, Any]]
+
+    @classmethod
+    def of(cls, values: Any) -> "_Opened":
+        """Return the values of a table's file; raises InvalidInput."""
+        given = _checked(values)
+        listed = [read_object(one, "problem") for one in read_list(given["problems"], "problems")]
+        return cls(
+            GpuSpec.from_dict(given["gpu"]).name,
+            read_list(given["configs"], "configs"),
+            read_list(given["circumstances"], "circumstances"),
+            {replace(Problem.from_dict(one.get("problem")), scale=None): one for one in listed},
+        )
+
+    def best(self, problem: Problem) -> TunedBest | None:
+        """Return the best config of a problem, None if it is not here; raises InvalidInput."""
+        one = self.problems.get(problem)
+        if one is None:
+            return None
+        (first, *_), *_ = _rows(one, "finalists", 5) or [[None]]
+        config = self.configs[read_whole(first, "config", most=len(self.configs) - 1)]
+        place = read_whole(one.get("circumstances"), "circumstances", most=len(self.machines) - 1)
+        made = {name: one[name] for name in OF_ONE_PROBLEM if name in one}
+        made = {**read_object(self.machines[place], "circumstances"), **made}
+        return TunedBest(Config.from_dict(config), Environment.from_dict(made))
+
+
+@lru_cache(maxsize=4)
+def _opened(path: Path, stamp: tuple[int, int]) -> _Opened:
+    """Return a table as its file was at a time."""
+    return _read(path, _Opened.of)
 
 
 # ------------------------------------------------------------------ one problem a line, appended

@@ -337,13 +337,13 @@ def _origins(run: PeerRun) -> list[str]:
     origins = [one.origin for one in run.comparisons]
     if len(set(origins)) <= 3:
         return list(dict.fromkeys(origins))
-    searched = len(origins) - origins.count(UNSEARCHED)
+    searched = sum(not origin.endswith(UNSEARCHED) for origin in origins)
     if searched == len(origins):
         return [f"the best of a search at all {counted(searched, 'problem')}; the JSON names them"]
     unsearched = counted(len(origins) - searched, "problem")
     return [
-        f"the heuristic's kernel at {unsearched}; at {searched} the best of a search, which the "
-        "JSON names"
+        f"what is taken without a search at {unsearched}; at {searched} the best of a search, "
+        "which the JSON names"
     ]
 
 

@@ -3,7 +3,9 @@
 import hashlib
 import importlib.metadata
 import json
+import logging
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -16,10 +18,15 @@ from explorer.model.config import Config
 from explorer.model.errors import ExplorerError
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem
-from explorer.model.tuned_table import read_table
+from explorer.model.tuned_table import tables_of
 from explorer.model.work_split import WorkSplit
 from explorer.system.plain_data import read_fields
 from explorer.system.user_files import open_regular, template_dir
+
+log = logging.getLogger("explorer")
+
+Tables = Sequence[Path] | None
+"""Files of tuned tables that are asked first; None stands for the GPU's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +48,19 @@ def make(
     gpu: GpuSpec,
     *,
     batch_invariant: bool = False,
-    tuned: Config | None = None,
+    tables: Tables = None,
 ) -> ReadyKernel:
-    """Return the kernel of the tuned config, else of the heuristic's, compiled unless on disk.
+    """Return the kernel that is taken without a search, compiled unless on disk.
 
     Takes 0.1 to 2 s where it must be compiled. Raises ExplorerError where there is none, and
     CompileFailure.
     """
-    from explorer.choose import config_for
     from explorer.evaluate.emulation import exceeded_resource
+    from explorer.evaluate.without_search import without_search
 
-    config = tuned or config_for(problem, gpu, batch_invariant=batch_invariant)
+    taken = without_search(problem, gpu, batch_invariant=batch_invariant, tables=tables)
+    log.debug("%s on %s: %s", problem, gpu.name, taken.origin)
+    config = taken.config
     variant = variant_on(gpu, problem, config)
     compiler = Compiler(gpu.arch)
     kernel = compiler.compile(variant.source)
@@ -61,7 +70,8 @@ def make(
     ready = ReadyKernel(
         kernel.cubin, variant.launches, variant.scratch_bytes, alignment(problem, config)
     )
-    _keep(_path(problem, gpu, batch_invariant, tuned), compiler.key(variant.source), ready)
+    path = _path(problem, gpu, batch_invariant, tables)
+    _keep(path, compiler.key(variant.source), ready)
     return ready
 
 
@@ -89,41 +99,12 @@ def alignment(problem: Problem, config: Config) -> int:
     return max(config.vector_bytes, split.output_word_bytes)
 
 
-# ------------------------------------------------------------------ choose
-
-
-@cache
-def tuned_configs(tables: tuple[str, ...]) -> dict[str, dict[Problem, Config]]:
-    """Return the best configs of tuned tables, by the GPU's name and the problem without a scale.
-
-    Of two tables with the same problem the later one counts. Raises InvalidInput for a file that
-    is no table of this version.
-    """
-    configs: dict[str, dict[Problem, Config]] = {}
-    for path in tables:
-        table = read_table(Path(path))
-        known = configs.setdefault(table.gpu.name, {})
-        known.update({replace(one.problem, scale=None): one.best.config for one in table.problems})
-    return configs
-
-
-def tuned_config(problem: Problem, gpu: GpuSpec, tables: tuple[str, ...]) -> Config | None:
-    """Return the config that tables have for exactly this problem on this GPU, if it is legal.
-
-    None where no table has it. Raises InvalidInput as `tuned_configs` does.
-    """
-    from explorer.space import Space
-
-    config = tuned_configs(tables).get(gpu.name, {}).get(replace(problem, scale=None))
-    return config if config is not None and Space(problem, gpu).is_legal(config) else None
-
-
 # ------------------------------------------------------------------ find
 # A file for each problem names the compiled kernel and its launches, so that a process with that
 # file needs neither templates nor compiler, which take 0.3 s to load.
 
 
-_FORMAT = 2
+_FORMAT = 3
 
 _MAX_BYTES = 2**16
 """Largest file of launches that is read; it has some 500 bytes."""
@@ -134,11 +115,11 @@ def find(
     gpu: GpuSpec,
     *,
     batch_invariant: bool = False,
-    tuned: Config | None = None,
+    tables: Tables = None,
 ) -> ReadyKernel | None:
     """Return the kernel that `make` stored on disk; None if it is missing or damaged."""
     try:
-        path = _path(problem, gpu, batch_invariant, tuned)
+        path = _path(problem, gpu, batch_invariant, tables)
         with open_regular(path, most_bytes=_MAX_BYTES) as file:
             digest, text = file.read().decode().split("\n")
         if digest != _digest(path, text):
@@ -182,9 +163,11 @@ def _keep(path: Path, key: str, ready: ReadyKernel) -> None:
         Path(file.name).replace(path)
 
 
-def _path(problem: Problem, gpu: GpuSpec, batch_invariant: bool, tuned: Config | None) -> Path:
+def _path(problem: Problem, gpu: GpuSpec, batch_invariant: bool, tables: Tables) -> Path:
     unscaled = problem if problem.scale is None else replace(problem, scale=1.0)
-    key = [_FORMAT, _installed(), repr(unscaled), repr(gpu), batch_invariant, repr(tuned)]
+    paths = () if batch_invariant else tables_of(gpu) if tables is None else tables
+    stats = [(str(one), one.stat().st_size, one.stat().st_mtime_ns) for one in paths]
+    key = [_FORMAT, _installed(), repr(unscaled), repr(gpu), batch_invariant, stats]
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
     return cache_dir() / "problems" / digest[:2] / f"{digest}.json"
 
@@ -197,7 +180,7 @@ def _installed() -> str:
     """
     package = Path(__file__).resolve().parents[1]
     files = [*template_dir().rglob("*.j2"), *package.glob("*.py"), Path(__file__)]
-    for folder in ("model", "system", "space", "codegen", "compile"):
+    for folder in ("model", "system", "space", "choose", "codegen", "compile", "evaluate"):
         files += (package / folder).rglob("*.py")
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files)]
     return hashlib.sha256(repr((stats, _compiler())).encode()).hexdigest()

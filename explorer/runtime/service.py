@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypedDict
 
 from explorer.compile import CompileFailure
-from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput
-from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem
-from explorer.model.tuned_table import table_file
-from explorer.runtime.kernels import find, make, tuned_config, tuned_configs
+from explorer.model.tuned_table import check_table, table_file
+from explorer.runtime.kernels import find, make
 from explorer.runtime.launcher import LoadedKernel, gpu
 from explorer.runtime.shapes import read_shapes
 from explorer.system.plain_data import shown, whole_of
@@ -37,8 +36,8 @@ class Options:
     """Whether a call waits for its kernel, instead of being served by the framework meanwhile."""
     batch_invariant: bool = False
     """Whether a row's bits do not depend on the number of rows."""
-    tuned: tuple[str, ...] = ()
-    """Files of tuned tables, from which exactly the problems that they have are chosen."""
+    tuned: tuple[Path, ...] | None = None
+    """Files of tuned tables, which serve exactly the problems that they have; None: the GPU's."""
     compiled_calls: bool = True
     """Whether plain calls on PyTorch's tensors are served by a compiled function."""
 
@@ -48,11 +47,12 @@ def _from_environment() -> Options:
         value = os.environ.get(name, "").lower()
         return value not in ("0", "false", "no", "off") if value else unset
 
-    tables = os.environ.get("EXPLORER_TUNED", "")
+    tables = os.environ.get("EXPLORER_TUNED")
+    paths = None if tables is None else (one for one in tables.split(os.pathsep) if one)
     return Options(
         is_set("EXPLORER_WAIT"),
         is_set("EXPLORER_BATCH_INVARIANT"),
-        tuple(path for path in tables.split(os.pathsep) if path),
+        None if paths is None else tuple(Path(path).absolute() for path in paths),
         is_set("EXPLORER_COMPILED_CALLS", unset=True),
     )
 
@@ -77,12 +77,14 @@ def set_options(
     call: a kernel that has been loaded stays. One row alone counts as dense: of an array with gaps
     between its rows it may have other bits than within the array.
     `tuned`: one or several files that `explorer tune` wrote, or names that `explorer table list`
-    shows, such as "nvidia-h200". A problem that a table of this GPU
-    has, with the same rows, columns, type, op and layout, is served by the kernel that was the
-    fastest there; all others are, and with `batch_invariant` all are, served by the heuristic's.
-    From the start where EXPLORER_TUNED names files, with a colon between them. An empty sequence
-    takes no tables any longer. Say so before the first call, too. Raises InvalidInput for what
-    names no file, for a file that is no tuned table of this version, and for a switch that is
+    shows, such as "nvidia-h200", in place of the tables that are found for the GPU: the one that
+    `explorer tune` wrote on it, and the one that comes with the package. A problem that a table of
+    this GPU has, with the same rows, columns, type, op and layout, is served by the kernel that was
+    the fastest there, if it was measured with this version's templates; all others are, and with
+    `batch_invariant` all are, served by the heuristic's. The logger `explorer` says which of the
+    two at level DEBUG. From the start where EXPLORER_TUNED names files, with a colon between them.
+    An empty sequence takes no tables. Say so before the first call, too. Raises InvalidInput for
+    what names no file, for a file that is no tuned table of this version, and for a switch that is
     neither True nor False.
     `compiled_calls`: whether plain calls on PyTorch's tensors (without gradient, mask and lengths)
     are served by a function in C instead of Python, which takes half of the host's time. This is
@@ -109,8 +111,8 @@ def set_options(
         options.batch_invariant = batch_invariant
     if tuned is not None:
         tables = _tables(tuned)
-        tuned_configs.cache_clear()  # a file may have been written anew
-        tuned_configs(tables)
+        for path in tables:
+            check_table(path)
         options.tuned = tables
     if compiled_calls is not None:
         options.compiled_calls = compiled_calls
@@ -118,11 +120,11 @@ def set_options(
             change()
 
 
-def _tables(tuned: Any) -> tuple[str, ...]:
+def _tables(tuned: Any) -> tuple[Path, ...]:
     """Return the paths of the tables in an argument of `set_options`. Raises InvalidInput."""
     is_one = isinstance(tuned, str | bytes | os.PathLike) or not isinstance(tuned, Iterable)
     return tuple(
-        str(table_file(named_file("tuned", one, _TABLE)).absolute())
+        table_file(named_file("tuned", one, _TABLE)).absolute()
         for one in ([tuned] if is_one else tuned)
     )
 
@@ -138,28 +140,16 @@ def on_compiled_calls(change: Callable[[], None]) -> None:
     _on_compiled_calls.append(change)
 
 
-def _tuned(problem: Problem, on: GpuSpec) -> Config | None:
-    """Return the config that a tuned table has; None without one, or where rows must not count."""
-    if not options.tuned or options.batch_invariant:
-        return None
-    try:
-        return tuned_config(problem, on, options.tuned)
-    except InvalidInput as error:  # the environment named the file, and nobody has read it yet
-        log.warning("%s; it is left out", error)
-        options.tuned = ()
-        return None
-
-
 class _Choice(TypedDict):
     """What `find` and `make` choose a kernel by, beside its problem and its GPU."""
 
     batch_invariant: bool
-    tuned: Config | None
+    tables: tuple[Path, ...] | None
 
 
-def _choice(problem: Problem, on: GpuSpec) -> _Choice:
-    """Return what the options say of a problem's kernel on a GPU."""
-    return {"batch_invariant": options.batch_invariant, "tuned": _tuned(problem, on)}
+def _choice() -> _Choice:
+    """Return what the options say of all kernels."""
+    return {"batch_invariant": options.batch_invariant, "tables": options.tuned}
 
 
 # ------------------------------------------------------------------ service
@@ -258,7 +248,7 @@ class Service:
     def _find(self, key: tuple[Problem, int]) -> LoadedKernel | None:
         problem, device = key
         on = gpu(device)
-        ready = find(problem, on.spec, **_choice(problem, on.spec))
+        ready = find(problem, on.spec, **_choice())
         if ready is None:
             return None
         return self._loaded.setdefault(key, on.load(problem, ready))
@@ -282,7 +272,14 @@ class Service:
     def _made(self, key: tuple[Problem, int]) -> LoadedKernel:
         problem, device = key
         on = gpu(device)
-        ready = make(problem, on.spec, **_choice(problem, on.spec))
+        try:
+            ready = make(problem, on.spec, **_choice())
+        except InvalidInput as error:  # of a tuned table, which nobody has read yet
+            if options.tuned == ():
+                raise
+            log.warning("%s; no tuned table is read", error)
+            options.tuned = ()
+            ready = make(problem, on.spec, **_choice())
         return self._loaded.setdefault(key, on.load(problem, ready))
 
     def _make_later(self, key: tuple[Problem, int]) -> None:

@@ -7,7 +7,7 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from explorer.choose import config_for
+from explorer.evaluate.without_search import without_search
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, WrongKernel
 from explorer.model.outcome import Absent, Contender, Environment, Rejected
@@ -322,14 +322,14 @@ Tell = Callable[[Entered | NotEntered], None]
 """Told of each peer what became of it."""
 
 
-UNSEARCHED = "the heuristic's config; nothing was searched"
-"""The origin of a config that is taken without a search."""
+UNSEARCHED = "nothing was searched"
+"""How the origin of a config ends that is taken without a search."""
 
 
 def unsearched(bench: PeerBench) -> Entry:
-    """What is taken where nothing was searched: the heuristic's config."""
-    config = config_for(bench.problem, bench.gpu, accuracy=bench.environment.accuracy)
-    return Entry(config, UNSEARCHED)
+    """Return what is taken where nothing was searched: a tuned table's best, or the heuristic's."""
+    taken = without_search(bench.problem, bench.gpu, accuracy=bench.environment.accuracy)
+    return Entry(taken.config, f"{taken.origin}; {UNSEARCHED}")
 
 
 def compare_with_peers(

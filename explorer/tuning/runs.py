@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from explorer.choose import config_for
 from explorer.evaluate.space_version import template_version
+from explorer.evaluate.without_search import without_search
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput
@@ -296,5 +296,5 @@ def _compile_ahead(
     if ahead is not None:
         ahead.submit(problem, asked.peers)
     with suppress(ExplorerError):
-        config = config_for(problem, benches.gpu, accuracy=asked.accuracy)
-        benches.compile_ahead(problem, [config])
+        taken = without_search(problem, benches.gpu, accuracy=asked.accuracy)
+        benches.compile_ahead(problem, [taken.config])

@@ -224,7 +224,8 @@ def test_the_origins_of_ours_are_counted_where_they_are_many():
     mixed = replace(run, comparisons=(*searched, *run.comparisons[3:]))
     text = dict(notes_of(mixed))["ours"]
     assert text == (
-        "the heuristic's kernel at 22 problems; at 3 the best of a search, which the JSON names"
+        "what is taken without a search at 22 problems; at 3 the best of a search, "
+        "which the JSON names"
     )
     searched = dict(notes_of(read_compared(RESULTS / "compare-h200-before-f32.json")))["ours"]
     assert searched == "the best of a search at all 21 problems; the JSON names them"

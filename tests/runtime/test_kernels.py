@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 
 from explorer.choose import config_for
+from explorer.evaluate.without_search import without_search
+from explorer.model.accuracy import Accuracy
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.operands import inputs, output, scalars
 from explorer.model.problem import Mask, Op, Problem
-from explorer.model.tuned_table import read_table
+from explorer.model.tuned_table import TunedTable, read_table, write_table
 from explorer.runtime import kernels
-from explorer.runtime.kernels import find, make, tuned_config, variant_on
+from explorer.runtime.kernels import find, make, variant_on
 
 H200 = known_gpu("NVIDIA H200")
 PROBLEM = Problem(64, 96, DType.F16)
@@ -300,35 +302,52 @@ def test_a_process_that_finds_a_kernel_needs_neither_templates_nor_compiler():
 
 # ------------------------------------------------------------------ tuned tables
 
-TABLE = str(Path(kernels.__file__).parents[2] / "studies" / "tuned" / "nvidia-h200.json")
+TABLE = Path(kernels.__file__).parents[2] / "studies" / "tuned" / "nvidia-h200.json"
 
 
 def worth_tuning():
     """The problem of the committed table whose best config gains most over the heuristic's."""
-    return max(read_table(Path(TABLE)).problems, key=lambda one: one.gain or 0)
+    return max(read_table(TABLE).problems, key=lambda one: one.gain or 0)
 
 
 def test_a_tuned_problem_has_its_tables_kernel(folder):
     one = worth_tuning()
-    config = tuned_config(replace(one.problem, scale=2.0), H200, (TABLE,))
-    assert config == one.best.config != config_for(one.problem, H200)
-    tuned, plain = make(one.problem, H200, tuned=config), make(one.problem, H200)
+    taken = without_search(replace(one.problem, scale=2.0), H200, tables=[TABLE])
+    assert taken.config == one.best.config != config_for(one.problem, H200)
+    assert taken.origin == "the best config of the tuned table nvidia-h200"
+    assert without_search(one.problem, H200) == replace(taken, table=TABLE)  # the GPU's own
+    tuned = make(one.problem, H200, tables=[TABLE])
+    plain = make(one.problem, H200, tables=[])
     assert tuned.cubin != plain.cubin
-    assert find(one.problem, H200, tuned=config) == tuned
-    assert find(one.problem, H200) == plain
+    assert find(one.problem, H200, tables=[TABLE]) == tuned == make(one.problem, H200)
+    assert find(one.problem, H200, tables=[]) == plain
 
 
-def test_other_problems_and_gpus_have_none():
+def test_a_table_answers_neither_for_other_problems_nor_for_other_requirements():
     one = worth_tuning()
-    for problem, gpu in (
-        (replace(one.problem, rows=one.problem.rows + 1), H200),
-        (one.problem, known_gpu("NVIDIA H100 80GB HBM3")),
+    other = replace(one.problem, rows=one.problem.rows + 1)
+    h100 = known_gpu("NVIDIA H100 80GB HBM3")
+    for taken in (
+        without_search(other, H200, tables=[TABLE]),
+        without_search(one.problem, h100, tables=[TABLE]),
+        without_search(one.problem, H200, tables=[]),
+        without_search(one.problem, H200, tables=[TABLE], batch_invariant=True),
+        without_search(one.problem, H200, tables=[TABLE], accuracy=Accuracy.STRICT),
     ):
-        assert tuned_config(problem, gpu, (TABLE,)) is None
-    assert tuned_config(one.problem, H200, ()) is None
+        assert taken.table is None and taken.origin == "the heuristic's config"
+
+
+def test_a_table_of_another_version_does_not_answer(tmp_path):
+    one = worth_tuning()
+    older = replace(one, environment=replace(one.environment, template_digest="0123456789ab"))
+    path = tmp_path / "mine.json"
+    for entry, answers in ((one, True), (older, False)):
+        write_table(TunedTable(H200, (entry,)), path)
+        os.utime(path, ns=(0, int(answers)))  # two tables of one size, written at once
+        assert (without_search(one.problem, H200, tables=[path]).table == path) is answers
 
 
 def test_a_config_that_the_gpu_cannot_launch_is_left_to_the_heuristic():
     one = worth_tuning()
     small = replace(H200, threads_per_sm=32, shared_per_block_bytes=16)
-    assert tuned_config(one.problem, small, (TABLE,)) is None
+    assert without_search(one.problem, small, tables=[TABLE]).table is None

@@ -16,7 +16,7 @@ from explorer.devices.cuda.program import has_driver
 from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem
-from explorer.model.tuned_table import read_table
+from explorer.model.tuned_table import check_table
 from explorer.runtime import service as module
 from explorer.runtime.service import Service, set_options
 from explorer.runtime.shapes import count_call, log_shapes
@@ -44,11 +44,11 @@ class World:
         self.loaded.append(problem)
         return SimpleNamespace(problem=problem, ready=ready)
 
-    def find(self, problem, spec, *, batch_invariant, tuned=None):
+    def find(self, problem, spec, *, batch_invariant, tables=None):
         self.found.append(problem)
         return self.disk.get((problem, spec, batch_invariant))
 
-    def make(self, problem, spec, *, batch_invariant, tuned=None):
+    def make(self, problem, spec, *, batch_invariant, tables=None):
         if self.gate is not None:
             assert self.gate.wait(10)
         time.sleep(self.takes_s)
@@ -398,7 +398,7 @@ def chosen(world, monkeypatch):
     told = []
 
     def heard(call):
-        return lambda *args, tuned=None, **more: told.append(tuned) or call(*args, **more)
+        return lambda *args, tables=None, **more: told.append(tables) or call(*args, **more)
 
     monkeypatch.setattr(module, "find", heard(world.find))
     monkeypatch.setattr(module, "make", heard(world.make))
@@ -406,21 +406,14 @@ def chosen(world, monkeypatch):
     return told
 
 
-def test_a_tuned_tables_problem_is_served_by_its_kernel(service, chosen):
-    one = max(read_table(TABLE).problems, key=lambda one: one.gain or 0)
-    set_options(wait=True, tuned=TABLE)
-    assert service.get(one.problem, 0) is not None
-    assert chosen == [one.best.config, one.best.config]
+def test_kernels_are_chosen_by_the_tables_that_are_named(service, chosen):
+    set_options(wait=True)
+    assert service.get(OTHER, 0) is not None
+    assert chosen == [None, None]  # those of the GPU
     chosen.clear()
+    set_options(tuned=TABLE)
     assert service.get(PROBLEM, 0) is not None
-    assert chosen == [None, None]
-
-
-def test_rows_do_not_count_where_a_batch_must_not(service, chosen):
-    one = max(read_table(TABLE).problems, key=lambda one: one.gain or 0)
-    set_options(batch_invariant=True, tuned=[TABLE])
-    assert service.get(one.problem, 0) is not None
-    assert set(chosen) == {None}
+    assert chosen == [(TABLE,), (TABLE,)]
 
 
 def test_a_table_that_is_none_is_refused_at_once(world, tmp_path):
@@ -428,9 +421,9 @@ def test_a_table_that_is_none_is_refused_at_once(world, tmp_path):
     path.write_text("{}")
     with pytest.raises(InvalidInput, match=r"mine\.json is no tuned table of this version"):
         set_options(tuned=path)
-    assert module.options.tuned == ()
+    assert module.options.tuned is None
     set_options(tuned="nvidia-h200")
-    assert module.options.tuned == (str(TABLE),)
+    assert module.options.tuned == (TABLE,)
     set_options(tuned=[])
     assert module.options.tuned == ()
 
@@ -441,7 +434,7 @@ def test_what_names_no_table_is_told(world, tuned):
     sentence = f"tuned is {wrong!r}; it must be a file that explorer tune wrote, or a name that"
     with pytest.raises(InvalidInput, match=re.escape(sentence)):
         set_options(tuned=tuned)
-    assert module.options.tuned == ()
+    assert module.options.tuned is None
 
 
 @pytest.mark.parametrize("name", ["wait", "batch_invariant", "compiled_calls"])
@@ -451,15 +444,21 @@ def test_a_switch_is_true_or_false(name):
 
 
 def test_a_table_of_the_environment_that_is_none_is_said_and_left_out(
-    service, chosen, monkeypatch, caplog
+    service, world, chosen, monkeypatch, caplog
 ):
+    def make(*args, tables=None, **more):
+        if tables:
+            check_table(tables[0])
+        return world.make(*args, **more)
+
+    monkeypatch.setattr(module, "make", make)
     monkeypatch.setenv("EXPLORER_TUNED", "none.json:more.json")
     monkeypatch.setattr(module, "options", module._from_environment())
-    assert module.options.tuned == ("none.json", "more.json")
+    assert [path.name for path in module.options.tuned] == ["none.json", "more.json"]
     set_options(wait=True)
-    assert service.get(PROBLEM, 0) is not None
-    assert "none.json" in caplog.text and caplog.text.count("it is left out") == 1
-    assert set(chosen) == {None}
+    assert service.get(PROBLEM, 0) is not None and service.get(OTHER, 0) is not None
+    assert "none.json" in caplog.text and caplog.text.count("no tuned table is read") == 1
+    assert module.options.tuned == ()
 
 
 # ------------------------------------------------------------------ fork
