@@ -1,6 +1,5 @@
 """The process that owns the GPU: answers requests until the pipe closes or a kernel faults."""
 
-import gc
 import os
 import traceback
 from multiprocessing.connection import Connection
@@ -15,17 +14,11 @@ from explorer.model.errors import ExplorerError
 from explorer.model.peer import NotEntered
 from explorer.system.processes import leave_interrupts
 
-COLLECT_AFTER = 50_000
-"""Threshold of Python's cyclic garbage collector: with its own of 700 to 2000 objects, it takes a
-seventh of the time in which inputs are made."""
-
 
 def run(connection: Connection, index: int) -> None:
     """Serve requests on GPU `index` until the pipe is closed or the context is lost."""
     leave_interrupts()
     os.dup2(2, 1)  # the output of a peer's library is not part of the command's result
-    gc.freeze()
-    gc.set_threshold(COLLECT_AFTER)
     try:
         worker = _Worker(index)
         connection.send(worker.described())
