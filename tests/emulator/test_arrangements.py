@@ -24,12 +24,18 @@ REPLICATED = replace(BLOCKED, arrangement="replicated")
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("arrangement", ["blocked", "replicated"])
 @pytest.mark.parametrize(
-    ("rows", "cols", "dtype"),
-    [(40, 130, DType.F32), (9, 131, DType.BF16), (9, 131, DType.F16), (5, 97, DType.F64)],
+    ("arrangement", "rows", "cols", "dtype"),
+    [
+        ("blocked", 40, 130, DType.F32),
+        ("blocked", 9, 131, DType.BF16),
+        ("blocked", 5, 97, DType.F64),
+        ("replicated", 9, 131, DType.F32),
+        ("replicated", 40, 130, DType.F16),
+    ],
 )
 def test_every_choice(emulator, arrangement, rows, cols, dtype):
+    """Both arrangements are of published kernels alone: a search proposes neither."""
     problem = Problem(rows, cols, dtype)
     fixed = {"arrangement": (arrangement,), "threads": (32, 64)}
     if arrangement == "replicated":  # each thread folds the whole row: 64 of them take minutes
