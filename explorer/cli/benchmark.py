@@ -1,6 +1,7 @@
 """`explorer benchmark` and `explorer recordings`: how good searches are, and the data for it."""
 
 import json as json_text
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,10 +9,11 @@ import typer
 
 from explorer.cli import completions
 from explorer.cli.help import RESULTS
-from explorer.cli.options import Csv, Json, check_one_format
-from explorer.cli.output import INTERRUPTED, say
+from explorer.cli.options import Csv, Json, one_format
+from explorer.cli.output import INTERRUPTED, check_kept, say, show_result
 from explorer.model.asked import whole_number
 from explorer.model.errors import InvalidInput
+from explorer.report.own_files import T4_RESULTS
 
 if TYPE_CHECKING:
     from explorer.tuning.benchmark import Score
@@ -52,9 +54,8 @@ def benchmark(
 ) -> None:
     """Compare search strategies on recordings in which every kernel was measured."""
     from explorer.devices.recorded import list_recordings, load_recording
-    from explorer.report.benchmark import print_scores, scores_data
-    from explorer.report.table import results
-    from explorer.report.text import as_json
+    from explorer.report.benchmark import SCORE, print_scores
+    from explorer.report.table import data_of
     from explorer.tuning.benchmark import STRATEGIES, MeasuredSpace, score
 
     unknown = [name for name in strategy or () if name not in STRATEGIES]
@@ -77,10 +78,11 @@ def benchmark(
     except KeyboardInterrupt:
         say("stopped")
         raise typer.Exit(INTERRUPTED) from None
-    if json:
-        print(as_json(scores_data(scores)))
-    else:
-        print_scores(scores, results())
+    show_result(
+        "json" if json else "",
+        partial(print_scores, scores),
+        lambda: [data_of(SCORE, score) for score in scores],
+    )
 
 
 _T4_REMEDY = "name another --t4"
@@ -110,27 +112,24 @@ def recordings(name: Name = None, t4: T4 = None, json: Json = False, csv: Csv = 
     """List the recordings that a search can replay, or write one as T4, for Kernel Tuner."""
     from explorer.devices.recorded import list_recordings, load_recording
     from explorer.report.benchmark import t4_data
-    from explorer.report.csv_data import as_csv, recording_rows
-    from explorer.report.own_files import T4_RESULTS, check_replaceable
-    from explorer.report.space import print_recordings, recordings_data
-    from explorer.report.table import results
-    from explorer.report.text import as_json
-    from explorer.system.user_files import check_writable, write_file
+    from explorer.report.space import RECORDING
+    from explorer.report.table import data_of, print_table, table_of
+    from explorer.system.user_files import write_file
 
-    check_one_format(json=json, csv=csv)
+    form = one_format(json=json, csv=csv)
     if (name is None) != (t4 is None):
         raise InvalidInput("give a recording's name and --t4 FILE.json together, or neither")
     if name is not None and t4 is not None:
-        check_writable(t4, _T4_REMEDY)
-        check_replaceable(t4, T4_RESULTS, _T4_REMEDY)
+        check_kept(t4, T4_RESULTS, _T4_REMEDY)
         text = json_text.dumps(t4_data(load_recording(name)), separators=(",", ":"))
         write_file(t4, f"{text}\n".encode(), _T4_REMEDY)
         say(f"{t4}: recording {name} as T4")
         return
     files = list_recordings()
-    if json:
-        print(as_json({"recordings": recordings_data(files)}))
-    elif csv:
-        print(as_csv(recording_rows(files)), end="")
-    else:
-        print_recordings(files, results())
+    rows = [data_of(RECORDING, file) for file in files]
+    show_result(
+        form,
+        lambda console: print_table(table_of(RECORDING, files), console),
+        lambda: {"recordings": rows},
+        rows=lambda: rows,
+    )

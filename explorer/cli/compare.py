@@ -16,22 +16,31 @@ from explorer.cli.options import (
     AccuracyLevel,
     Csv,
     Json,
+    Kept,
+    Markdown,
     Plot,
     RecordedDevice,
     Storage,
     Timing,
-    check_one_format,
     duration,
+    one_format,
     words,
 )
-from explorer.cli.output import INTERRUPTED, say
+from explorer.cli.output import (
+    INTERRUPTED,
+    check_kept,
+    check_nothing_is_measured,
+    keep_result,
+    say,
+    show_result,
+)
 from explorer.cli.problem import MOST_PROBLEMS, drawn, numbers_of
 from explorer.model.accuracy import Accuracy
 from explorer.model.asked import AskedProblem, extents, whole_number
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import MAX_COLS, MAX_ROWS, Op, Problem
-from explorer.system.user_files import check_writable, write_file
+from explorer.report.own_files import KEPT_COMPARISON
 
 if TYPE_CHECKING:
     from explorer.model.peer import Entered, NotEntered
@@ -137,16 +146,6 @@ Save = Annotated[
         rich_help_panel=RESULTS,
     ),
 ]
-Kept = Annotated[
-    Path | None,
-    typer.Option(
-        "--from",
-        metavar="FILE",
-        help="Show what --save kept, instead of measuring.",
-        show_default=False,
-        rich_help_panel=RESULTS,
-    ),
-]
 Against = Annotated[
     Path | None,
     typer.Option(
@@ -157,10 +156,6 @@ Against = Annotated[
         show_default=False,
         rich_help_panel=RESULTS,
     ),
-]
-Markdown = Annotated[
-    bool,
-    typer.Option("--markdown", help="Print Markdown, for documents.", rich_help_panel=RESULTS),
 ]
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Print the tracebacks of peers that fail, on stderr.")
@@ -200,22 +195,20 @@ def compare(
     from explorer import api
     from explorer.report.charts import check_plot
     from explorer.report.compare import read_compared
-    from explorer.report.own_files import KEPT_COMPARISON, check_replaceable
 
-    check_one_format(json=json, csv=csv, markdown=markdown)
+    form = one_format(json=json, csv=csv, markdown=markdown)
     check_plot(plot)
     before = read_compared(against) if against is not None else None
     if kept is not None:
-        _check_nothing_is_measured(
-            cols=cols, rows=rows, draw=draw, peers=peers, heuristic=heuristic or None, save=save
+        check_nothing_is_measured(
+            cols=cols, rows=rows, draw=draw, peers=peers, heuristic=heuristic, save=save
         )
         again = read_compared(kept)
-        _tell(again, plot, json=json, csv=csv, markdown=markdown, kept=True)
+        _show(again, form, plot, kept=True)
         raise typer.Exit(_held_against(again, before))
     shapes = _named(cols, rows) if draw is None else _drawn(cols, rows, draw, seed)
     if save is not None:
-        check_writable(save, _SAVE_REMEDY)
-        check_replaceable(save, KEPT_COMPARISON, _SAVE_REMEDY)
+        check_kept(save, KEPT_COMPARISON, _SAVE_REMEDY)
     measured = partial(
         api.compare,
         _problems(shapes, words("dtype", dtype), op),
@@ -234,8 +227,10 @@ def compare(
     run, code = _until_stopped(measured)
     run = replace(run, drawn=shapes.drawn)
     if save is not None:
-        _keep(run, save, is_whole=not code and not run.unmeasured)
-    _tell(run, plot, json=json, csv=csv, markdown=markdown, kept=False)
+        keep_result(save, run.as_dict(), _SAVE_REMEDY, f"{len(run.comparisons)} written")
+        if not code and not run.unmeasured:
+            _journal(save).unlink(missing_ok=True)
+    _show(run, form, plot, kept=False)
     raise typer.Exit(code or _held_against(run, before))
 
 
@@ -260,13 +255,13 @@ def _until_stopped(measured: "Callable[..., PeerRun]") -> "tuple[PeerRun, int]":
 
     Raises NotFound if nothing was, and Exit if nothing was before Ctrl-C.
     """
+    from explorer.report.progress import RunLine
     from explorer.report.table import notices
-    from explorer.report.tune import TuneLine
 
     runs: list[PeerRun] = []
     code = 0
     try:
-        with TuneLine(notices()) as line:
+        with RunLine(notices()) as line:
             runs.append(measured(progress=runs.append, on_progress=line))
     except KeyboardInterrupt:
         say("stopped; what was compared before is kept")
@@ -276,13 +271,6 @@ def _until_stopped(measured: "Callable[..., PeerRun]") -> "tuple[PeerRun, int]":
     if code:
         raise typer.Exit(code)
     raise NotFound("nothing was compared: the lines above say why")
-
-
-def _check_nothing_is_measured(**options: object) -> None:
-    """Raise InvalidInput for an option that was given, which would change nothing."""
-    given = [f"--{name}" for name, value in options.items() if value is not None]
-    if given:
-        raise InvalidInput(f"--from shows a file and measures nothing; drop {' and '.join(given)}")
 
 
 # ------------------------------------------------------------------ the list of problems
@@ -364,47 +352,15 @@ def _journal(save: Path) -> Path:
     return save.with_suffix(".partial.jsonl")
 
 
-def _keep(run: "PeerRun", save: Path, *, is_whole: bool) -> None:
-    """Write what was compared. The journal goes where the file has every problem of the command."""
-    from explorer.report.text import as_json
+def _show(run: "PeerRun", form: str, plot: Path | None, *, kept: bool) -> None:
+    from explorer.report import compare as report
 
-    write_file(save, as_json(run.as_dict()) + "\n", _SAVE_REMEDY)
-    say(f"{save}: {len(run.comparisons)} written")
-    if is_whole:
-        _journal(save).unlink(missing_ok=True)
-
-
-def _draw(run: "PeerRun", plot: Path | None) -> None:
-    if plot is None:
-        return
-    from explorer.report.charts import write_chart
-    from explorer.report.kept_pages import comparison_chart
-
-    write_chart(comparison_chart(run), plot)
-    say(f"{plot}: drawn")
-
-
-def _tell(
-    run: "PeerRun", plot: Path | None, *, json: bool, csv: bool, markdown: bool, kept: bool
-) -> None:
-    """Draw, before a reader of stdout may be gone; then print, even if nothing can be drawn."""
-    try:
-        _draw(run, plot)
-    finally:
-        _print(run, json=json, csv=csv, markdown=markdown, kept=kept)
-
-
-def _print(run: "PeerRun", *, json: bool, csv: bool, markdown: bool, kept: bool) -> None:
-    from explorer.report.compare import compare_data, compared_markdown, print_compared
-    from explorer.report.csv_data import as_csv, compare_rows
-    from explorer.report.table import results
-    from explorer.report.text import as_json
-
-    if json:
-        print(as_json(compare_data(run)))
-    elif csv:
-        print(as_csv(compare_rows(run)), end="")
-    elif markdown:
-        print(compared_markdown(run), end="")
-    else:
-        print_compared(run, results(), kept=kept)
+    show_result(
+        form,
+        partial(report.print_compared, run, kept=kept),
+        partial(report.compare_data, run),
+        rows=partial(report.compare_rows, run),
+        markdown=partial(report.compared_markdown, run),
+        plot=plot,
+        chart=partial(report.comparison_chart, run),
+    )

@@ -15,8 +15,7 @@ BROKEN = 1
 
 def doctor(storage: Storage = None, json: Json = False) -> None:
     """Say what this machine has, what it lacks, and what that is needed for."""
-    from explorer.report.json_data import machine_data
-    from explorer.report.machine import checks, print_machine
+    from explorer.report.machine import checks, machine_data, print_machine
     from explorer.report.table import results
     from explorer.report.text import as_json
 

@@ -130,7 +130,7 @@ def emit(
     if program is not None:
         beside = (program.path, write_beside(program.path, program.text, force=force))
     if json:
-        from explorer.report.json_data import emission_data
+        from explorer.report.emission import emission_data
         from explorer.report.text import as_json
 
         print(as_json(emission_data(variant, path, written, arch, resources, verdict, beside)))

@@ -15,20 +15,30 @@ from explorer.cli.options import (
     Csv,
     Device,
     Json,
+    Kept,
+    Markdown,
     Plot,
     Seed,
     Storage,
     Timing,
-    check_one_format,
     duration_s,
+    one_format,
 )
-from explorer.cli.output import INTERRUPTED, say
+from explorer.cli.output import (
+    INTERRUPTED,
+    check_kept,
+    check_nothing_is_measured,
+    keep_result,
+    say,
+    show_result,
+)
 from explorer.cli.problem import with_problem_unless
 from explorer.model.accuracy import Accuracy
 from explorer.model.asked import AskedProblem, needed, rows_notice
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import Problem
-from explorer.system.user_files import check_writable, studies_folder, write_file
+from explorer.report.own_files import KEPT_JOURNEY
+from explorer.system.user_files import studies_folder
 
 if TYPE_CHECKING:
     from explorer.model.evaluator import Evaluator
@@ -55,20 +65,6 @@ Save = Annotated[
         "--save", help="Keep the result in results/ among the studies.", rich_help_panel=RESULTS
     ),
 ]
-Kept = Annotated[
-    Path | None,
-    typer.Option(
-        "--from",
-        metavar="FILE",
-        help="Show a journey that --save kept, instead of measuring one.",
-        show_default=False,
-        rich_help_panel=RESULTS,
-    ),
-]
-Markdown = Annotated[
-    bool,
-    typer.Option("--markdown", help="Print Markdown, for documents.", rich_help_panel=RESULTS),
-]
 
 
 @with_problem_unless("--from names a file")
@@ -88,29 +84,30 @@ def journey(
     csv: Csv = False,
 ) -> None:
     """Time every published kernel and the search's best, the slowest first."""
-    from explorer.report.charts import check_plot, write_chart
-    from explorer.report.journey import read_journey
+    from explorer.report import journey as report
+    from explorer.report.charts import check_plot
 
-    check_one_format(json=json, csv=csv, markdown=markdown)
-    if kept is not None and (asked is not None or save or budget is not None):
-        raise InvalidInput(
-            "--from says the problem and measures nothing; drop --cols, --save and --budget"
-        )
+    form = one_format(json=json, csv=csv, markdown=markdown)
+    if kept is not None:
+        check_nothing_is_measured(cols=asked, save=save, budget=budget)
     check_plot(plot)
     if kept is not None:
-        told = read_journey(kept)
+        made = report.read_journey(kept)
     else:
         wanted = needed(asked)
         plan = _Plan(
             wanted.problem(), wanted.rows, device, timing, accuracy, seed, storage, budget, save
         )
-        told = _run(plan)
-    if plot is not None:
-        from explorer.report.kept_pages import journey_picture
-
-        write_chart(journey_picture(told), plot)
-        say(f"{plot}: drawn")
-    _print(told, json=json, csv=csv, markdown=markdown, kept=kept is not None)
+        made = _run(plan)
+    show_result(
+        form,
+        partial(report.print_journey, made, kept=kept is not None),
+        partial(report.journey_data, made),
+        rows=partial(report.journey_rows, made),
+        markdown=partial(report.journey_markdown, made),
+        plot=plot,
+        chart=partial(report.journey_picture, made),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,28 +125,11 @@ class _Plan:
     save: bool
 
 
-def _print(told: "Journey", *, json: bool, csv: bool, markdown: bool, kept: bool) -> None:
-    from explorer.report.csv_data import as_csv, journey_rows
-    from explorer.report.journey import journey_data, journey_markdown, print_journey
-    from explorer.report.table import results
-    from explorer.report.text import as_json
-
-    if json:
-        print(as_json(journey_data(told)))
-    elif csv:
-        print(as_csv(journey_rows(told)), end="")
-    elif markdown:
-        print(journey_markdown(told), end="")
-    else:
-        print_journey(told, results(), kept=kept)
-
-
 def _run(plan: _Plan) -> "Journey":
     from explorer.devices.names import why_no_gpu
     from explorer.evaluate.replay import ReplayEvaluator
     from explorer.report.progress import JourneyLine
     from explorer.report.table import notices
-    from explorer.report.text import as_json
     from explorer.tuning import run_journey
 
     why = why_no_gpu(plan.device)
@@ -160,16 +140,15 @@ def _run(plan: _Plan) -> "Journey":
             for notice in [*replayed, *rows_notice(plan.problem, plan.rows)]:
                 say(notice)
             with JourneyLine(notices()) as line:
-                told = run_journey(evaluator, partial(_best, plan, evaluator), on_progress=line)
+                made = run_journey(evaluator, partial(_best, plan, evaluator), on_progress=line)
     except NotFound as error:
         raise NotFound(f"{why}, and {error}" if why else str(error)) from None
     except KeyboardInterrupt:
         say("stopped; nothing was kept but what a search found")
         raise typer.Exit(INTERRUPTED) from None
     if path is not None:
-        write_file(path, as_json(told.as_dict()) + "\n", _FOLDER_REMEDY)
-        say(f"{path}: written")
-    return told
+        keep_result(path, made.as_dict(), _FOLDER_REMEDY)
+    return made
 
 
 @contextmanager
@@ -222,12 +201,10 @@ def _best(plan: _Plan, evaluator: "Evaluator") -> "Entry":
 def _path(evaluator: "Evaluator") -> Path:
     """Where the journey is kept; asked before it is measured. Raises InvalidInput."""
     from explorer.devices.recorded import SUFFIX, local_path
-    from explorer.report.own_files import KEPT_JOURNEY, check_replaceable
 
     made = evaluator.environment
     file = local_path(evaluator.problem, evaluator.gpu, made.timing, made.accuracy)
     name = file.name.removesuffix(SUFFIX)
     path = studies_folder() / "results" / f"journey-{name}.json"
-    check_writable(path, _FOLDER_REMEDY)
-    check_replaceable(path, KEPT_JOURNEY, _FOLDER_REMEDY)
+    check_kept(path, KEPT_JOURNEY, _FOLDER_REMEDY)
     return path

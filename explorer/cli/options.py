@@ -239,6 +239,20 @@ Json = Annotated[
         rich_help_panel=RESULTS,
     ),
 ]
+Markdown = Annotated[
+    bool,
+    typer.Option("--markdown", help="Print Markdown, for documents.", rich_help_panel=RESULTS),
+]
+Kept = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="FILE",
+        help="Show what --save kept, instead of measuring.",
+        show_default=False,
+        rich_help_panel=RESULTS,
+    ),
+]
 Csv = Annotated[
     bool,
     typer.Option(
@@ -249,8 +263,13 @@ Csv = Annotated[
 ]
 
 
-def check_one_format(**wanted: bool) -> None:
-    """Raises InvalidInput where two formats are asked for, named by their options."""
-    named = [f"--{name}" for name, is_wanted in wanted.items() if is_wanted]
+def one_format(**wanted: bool) -> str:
+    """Return the name of the format that is asked for, empty for a terminal's.
+
+    Raises InvalidInput where two formats are asked for, which it names by their options.
+    """
+    named = [name for name, is_wanted in wanted.items() if is_wanted]
     if len(named) > 1:
-        raise InvalidInput(f"{' and '.join(named)} both want stdout; drop one of them")
+        options = " and ".join(f"--{name}" for name in named)
+        raise InvalidInput(f"{options} both want stdout; drop one of them")
+    return named[0] if named else ""

@@ -9,15 +9,20 @@ import shutil
 import signal
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
 from explorer.cli.help import Group, UsageError
-from explorer.model.errors import ExplorerError
+from explorer.model.errors import ExplorerError, InvalidInput
+from explorer.system.user_files import check_writable, write_file
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # ------------------------------------------------- what cannot be written ends a command in one way
 
@@ -237,3 +242,63 @@ def _printable(sentence: str) -> str:
         return line
     half = MAX_SENTENCE // 2
     return f"{line[:half]} … {line[-half:]}"
+
+
+# ------------------------------------------------------------------ results
+
+
+def show_result(
+    form: str,
+    show: "Callable[[Console], None]",
+    data: Callable[[], Any],
+    *,
+    rows: Callable[[], Sequence[Mapping[str, Any]]] = list,
+    markdown: Callable[[], str] = str,
+    plot: Path | None = None,
+    chart: Callable[[], Any] | None = None,
+) -> None:
+    """Print a result as `json`, `csv` or `markdown`, or `show` it; draw its chart to `plot`.
+
+    It is drawn before a reader of stdout may be gone, and printed even if it cannot be drawn.
+    """
+    from explorer.report.table import as_csv, results
+    from explorer.report.text import as_json
+
+    try:
+        if plot is not None and chart is not None:
+            from explorer.report import charts
+
+            charts.write_chart(chart(), plot)
+            say(f"{plot}: drawn")
+    finally:
+        if form == "json":
+            print(as_json(data()))
+        elif form == "csv":
+            print(as_csv(rows()), end="")
+        elif form == "markdown":
+            print(markdown(), end="")
+        else:
+            show(results())
+
+
+def keep_result(path: Path, data: Any, remedy: str, done: str = "written") -> None:
+    """Write a result's data as JSON, and say so. Raises InvalidInput, which ends in `remedy`."""
+    from explorer.report.text import as_json
+
+    write_file(path, as_json(data) + "\n", remedy)
+    say(f"{path}: {done}")
+
+
+def check_kept(path: Path, kind: str, remedy: str) -> None:
+    """Raise InvalidInput where a result of this kind cannot be kept: before it is measured."""
+    from explorer.report.own_files import check_replaceable
+
+    check_writable(path, remedy)
+    check_replaceable(path, kind, remedy)
+
+
+def check_nothing_is_measured(**options: object) -> None:
+    """Raise InvalidInput for an option beside --from that was given, and would change nothing."""
+    given = [f"--{name}" for name, value in options.items() if value not in (None, False)]
+    if given:
+        raise InvalidInput(f"--from shows a file and measures nothing; drop {' and '.join(given)}")

@@ -7,11 +7,12 @@ import typer
 
 from explorer.cli.help import RESULTS
 from explorer.cli.options import AccuracyOrNone, Minimised, Storage
-from explorer.cli.output import say
+from explorer.cli.output import check_kept, say
 from explorer.cli.problem import with_any_problem
 from explorer.model.asked import AskedProblem
 from explorer.model.errors import InvalidInput
-from explorer.system.user_files import check_writable, write_file
+from explorer.report.own_files import PAGE
+from explorer.system.user_files import write_file
 from explorer.tuning.objective import Goal, Objectives
 
 _REMEDY = "name another --output"
@@ -63,14 +64,12 @@ def report(
     if output.suffix not in (".html", ".htm"):
         raise InvalidInput(f"output is {str(output)!r}; name a file that ends in .html")
     from explorer.report.charts import altair
-    from explorer.report.kept_pages import KeptPage, kept_page
-    from explorer.report.own_files import PAGE, check_replaceable
+    from explorer.report.kept import kept_page
     from explorer.report.page import page_html
-    from explorer.report.study_page import study_lead, study_sections
+    from explorer.report.study_page import study_page
 
     altair()
-    check_writable(output, _REMEDY)
-    check_replaceable(output, PAGE, _REMEDY)
+    check_kept(output, PAGE, _REMEDY)
     pages = [kept_page(path) for path in kept or ()]
     if asked is not None:
         from explorer.tuning import load_history, open_storage, searching
@@ -80,8 +79,7 @@ def report(
         history = load_history(opened, asked, goal)
         if history.view.passed_over:
             say(history.view.passed_over)
-        title = f"{history.view.summary.problem}: report of a study"
-        pages.insert(0, KeptPage(title, study_lead(history), study_sections(history, storage)))
+        pages.insert(0, study_page(history, storage))
     sections = [section for page in pages for section in page.sections]
     page = page_html(pages[0].title, " ".join(page.lead for page in pages), sections)
     write_file(output, page, _REMEDY)

@@ -1,7 +1,7 @@
 """`explorer search`: find the fastest variant of a problem."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +17,7 @@ from explorer.cli.options import (
     Timing,
     duration_s,
 )
-from explorer.cli.output import INTERRUPTED, say
+from explorer.cli.output import INTERRUPTED, say, show_result
 from explorer.cli.problem import with_problem
 from explorer.model.asked import AskedProblem, needed, whole_number
 from explorer.tuning.objective import Effort, Objectives
@@ -115,36 +115,24 @@ def search(
         trials_kept = "1 trial is" if kept == 1 else f"{kept} trials are"
         say(f"stopped; {trials_kept} kept; run the same command again to go on")
         raise typer.Exit(INTERRUPTED) from None
-    try:  # before stdout may be closed, and what was found is told even if nothing can be drawn
-        _draw(result, storage, plot)
-    finally:
-        _print(result, storage, json=json)
+    _show(result, storage, plot, json=json)
 
 
-def _draw(result: "SearchResult", storage: str | None, plot: Path | None) -> None:
-    if plot is None:
-        return
-    from explorer.report.charts import write_chart
-    from explorer.report.study_page import study_chart
+def _show(result: "SearchResult", storage: str | None, plot: Path | None, *, json: bool) -> None:
+    # What prints takes half a second to import, which the search need not wait for.
+    from explorer.report.studies import print_search, search_data
+    from explorer.report.study_page import study_picture
     from explorer.tuning import load_history, open_storage
 
-    opened = open_storage(storage, read_only=True)
-    write_chart(study_chart(load_history(opened, result.problem, result.goal)), plot)
-    say(f"{plot}: drawn")
-
-
-def _print(result: "SearchResult", storage: str | None, *, json: bool) -> None:
-    # What prints takes half a second to import, which the search need not wait for.
-    from explorer.report.json_data import search_data
-    from explorer.report.pareto_front import print_front
-    from explorer.report.studies import print_search
-    from explorer.report.table import results
-    from explorer.report.text import as_json
+    def chart() -> Any:
+        opened = open_storage(storage, read_only=True)
+        return study_picture(load_history(opened, result.problem, result.goal))
 
     checked = result.verification
-    if json:
-        print(as_json(search_data(result, storage, checked)))
-    elif result.objectives is Objectives.TIME_ERROR:
-        print_front(result, results(), storage, checked)
-    else:
-        print_search(result, results(), storage, checked)
+    show_result(
+        "json" if json else "",
+        lambda console: print_search(result, console, storage, checked),
+        lambda: search_data(result, storage, checked),
+        plot=plot,
+        chart=chart,
+    )

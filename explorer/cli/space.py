@@ -1,11 +1,13 @@
 """Commands of the parameter space, and of the published kernels that are configs in it."""
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from explorer.cli import completions
-from explorer.cli.options import Csv, Gpu, Json, check_one_format, sub_space
+from explorer.cli.options import Csv, Gpu, Json, one_format, sub_space
+from explorer.cli.output import show_result
 from explorer.cli.problem import with_any_problem, with_problem
 from explorer.model.asked import AskedProblem, needed
 from explorer.model.errors import InvalidInput
@@ -48,25 +50,17 @@ def space(
     With --csv it prints a line for each value of each parameter.
     """
     from explorer.devices.names import gpu_limits, gpu_words
-    from explorer.report.csv_data import as_csv, parameter_rows
-    from explorer.report.json_data import space_data
-    from explorer.report.space import SpaceView, print_space
-    from explorer.report.table import results
-    from explorer.report.text import as_json
+    from explorer.report.space import SpaceView, parameter_rows, print_space, space_data
     from explorer.space import Space
 
-    check_one_format(json=json, csv=csv)
+    form = one_format(json=json, csv=csv)
     problem = needed(asked).problem()
     fixed = sub_space(where or [], problem.dtype)
     limits = gpu_limits(gpu)
     told = gpu_words(limits, gpu, with_arch=True)
     view = SpaceView(Space(problem, limits, fixed), fixed, tuple(parameter or ()), told)
-    if json:
-        print(as_json(space_data(view)))
-    elif csv:
-        print(as_csv(parameter_rows(view.parameters)), end="")
-    else:
-        print_space(view, results())
+    rows = partial(parameter_rows, view.parameters)
+    show_result(form, partial(print_space, view), partial(space_data, view), rows=rows)
 
 
 # ------------------------------------------------------------------ explorer presets
@@ -102,12 +96,16 @@ def presets(
     Without --cols, --op and --dtype list the presets that can compute that op and type.
     """
     from explorer.devices.names import gpu_limits
-    from explorer.report.csv_data import as_csv, preset_rows
-    from explorer.report.space import PresetFilter, preset_lines, presets_data, print_presets
-    from explorer.report.table import results
-    from explorer.report.text import as_json
+    from explorer.report.space import (
+        PRESET,
+        PresetFilter,
+        preset_lines,
+        preset_rows,
+        print_presets,
+    )
+    from explorer.report.table import data_of
 
-    check_one_format(json=json, csv=csv)
+    form = one_format(json=json, csv=csv)
     problem = None if asked is None else asked.problem()
     if problem is None and (legal or where):
         raise InvalidInput("--legal and --where ask what a preset is for a problem: give --cols")
@@ -116,12 +114,12 @@ def presets(
     wanted = PresetFilter(text or "", op, dtype, fixed, only_legal=legal)
     every = preset_lines(problem, None if problem is None else gpu_limits(gpu))
     lines = [line for line in every if wanted.passes(line)]
-    if json:
-        print(as_json({"presets": presets_data(lines)}))
-    elif csv:
-        print(as_csv(preset_rows(lines)), end="")
-    else:
-        print_presets(lines, problem, results(), text or "")
+    show_result(
+        form,
+        lambda console: print_presets(lines, problem, console, text or ""),
+        lambda: {"presets": [data_of(PRESET, line) for line in lines]},
+        rows=partial(preset_rows, lines),
+    )
 
 
 def _given(context: typer.Context, name: str) -> Any:

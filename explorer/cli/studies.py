@@ -1,5 +1,6 @@
 """Commands of the studies: what was searched, what came of it, and trials to be added."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +14,9 @@ from explorer.cli.options import (
     Minimised,
     Plot,
     Storage,
-    check_one_format,
+    one_format,
 )
-from explorer.cli.output import say
+from explorer.cli.output import say, show_result
 from explorer.cli.problem import with_problem
 from explorer.model.asked import AskedProblem, needed, whole_number
 from explorer.model.errors import InvalidInput, NotFound
@@ -36,15 +37,12 @@ def studies(
     ] = False,
 ) -> None:
     """List what was searched so far."""
-    from explorer.report.csv_data import as_csv, study_rows
-    from explorer.report.json_data import summary_data
-    from explorer.report.studies import markdown_notices, markdown_table, print_studies
-    from explorer.report.table import results
-    from explorer.report.text import as_json
+    from explorer.report.studies import SUMMARY, markdown_notices, markdown_table, print_studies
+    from explorer.report.table import data_of
     from explorer.tuning import list_views, open_storage, survey
     from explorer.tuning.storage import SEARCH, name_of
 
-    check_one_format(json=json, csv=csv, markdown=markdown)
+    form = one_format(json=json, csv=csv, markdown=markdown)
     opened = open_storage(storage, read_only=True)
     found = survey(opened)
     summaries = found.summaries
@@ -54,17 +52,17 @@ def studies(
         raise NotFound(f"no study yet: storage {name_of(opened)} has none; run {SEARCH}")
     for fault in found.faults:
         say(fault)
-    if json:
-        print(as_json({"studies": [summary_data(summary) for summary in summaries]}))
-    elif csv:
-        print(as_csv(study_rows(summaries)), end="")
-    elif markdown:
-        views = list_views(opened)
-        for notice in markdown_notices(summaries, views):
-            say(notice)
-        print(markdown_table(views), end="")
-    else:
-        print_studies(summaries, results())
+    views = list_views(opened) if markdown else []
+    for notice in markdown_notices(summaries, views) if markdown else []:
+        say(notice)
+    rows = [data_of(SUMMARY, summary) for summary in summaries]
+    show_result(
+        form,
+        partial(print_studies, summaries),
+        lambda: {"studies": rows},
+        rows=lambda: rows,
+        markdown=partial(markdown_table, views),
+    )
 
 
 # ------------------------------------------------------------------ explorer show
@@ -84,36 +82,27 @@ def show(
 
     With --csv it prints every trial of the study.
     """
-    from explorer.report.charts import check_plot, write_chart
-    from explorer.report.csv_data import as_csv, trial_rows
-    from explorer.report.json_data import study_data
-    from explorer.report.pareto_front import print_front_study
-    from explorer.report.studies import print_study
-    from explorer.report.table import results
-    from explorer.report.text import as_json
+    from explorer.report.charts import check_plot
+    from explorer.report.studies import print_study, study_data, trial_rows
+    from explorer.report.study_page import study_picture
     from explorer.tuning import load_history, load_study, load_trials, open_storage, searching
 
-    check_one_format(json=json, csv=csv)
+    form = one_format(json=json, csv=csv)
     check_plot(plot)
     asked, goal = needed(asked), Goal.of(objectives, accuracy)
     opened = open_storage(storage, read_only=True, command=searching(asked, goal))
     view = load_study(opened, asked, goal)
     if view.passed_over:
         say(view.passed_over)
-    if plot is not None:  # before stdout may be closed
-        from explorer.report.study_page import study_chart
-
-        write_chart(study_chart(load_history(opened, asked, goal)), plot)
-        say(f"{plot}: drawn")
-    if json:
-        print(as_json(study_data(view, storage)))
-    elif csv:
-        trials = load_trials(opened, asked, goal)
-        print(as_csv(trial_rows(trials, view.summary.problem, view.environment.copy_us)), end="")
-    elif objectives is Objectives.TIME_ERROR:
-        print_front_study(view, results(), storage)
-    else:
-        print_study(view, results(), storage)
+    problem, copy_us = view.summary.problem, view.environment.copy_us
+    show_result(
+        form,
+        lambda console: print_study(view, console, storage),
+        lambda: study_data(view, storage),
+        rows=lambda: trial_rows(load_trials(opened, asked, goal), problem, copy_us),
+        plot=plot,
+        chart=lambda: study_picture(load_history(opened, asked, goal)),
+    )
 
 
 # ------------------------------------------------------------------ explorer merge

@@ -1,12 +1,14 @@
 """`explorer table`: list, show and check tuned tables."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from explorer.cli.help import HELP_NAMES, Command, Group
-from explorer.cli.options import Csv, Json, check_one_format
+from explorer.cli.options import Csv, Json, one_format
+from explorer.cli.output import show_result
 from explorer.system.user_files import shipped_folder
 
 File = Annotated[
@@ -44,39 +46,35 @@ def tables(context: typer.Context) -> None:
 def list_(json: Json = False, csv: Csv = False) -> None:
     """List the tables that come with the package."""
     from explorer.model.tuned_table import read_table, shipped_tables
-    from explorer.report.csv_data import as_csv
-    from explorer.report.table import print_table, results
-    from explorer.report.text import as_json
-    from explorer.report.tune import shipped_data, shipped_table
+    from explorer.report.table import data_of, print_table, table_of
+    from explorer.report.tune import SHIPPED
 
-    check_one_format(json=json, csv=csv)
-    tables = {name: (path, read_table(path)) for name, path in shipped_tables().items()}
-    if json:
-        print(as_json({"tables": shipped_data(tables)}))
-    elif csv:
-        print(as_csv(shipped_data(tables)), end="")
-    else:
-        print_table(shipped_table(tables), results())
+    form = one_format(json=json, csv=csv)
+    tables = [(name, path, read_table(path)) for name, path in shipped_tables().items()]
+    rows = [data_of(SHIPPED, one) for one in tables]
+    show_result(
+        form,
+        lambda console: print_table(table_of(SHIPPED, tables), console),
+        lambda: {"tables": rows},
+        rows=lambda: rows,
+    )
 
 
 @table.command(cls=Command, epilog="explorer table show held-out/nvidia-h200")
 def show(file: File, json: Json = False, csv: Csv = False) -> None:
     """Print the best config of each problem of a table."""
     from explorer.model.tuned_table import read_table
-    from explorer.report.csv_data import as_csv, tuned_rows
-    from explorer.report.table import results
-    from explorer.report.text import as_json
-    from explorer.report.tune import print_tuned, tuned_data
+    from explorer.report.tune import print_tuned, tuned_data, tuned_rows
     from explorer.tuning.tune import TuneRun
 
-    check_one_format(json=json, csv=csv)
+    form = one_format(json=json, csv=csv)
     run = TuneRun(read_table(file), (), 0)
-    if json:
-        print(as_json(tuned_data(run, file)))
-    elif csv:
-        print(as_csv(tuned_rows(run, file)), end="")
-    else:
-        print_tuned(run, file, results())
+    show_result(
+        form,
+        partial(print_tuned, run, file),
+        partial(tuned_data, run, file),
+        rows=partial(tuned_rows, run),
+    )
 
 
 @table.command(cls=Command, epilog="explorer table check studies/tuned/nvidia-rtx-9999.json")

@@ -1,7 +1,8 @@
 """`explorer tune`: find the best kernel of each of a list of problems, and keep them as a table."""
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -9,7 +10,7 @@ from explorer.cli import completions
 from explorer.cli.help import PROBLEM, RESULTS
 from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing
 from explorer.cli.options import words as separated
-from explorer.cli.output import INTERRUPTED, say
+from explorer.cli.output import INTERRUPTED, say, show_result
 from explorer.cli.problem import MOST_PROBLEMS, drawn, numbers_of
 from explorer.model.accuracy import Accuracy
 from explorer.model.asked import AskedProblem, whole_number
@@ -17,9 +18,6 @@ from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import MAX_COLS, MAX_ROWS, Op, Problem
 from explorer.tuning.objective import Effort
-
-if TYPE_CHECKING:
-    from explorer.api import Tuned
 
 Cols = Annotated[
     str | None,
@@ -138,12 +136,13 @@ def tune(
 ) -> None:
     """Find the best kernel of each of a list of problems, and keep them as a table."""
     from explorer import api
+    from explorer.report.progress import RunLine
     from explorer.report.table import notices
-    from explorer.report.tune import TuneLine
+    from explorer.report.tune import print_tuned, tuned_data
 
     problems = _problems(cols, rows, dtype, op, shapes, draw, seed)
     try:
-        with TuneLine(notices()) as line:
+        with RunLine(notices()) as line:
             tuned = api.tune(
                 problems,
                 effort=effort,
@@ -160,20 +159,10 @@ def tune(
     except KeyboardInterrupt:
         say("stopped; the problems that were finished are kept, and the same command goes on")
         raise typer.Exit(INTERRUPTED) from None
-    _print(tuned, json=json)
-
-
-def _print(tuned: "Tuned", *, json: bool) -> None:
-    from explorer.report.table import results
-    from explorer.report.text import as_json
-    from explorer.report.tune import print_tuned, tuned_data
-
     if not tuned.run.table.problems:
         raise NotFound("nothing was tuned: the lines above say why")
-    if json:
-        print(as_json(tuned_data(tuned.run, tuned.path)))
-    else:
-        print_tuned(tuned.run, tuned.path, results())
+    of = tuned.run, tuned.path
+    show_result("json" if json else "", partial(print_tuned, *of), partial(tuned_data, *of))
 
 
 # ------------------------------------------------------------------ the list of problems

@@ -42,6 +42,11 @@ class Resources:
         """Static and dynamic shared memory of one block."""
         return self.static_shared_bytes + self.dynamic_shared_bytes
 
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes of registers that are stored to local memory and loaded again."""
+        return self.spill_store_bytes + self.spill_load_bytes
+
     def __str__(self) -> str:
         """Return a sentence with registers a thread, shared memory a block, and spills."""
         spilled = self.spill_store_bytes + self.spill_load_bytes

@@ -7,71 +7,59 @@ from rich.console import Console
 
 from explorer.devices.recorded import RecordedKernel, Recording
 from explorer.model.outcome import Measured, Stage
-from explorer.report.table import Table, notes, numbers, print_table, words
+from explorer.report.table import Field, Kind, notes, print_table, table_of
 from explorer.report.text import counted, percent
 from explorer.tuning.benchmark import AT, WITHIN, Score
 
 # ------------------------------------------------------------------ scores
 
 
-def print_scores(scores: Sequence[Score], console: Console) -> None:
-    """A table of all scores, a recording after the other, and what its columns mean."""
-    regrets = numbers(*(f"@{evaluations}" for evaluations in AT))
-    head = (*words("recording", "strategy"), *numbers("median", "9 of 10"), *regrets)
-    table = Table((*head, *numbers("choice")), keys=2)
-    before = ""
-    for score in scores:
-        shown = score.recording if score.recording != before else ""
-        before = score.recording
-        reached = (score.median_evaluations, score.evaluations_of_most)
-        means = (percent(score.mean_regret(number), 2) for number in range(len(AT)))
-        chosen = percent(score.mean_selection_error, 2)
-        table.add(shown, score.strategy, *map(_evaluations, reached), *means, chosen)
-    print_table(table, console)
-    seeds = counted(len(scores[0].evaluations), "seed") if scores else "no seeds"
-    console.print()
-    console.print(
-        notes(
-            [
-                (
-                    "median",
-                    f"evaluations until one of them is within {percent(WITHIN)} of the best "
-                    f"there is; 9 of 10 searches needed no more than the next column; {seeds}",
-                ),
-                (
-                    "@8 ...",
-                    "how much slower the best of the evaluated kernels is than the best there is, "
-                    "mean over seeds",
-                ),
-                (
-                    "choice",
-                    "how much slower the kernel is whose time was the least that the search was "
-                    "told: what noise in these times costs beside what was not tried. Kernels are "
-                    "judged by times that were taken in turn, where there are such",
-                ),
-            ]
-        )
-    )
+def _regret(place: int) -> Field[Score]:
+    """Return the column of the mean regret after AT[place] evaluations."""
+    return Field("", lambda s: s.mean_regret(place), f"@{AT[place]}", lambda r: percent(r, 2))
 
 
 def _evaluations(number: float) -> str:
     return f"> {AT[-1]}" if number > AT[-1] else f"{number:.0f}"
 
 
-def scores_data(scores: Sequence[Score]) -> list[dict[str, Any]]:
-    """The same as plain data; regrets are shares."""
-    return [
-        {
-            "recording": score.recording,
-            "strategy": score.strategy,
-            "seeds": len(score.evaluations),
-            "evaluations_median": score.median_evaluations,
-            "evaluations_90_percent": score.evaluations_of_most,
-            "mean_regret": {str(n): score.mean_regret(i) for i, n in enumerate(AT)},
-            "mean_selection_error": score.mean_selection_error,
-        }
-        for score in scores
-    ]
+SCORE: tuple[Field[Score], ...] = (
+    Field("recording", lambda s: s.recording, "recording", kind=Kind.WORD),
+    Field("strategy", lambda s: s.strategy, "strategy", kind=Kind.WORD),
+    Field("seeds", lambda s: len(s.evaluations)),
+    Field("evaluations_median", lambda s: s.median_evaluations, "median", _evaluations),
+    Field("evaluations_90_percent", lambda s: s.evaluations_of_most, "9 of 10", _evaluations),
+    Field("mean_regret", lambda s: {str(n): s.mean_regret(i) for i, n in enumerate(AT)}),
+    *map(_regret, range(len(AT))),
+    Field(
+        "mean_selection_error", lambda s: s.mean_selection_error, "choice", lambda e: percent(e, 2)
+    ),
+)
+"""What is known of a strategy on a recording; regrets are shares."""
+
+
+def print_scores(scores: Sequence[Score], console: Console) -> None:
+    """Print a table of all scores, a recording after the other, and what its columns mean."""
+    print_table(table_of(SCORE, scores, keys=2), console)
+    seeds = counted(len(scores[0].evaluations), "seed") if scores else "no seeds"
+    console.print()
+    console.print(
+        notes([("median", f"{_MEDIAN}; {seeds}"), ("@8 ...", _REGRET), ("choice", _CHOICE)])
+    )
+
+
+_MEDIAN = (
+    f"evaluations until one of them is within {percent(WITHIN)} of the best there is; 9 of 10 "
+    "searches needed no more than the next column"
+)
+_REGRET = (
+    "how much slower the best of the evaluated kernels is than the best there is, mean over seeds"
+)
+_CHOICE = (
+    "how much slower the kernel is whose time was the least that the search was told: what noise "
+    "in these times costs beside what was not tried. Kernels are judged by times that were taken "
+    "in turn, where there are such"
+)
 
 
 # ------------------------------------------------------------------ recordings in T4

@@ -11,7 +11,7 @@ from textwrap import wrap
 from typing import Any
 
 from explorer.model.errors import InvalidInput
-from explorer.report.own_files import PICTURE, check_replaceable, marked_png, marked_svg
+from explorer.report.own_files import CREATOR, PICTURE, check_replaceable
 from explorer.system.user_files import check_writable, write_file
 
 Row = dict[str, Any]
@@ -167,11 +167,12 @@ def write_chart(chart: Chart, path: Path) -> None:
     spec, config = chart.to_dict(), theme(dark=False, font=PICTURE_FONT)
     config["padding"] = PICTURE_PADDING
     if path.suffix == ".svg":
-        svg = vl_convert.vegalite_to_svg(spec, config=config)
-        write_file(path, marked_svg(svg), _REMEDY)
+        svg: str = vl_convert.vegalite_to_svg(spec, config=config)
+        tag_end = svg.index(">") + 1
+        write_file(path, svg[:tag_end] + CREATOR + svg[tag_end:], _REMEDY)
     else:
         png = vl_convert.vegalite_to_png(spec, config=config, scale=PIXELS)
-        write_file(path, marked_png(png), _REMEDY)
+        write_file(path, png, _REMEDY)
 
 
 # ------------------------------------------------------------------ axes
@@ -312,7 +313,6 @@ def kernels_chart(
     kernels: Sequence[Row],
     near: dict[int, int],
     lines: Sequence[Row],
-    band: Sequence[Row],
     title: str = "",
 ) -> Chart:
     """Draw every kernel by rank, and below in the order of the search; a brush links the two.
@@ -321,7 +321,7 @@ def kernels_chart(
 
     `kernels` have rank, trial, time_us, above_best and above_copy in per cent, what, and kind.
     `near` counts the kernels that are within so many per cent of the best, of all.
-    `lines` have trial, above_copy and line; `band` trial, low and high, of random searches.
+    `lines` have trial, above_copy and line.
     """
     alt = altair()
     brush = alt.selection_interval(name="brush", encodings=["x"])
@@ -355,7 +355,7 @@ def kernels_chart(
         y=_above("above_copy", "% above copy's time", "y"),
         **chosen,
     )
-    below = _band(band) + search + _progress(lines) + _copy_rule("y")
+    below = search + _progress(lines) + _copy_rule("y")
     size = {"width": PLOT_WIDTH, "height": 260}
     upper = (curve + limits).properties(**size, title="Every kernel, by its first time")
     below = below.properties(**size, title="The same kernels, in the order of the search")
@@ -377,12 +377,6 @@ def _progress(lines: Sequence[Row]) -> Chart:
             color=_colour("line", names, legend),
         )
     )
-
-
-def _band(band: Sequence[Row]) -> Chart:
-    alt = altair()
-    area = alt.Chart(_data(band)).mark_area(opacity=0.15, interpolate="step-after")
-    return area.encode(x="trial:Q", y="low:Q", y2="high:Q")
 
 
 def _copy_rule(channel: str) -> Chart:

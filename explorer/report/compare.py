@@ -1,6 +1,8 @@
-"""What `explorer compare` prints: our kernel, copy and every peer, problem by problem."""
+"""Comparisons with other libraries: what `explorer compare` prints, as data, and as a page."""
 
-from collections.abc import Iterable
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import exp, log
 from pathlib import Path
@@ -9,44 +11,46 @@ from typing import Any
 
 from rich.console import Console
 
+from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Contender
-from explorer.report.left_out import few_of, left_out_lines
-from explorer.report.table import (
-    Column,
-    Table,
-    as_markdown,
-    cell,
-    notes,
-    numbers,
-    print_table,
-    words,
-)
-from explorer.report.text import (
-    counted,
-    measurement_lines,
-    microseconds,
-    percent,
-    share_of_copy,
-)
+from explorer.report.charts import Chart, Row, shares_chart, stacked
+from explorer.report.page import Figure, KeptPage, Section, definitions
+from explorer.report.table import Table, as_markdown, notes, numbers, print_table, words
+from explorer.report.text import counted, measurement_lines, microseconds, percent, share_of_copy
 from explorer.system.user_files import COMPARISON, read_kept
 from explorer.tuning.peer_comparison import (
     LOSS,
     LOSS_THAT_COUNTS,
     TIE,
     UNSEARCHED,
+    WIN,
     Loss,
     PeerComparison,
     PeerRun,
     losses,
 )
 
-# ------------------------------------------------------------------ as JSON
+
+def read_compared(path: Path) -> PeerRun:
+    """Return the comparisons that a file keeps; raises InvalidInput for a file that keeps none."""
+    return read_kept(path, PeerRun.from_dict, COMPARISON, "compare")
+
+
+# ------------------------------------------------------------------ means and counts
 
 
 def geometric_mean(values: Iterable[float]) -> float | None:
-    """Of positive numbers; None of none."""
+    """Return the geometric mean of positive numbers; None of none."""
     logs = [log(value) for value in values]
     return exp(sum(logs) / len(logs)) if logs else None
+
+
+def groups(run: PeerRun) -> dict[str, list[PeerComparison]]:
+    """Return the comparisons by op and dtype, in the order of the run."""
+    found: dict[str, list[PeerComparison]] = {}
+    for one in run.comparisons:
+        found.setdefault(f"{one.problem.op} {one.problem.dtype}", []).append(one)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,24 +67,17 @@ class Means:
     """How many those are."""
 
 
-def groups(run: PeerRun) -> dict[str, list[PeerComparison]]:
-    """Comparisons by op and dtype, in the order of the run."""
-    found: dict[str, list[PeerComparison]] = {}
-    for one in run.comparisons:
-        problem = one.problem
-        label = f"{problem.op} {problem.dtype}"
-        found.setdefault(label, []).append(one)
-    return found
+HEURISTIC = "heuristic"
 
 
-def means(comparisons: list[PeerComparison]) -> Means:
-    """What the bottom of a table says."""
+def means(comparisons: Sequence[PeerComparison]) -> Means:
+    """Return the means that stand at the bottom of a table."""
     shares: dict[str, list[float]] = {}
     is_timed = any(one.heuristic_us for one in comparisons)
     for one in comparisons:
         times = {peer.name: peer.time_us for peer in one.peers}
         if is_timed:  # where it has no time of its own it is ours
-            times["heuristic"] = median(one.heuristic_us) if one.heuristic_us else one.time_us
+            times[HEURISTIC] = median(one.heuristic_us or one.ours_us)
         for name, time_us in times.items():
             shares.setdefault(name, []).append(one.copy_time_us / time_us)
     best = [(one, one.best) for one in comparisons]
@@ -93,49 +90,42 @@ def means(comparisons: list[PeerComparison]) -> Means:
 
 
 def result_counts(comparisons: Iterable[PeerComparison]) -> dict[str, int]:
-    """Against the fastest peer of each problem: how many wins, ties and losses."""
-    counts = {"win": 0, "tie": 0, "loss": 0}
-    for one in comparisons:
-        if one.best is not None:
-            counts[one.result_against(one.best)] += 1
-    return counts
+    """Return how many wins, ties and losses there are against the fastest peer of each problem."""
+    found = Counter(one.result_against(one.best) for one in comparisons if one.best is not None)
+    return {result: found[result] for result in (WIN, TIE, LOSS)}
 
 
-def means_notes(run: PeerRun) -> list[str]:
-    """Say which peers' geometric means are of fewer problems than ours, and of how many."""
-    notes = []
-    for label, comparisons in groups(run).items():
-        by_number: dict[int, list[str]] = {}
-        for name, number in means(comparisons).counts.items():
-            by_number.setdefault(number, []).append(name)
-        notes += [
-            f"{label}: {_mean_of(names)} of the {counted(number, 'problem')}, of "
-            f"{len(comparisons)}, that {'it computes' if len(names) == 1 else 'they compute'}"
-            for number, names in sorted(by_number.items(), reverse=True)
-            if number < len(comparisons)
-        ]
-    return notes
+def counts_words(comparisons: Iterable[PeerComparison]) -> str:
+    """Say so in words: `3 wins, 1 tie, 0 losses`."""
+    counts = result_counts(comparisons)
+    several = {LOSS: "losses"}
+    return ", ".join(counted(n, result, several.get(result)) for result, n in counts.items())
 
 
-def _mean_of(names: list[str]) -> str:
-    if len(names) == 1:
-        return f"the mean of {names[0]} is"
-    return f"the means of {', '.join(names[:-1])} and {names[-1]} are"
+# ------------------------------------------------------------------ as data
 
 
 def compare_data(run: PeerRun) -> dict[str, Any]:
-    """What `PeerRun.as_dict` has, with times, ratios, results and geometric means.
+    """Return `PeerRun.as_dict` with times, ratios, results and geometric means.
 
     Times are microseconds (`_us`), shares fractions of 1, ratios a peer's time over ours.
     """
     data = run.as_dict()
     for entry, one in zip(data["comparisons"], run.comparisons, strict=True):
-        entry |= _derived(one)
+        best = one.best
+        entry |= {
+            "time_us": one.time_us,
+            "copy_time_us": one.copy_time_us,
+            "of_copy": share_of_copy(one.time_us, one.copy_time_us),
+            "noise": one.contest.noise,
+            "heuristic_over_ours": one.heuristic_over_ours,
+            "best_peer": None if best is None else {"name": best.name, **_peer(one, best)},
+        }
         for values, peer in zip(entry["peers"], one.peers, strict=True):
             values |= _peer(one, peer)
     data["geometric_means"] = [
-        {"of": label, **_means(means(found)), **result_counts(found)}
-        for label, found in groups(run).items()
+        {"of": label, **_means_data(means(of)), **result_counts(of)}
+        for label, of in groups(run).items()
     ]
     data["losses"] = [
         {**asdict(loss), "problem": loss.problem.as_dict(), "beyond_limit": loss.counts}
@@ -143,18 +133,6 @@ def compare_data(run: PeerRun) -> dict[str, Any]:
     ]
     data["loss_limit"] = LOSS_THAT_COUNTS
     return data
-
-
-def _derived(one: PeerComparison) -> dict[str, Any]:
-    best = one.best
-    return {
-        "time_us": one.time_us,
-        "copy_time_us": one.copy_time_us,
-        "of_copy": share_of_copy(one.time_us, one.copy_time_us),
-        "noise": one.contest.noise,
-        "heuristic_over_ours": one.heuristic_over_ours,
-        "best_peer": None if best is None else {"name": best.name, **_peer(one, best)},
-    }
 
 
 def _peer(one: PeerComparison, peer: Contender) -> dict[str, Any]:
@@ -170,33 +148,44 @@ def _peer(one: PeerComparison, peer: Contender) -> dict[str, Any]:
     }
 
 
-def _means(found: Means) -> dict[str, Any]:
+def _means_data(found: Means) -> dict[str, Any]:
+    shares = found.of_copy_by_name.items()
     return {
         "of_copy": found.of_copy,
         "best_over_ours": found.best_over_ours,
-        "peers": {
-            name: {"of_copy": share, "problems": found.counts[name]}
-            for name, share in found.of_copy_by_name.items()
-        },
+        "peers": {n: {"of_copy": share, "problems": found.counts[n]} for n, share in shares},
     }
 
 
-def read_compared(path: Path) -> PeerRun:
-    """The comparisons that a file keeps; raises InvalidInput for a file that keeps none."""
-    return read_kept(path, PeerRun.from_dict, COMPARISON, "compare")
+def compare_rows(run: PeerRun) -> list[dict[str, Any]]:
+    """Return a row for each problem and contender: ours, copy, each peer, and who is left out."""
+    rows: list[dict[str, Any]] = []
+    for one in run.comparisons:
+        made, copy_us = one.environment, one.copy_time_us
+        common = {"problem": one.problem.as_dict(), "gpu": made.gpu, "timing": made.timing}
+        common |= {"date": made.date}
+        ours = {"contender": "ours", "version": None, "time_us": one.time_us}
+        ours |= {"of_copy": share_of_copy(one.time_us, copy_us), "error": one.error}
+        rows.append({**common, **ours, "max_ulp": one.max_ulp, "over_ours": 1.0})
+        rows.append({**common, "contender": "copy", "time_us": copy_us, "of_copy": 1.0})
+        for peer in one.peers:
+            known = {name: getattr(peer, name) for name in _OF_A_ROW}
+            rows.append({**common, "contender": peer.name, **known, **_peer(one, peer)})
+        rows += [
+            {**common, "contender": left.name, "stage": left.stage, "reason": left.reason}
+            for left in one.left_out
+        ]
+    return rows
 
 
-# ------------------------------------------------------------------ as a table
+_OF_A_ROW = ("version", "note", "error", "max_ulp", "form", "other_forms")
+
+
+# ------------------------------------------------------------------ as tables
 
 
 MARKS = {TIE: " =", LOSS: " <"}
 INEXACT = " ~"
-HEURISTIC = "heuristic"
-LEAST_SHOWN_S = 0.05
-"""Of a problem's steps: shorter ones are left out."""
-
-WRONG_ROWS = ", wrong on some rows"
-"""Of a peer that is right on the rows that are timed; a note names the other rows."""
 
 LEGEND = (
     "Times are in µs a launch; % of copy is copy's time over ours, and the ratio is the best "
@@ -204,73 +193,98 @@ LEGEND = (
     "faster than ours, and `~` a peer that is less exact than our kernels must be."
 )
 
-
-OURS = 7
+OURS = 6
 """Columns before those of single peers."""
 
 
-def headings(columns: list[str]) -> list[Column]:
-    """Of one table, with those of single peers."""
-    figures = numbers("copy", "ours", "% of copy", "best peer")
-    name = Column("", follows=True)  # of the best peer, whose heading is above its time
-    return [*words("rows × cols"), *figures, name, *numbers("ratio", *columns)]
-
-
-def columns_of(comparisons: list[PeerComparison]) -> list[str]:
-    """What has a time for some of these: the heuristic, the peers in the order of entering."""
-    heuristic = [HEURISTIC] if any(one.heuristic_us for one in comparisons) else []
-    return [*heuristic, *dict.fromkeys(p.name for one in comparisons for p in one.peers)]
-
-
-def cells(one: PeerComparison, columns: list[str]) -> list[str]:
-    """A problem's row."""
-    best = one.best
-    return [
-        f"{one.problem.rows}×{one.problem.cols}",
-        microseconds(one.copy_time_us),
-        microseconds(one.time_us),
-        percent(one.copy_time_us / one.time_us).removesuffix(" %"),
-        *_best_cells(one, best),
-        *(_column_cell(one, name) for name in columns),
-    ]
-
-
-def mean_cells(found: Means, columns: list[str]) -> list[str]:
-    """The bottom row: of each peer, copy's time over its."""
-    ratio = "" if found.best_over_ours is None else f"{found.best_over_ours:.3f}"
-    share = "" if found.of_copy is None else f"{100 * found.of_copy:.1f}"
-    shares = [f"{100 * found.of_copy_by_name[name]:.0f} %" for name in columns]
-    return ["geometric mean", "", "", share, "", "", ratio, *shares]
-
-
 def tables(run: PeerRun) -> list[Table]:
-    """A table for each op and dtype."""
+    """Return a table for each op and dtype: ours, the best peer, and every peer."""
     found = []
     for label, comparisons in groups(run).items():
-        columns = columns_of(comparisons)
-        table = Table(headings(columns), title=label)
+        peers = dict.fromkeys(peer.name for one in comparisons for peer in one.peers)
+        is_timed = any(one.heuristic_us for one in comparisons)
+        named = [*([HEURISTIC] if is_timed else []), *peers]
+        figures = numbers("copy", "ours", "% of copy")
+        columns = [*words("rows × cols"), *figures, *words("best peer"), *numbers("ratio", *named)]
+        table = Table(columns, title=label)
         for one in comparisons:
-            table.add(*cells(one, columns))
-        table.add(*mean_cells(means(comparisons), columns))
+            table.add(*_cells(one), *(_peer_cell(one, name) for name in named))
+        mean = means(comparisons)
+        share = "" if mean.of_copy is None else f"{100 * mean.of_copy:.1f}"
+        ratio = "" if mean.best_over_ours is None else f"{mean.best_over_ours:.3f}"
+        shares = (f"{100 * mean.of_copy_by_name[name]:.0f} %" for name in named)
+        table.add("geometric mean", "", "", share, "", ratio, *shares)
         found.append(table)
     return found
 
 
-def losses_table(found: list[Loss]) -> Table:
-    """A line for each problem that a right peer computes faster than ours, the worst first."""
+def _cells(one: PeerComparison) -> list[str]:
+    best = ratio = ""
+    if one.best is not None:
+        best = f"{one.best.name} {microseconds(one.best.time_us)}"
+        ratio = f"{one.over_ours(one.best).median:.3f}" + _mark(one, one.best)
+    return [
+        f"{one.problem.rows}×{one.problem.cols}",
+        microseconds(one.copy_time_us),
+        microseconds(one.time_us),
+        f"{100 * one.copy_time_us / one.time_us:.1f}",
+        best,
+        ratio,
+    ]
+
+
+def _mark(one: PeerComparison, peer: Contender) -> str:
+    return MARKS.get(one.result_against(peer), "")
+
+
+def _peer_cell(one: PeerComparison, name: str) -> str:
+    """Return the time of a peer, or of the heuristic's config, with its marks."""
+    peer = one.find(name)
+    if name == HEURISTIC:
+        return microseconds(median(one.heuristic_us)) if one.heuristic_us else "ours"
+    if peer is None:
+        return "–"
+    return microseconds(peer.time_us) + _mark(one, peer) + (INEXACT if peer.inexact else "")
+
+
+def losses_table(found: Sequence[Loss]) -> Table:
+    """Return a line for each problem that a right peer computes faster than ours, worst first."""
     figures = numbers("ours, µs", "peer, µs", "ours takes", "95 % interval")
     table = Table((*words("problem", "peer"), *figures), title="losses to a right peer")
     for loss in found:
-        interval = f"{100 * loss.least:+.1f} to {100 * loss.most:+.1f} %"
         table.add(
             str(loss.problem),
-            loss.peer + (WRONG_ROWS if loss.wrong_rows else ""),
+            loss.peer + (", wrong on some rows" if loss.wrong_rows else ""),
             microseconds(loss.ours_us),
             microseconds(loss.peer_us),
             f"{100 * loss.slower:+.1f} %",
-            interval,
+            f"{100 * loss.least:+.1f} to {100 * loss.most:+.1f} %",
         )
     return table
+
+
+# ------------------------------------------------------------------ notes
+
+
+Notes = list[tuple[str, str]]
+
+
+def notes_of(run: PeerRun) -> Notes:
+    """Return the notes under the tables: results, versions, who was left out, environment."""
+    versions = {peer.name: peer.version for one in run.comparisons for peer in one.peers}
+    lines = [("against the best peer", counts_words(run.comparisons))]
+    lines += [("losses", losses_sentence(run)), *_means_notes(run), *_origins(run)]
+    lines += _heuristic(run)
+    lines += [("peers", "; ".join(f"{n}: {v}" for n, v in versions.items()))] if versions else []
+    lines += [*_forms(run), *_wrong_rows(run), *left_out_lines(run), *_spent(run)]
+    lines += [("not compared", f"{one.problem}: {one.reason}") for one in run.unmeasured]
+    lines += [("drawn", run.drawn)] if run.drawn else []
+    lines += [("rounds", f"{run.rounds}, interleaved, seed {run.seed}")]
+    if run.comparisons:
+        first = run.comparisons[0].environment
+        lines += measurement_lines(first, replayed=False)[:1]
+        lines += [("templates", first.template_digest)]
+    return lines
 
 
 def losses_sentence(run: PeerRun) -> str:
@@ -285,159 +299,209 @@ def losses_sentence(run: PeerRun) -> str:
     return f"no loss beyond {limit} on {total}{within}"
 
 
-def notes_of(run: PeerRun) -> list[tuple[str, str]]:
-    """What stands under the tables: results, versions, what was left out, environment."""
-    counts = result_counts(run.comparisons)
-    lines = [("against the best peer", ", ".join(f"{n} {w}" for w, n in _plural(counts).items()))]
-    lines += [("losses", losses_sentence(run))]
-    lines += [("means", text) for text in means_notes(run)]
-    lines += [("ours", origin) for origin in _origins(run)]
-    lines += [("heuristic", text) for text in _heuristic(run)]
-    lines += [("peers", "; ".join(_versions(run)))] if run.peer_names else []
-    lines += [("form", text) for text in _forms(run)]
-    lines += [("inexact ~", text) for text in _inexact(run)]
-    lines += [("wrong rows", text) for text in _wrong_rows(run)]
-    lines += [(f"left out: {name}", reason) for name, reason in left_out_lines(run)]
-    lines += [("not compared", f"{one.problem}: {one.reason}") for one in run.unmeasured]
-    lines += [("time spent", text) for text in _spent(run)]
-    lines += [("drawn", run.drawn)] if run.drawn else []
-    lines += [("rounds", f"{run.rounds}, interleaved, seed {run.seed}")]
-    if run.comparisons:
-        first = run.comparisons[0].environment
-        lines += measurement_lines(first, replayed=False)[:1]
-        lines += [("templates", first.template_digest)]
-    return lines
+def _means_notes(run: PeerRun) -> Notes:
+    """Say which peers' geometric means are of fewer problems than ours, and of how many."""
+    found = []
+    for label, comparisons in groups(run).items():
+        by_number: dict[int, list[str]] = {}
+        for name, number in means(comparisons).counts.items():
+            by_number.setdefault(number, []).append(name)
+        found += [
+            f"{label}: that of {', '.join(names)} is over the {number} of "
+            f"{counted(len(comparisons), 'problem')} that are computed"
+            for number, names in sorted(by_number.items(), reverse=True)
+            if number < len(comparisons)
+        ]
+    return [("means", text) for text in found]
 
 
-def _best_cells(one: PeerComparison, best: Contender | None) -> list[str]:
-    if best is None:
-        return ["", "", ""]
-    ratio = f"{one.over_ours(best).median:.3f}{MARKS.get(one.result_against(best), '')}"
-    return [microseconds(best.time_us), best.name, ratio]
-
-
-def _column_cell(one: PeerComparison, name: str) -> str:
-    """The time of a peer, or of the heuristic's config, with its marks."""
-    peer = one.find(name)
-    if name == HEURISTIC:
-        return microseconds(median(one.heuristic_us)) if one.heuristic_us else "ours"
-    if peer is None:
-        return "–"
-    inexact = INEXACT if peer.inexact else ""
-    return microseconds(peer.time_us) + MARKS.get(one.result_against(peer), "") + inexact
-
-
-def _plural(counts: dict[str, int]) -> dict[str, int]:
-    words = {"win": "wins", "tie": "ties", "loss": "losses"}
-    return {word if counts[word] == 1 else words[word]: counts[word] for word in words}
-
-
-def _origins(run: PeerRun) -> list[str]:
-    """Where our configs come from: each origin once, or where they are many, how many there are."""
+def _origins(run: PeerRun) -> Notes:
+    """Say where our configs come from: each origin once, or how many there are of each kind."""
     origins = [one.origin for one in run.comparisons]
     if len(set(origins)) <= 3:
-        return list(dict.fromkeys(origins))
-    searched = sum(not origin.endswith(UNSEARCHED) for origin in origins)
-    if searched == len(origins):
-        return [f"the best of a search at all {counted(searched, 'problem')}; the JSON names them"]
-    unsearched = counted(len(origins) - searched, "problem")
-    return [
-        f"what is taken without a search at {unsearched}; at {searched} the best of a search, "
-        "which the JSON names"
-    ]
+        return [("ours", origin) for origin in dict.fromkeys(origins)]
+    plain = sum(origin.endswith(UNSEARCHED) for origin in origins)
+    chosen = f"what is taken without a search at {counted(plain, 'problem')}; " if plain else ""
+    best = f"the best of a search at {counted(len(origins) - plain, 'problem')}"
+    return [("ours", f"{chosen}{best}, which the JSON names")]
 
 
-def _heuristic(run: PeerRun) -> list[str]:
-    """How far the configs that are taken without a search are from those that were found."""
-    found = [(one.heuristic_over_ours or 1.0, one.problem) for one in run.comparisons]
-    timed = [one for one in run.comparisons if one.heuristic_us]
-    if not timed:
+def _heuristic(run: PeerRun) -> Notes:
+    """Say how far the configs that are taken without a search are from those that were found."""
+    over = [(o, one.problem) for one in run.comparisons if (o := one.heuristic_over_ours)]
+    if not over:
         return []
-    worst, problem = max(found, key=lambda pair: pair[0])
-    mean = geometric_mean(one.heuristic_over_ours or 1.0 for one in timed) or 1.0
-    return [f"{mean:.3f} × the searched time in geometric mean, {worst:.3f} × at worst ({problem})"]
+    worst, problem = max(over, key=lambda pair: pair[0])
+    mean = geometric_mean(ratio for ratio, _ in over) or 1.0
+    said = f"{mean:.3f} × the searched time in geometric mean, {worst:.3f} × at worst ({problem})"
+    return [("heuristic", said)]
 
 
-def _versions(run: PeerRun) -> list[str]:
-    named = {peer.name: peer.version for one in run.comparisons for peer in one.peers}
-    return [f"{name}: {version}" for name, version in named.items()]
-
-
-def _spent(run: PeerRun) -> list[str]:
-    """Seconds of a problem, and of its steps in the mean over all problems, the longest first."""
-    steps: dict[str, float] = {}
-    for step in (step for one in run.comparisons for step in one.spent):
-        steps[step.step] = steps.get(step.step, 0.0) + step.seconds / len(run.comparisons)
-    if not steps:
-        return []
-    longest = sorted(steps.items(), key=lambda pair: -pair[1])
-    each = ", ".join(f"{name} {mean:.1f}" for name, mean in longest if mean >= LEAST_SHOWN_S)
-    return [f"{sum(steps.values()):.1f} s a problem in the mean: {each}"]
-
-
-def _forms(run: PeerRun) -> list[str]:
-    """Of each peer with forms, on how many problems each is the fastest; the fewer are named."""
+def _forms(run: PeerRun) -> Notes:
+    """Say of each peer with forms on how many problems each is the fastest."""
     found: dict[str, dict[str, list[str]]] = {}
     for one in run.comparisons:
-        for peer in one.peers:
-            if peer.form:
-                of = found.setdefault(peer.name, {}).setdefault(peer.form, [])
-                of.append(str(one.problem))
+        for peer in filter(lambda peer: peer.form, one.peers):
+            found.setdefault(peer.name, {}).setdefault(peer.form, []).append(str(one.problem))
     lines = []
     for name, forms in found.items():
         (most, of), *fewer = sorted(forms.items(), key=lambda pair: -len(pair[1]))
         parts = [f"{name} is {most} at {counted(len(of), 'problem')}"]
         parts += [f"{form} at {few_of(problems)}" for form, problems in fewer]
-        lines.append("; ".join(parts))
+        lines.append(("form", "; ".join(parts)))
     return lines
 
 
-def _inexact(run: PeerRun) -> list[str]:
+def _wrong_rows(run: PeerRun) -> Notes:
+    """Say why peers are inexact, and which rows each gets wrong for some problem."""
+    peers = [(one, peer) for one in run.comparisons for peer in one.peers]
+    inexact = [(f"{p.name}, {one.problem}", p.inexact) for one, p in peers if p.inexact]
+    found: dict[str, dict[str, None]] = {}
+    for _, peer in peers:
+        found.setdefault(peer.name, {}).update(dict.fromkeys(peer.wrong_rows))
+    wrong = [f"{name}: {', '.join(rows)}" for name, rows in found.items() if rows]
+    lines = [("inexact ~", f"{who}: {why}") for who, why in inexact]
+    return [*lines, *(("wrong rows", text) for text in wrong)]
+
+
+NAMED_PROBLEMS = 6
+"""Problems that a line names; it counts the others, and the JSON has all."""
+
+
+def few_of(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = len(names) - NAMED_PROBLEMS
+    return ", ".join(names[:NAMED_PROBLEMS]) + (f" and {more} more" if more > 0 else "")
+
+
+def left_out_lines(run: PeerRun) -> Notes:
+    """Return each peer that was left out with each reason, and the problems of that reason.
+
+    Reasons that differ in numbers alone are one: the first stands for the others.
+    """
+    found: dict[tuple[str, str], tuple[str, list[str]]] = {}
+    for one in run.comparisons:
+        for entry in one.left_out:
+            key = entry.name, re.sub(r"\d+", "", entry.why)
+            found.setdefault(key, (entry.why, []))[1].append(str(one.problem))
     return [
-        f"{peer.name}, {one.problem}: {peer.inexact}"
-        for one in run.comparisons
-        for peer in one.peers
-        if peer.inexact
+        (
+            f"left out: {name}",
+            f"{why} ({'all' if len(problems) == len(run.comparisons) else few_of(problems)})",
+        )
+        for (name, _), (why, problems) in found.items()
     ]
 
 
-def _wrong_rows(run: PeerRun) -> list[str]:
-    """Each peer with the rows that it gets wrong for some problem."""
-    found: dict[str, dict[str, None]] = {}
-    for one in run.comparisons:
-        for peer in one.peers:
-            found.setdefault(peer.name, {}).update(dict.fromkeys(peer.wrong_rows))
-    return [f"{name}: {', '.join(rows)}" for name, rows in found.items() if rows]
+def _spent(run: PeerRun) -> Notes:
+    """Say the seconds of a problem, and of its steps in the mean, the longest first."""
+    steps: Counter[str] = Counter()
+    for step in (step for one in run.comparisons for step in one.spent):
+        steps[step.step] += step.seconds / len(run.comparisons)  # type: ignore[assignment]
+    if not steps:
+        return []
+    each = ", ".join(f"{name} {mean:.1f}" for name, mean in steps.most_common() if mean >= 0.05)
+    return [("time spent", f"{sum(steps.values()):.1f} s a problem in the mean: {each}")]
 
 
-# ------------------------------------------------------------------ the report
+# ------------------------------------------------------------------ for a terminal and a document
 
 
 def print_compared(run: PeerRun, console: Console, *, kept: bool = False) -> None:
-    """Two tables for each op and dtype, ours beside the best peer and then every peer.
-
-    The problems that are lost, and notes, stand below.
+    """Print ours beside the best peer, then every peer, for each op and dtype; losses; notes.
 
     `kept` runs are from a file.
     """
     for table in tables(run):
         print_table(table.only(range(OURS)), console)
         if len(table.columns) > OURS:
-            every = table.only([0, *range(OURS, len(table.columns))])
-            every.title = "every peer, µs (at the bottom, % of copy)"
-            print_table(every, console)
+            title = "every peer, µs (at the bottom, % of copy)"
+            print_table(table.only([0, *range(OURS, len(table.columns))], title), console)
     if found := losses(run):
         print_table(losses_table(found), console)
     console.print()
-    console.print(cell(LEGEND.replace("`", "")))
+    console.print(LEGEND.replace("`", ""))
     console.print(notes([*notes_of(run), *([("shown", "from a file")] if kept else [])]))
 
 
 def compared_markdown(run: PeerRun) -> str:
-    """The same for documents."""
+    """Return the same for documents."""
     found = losses(run)
     every = [*tables(run), *([losses_table(found)] if found else [])]
     blocks = [f"**{table.title}**\n\n{as_markdown(table)}" for table in every]
-    blocks.append(LEGEND)
-    blocks.append("\n".join(f"- {label}: {text}" for label, text in notes_of(run)))
-    return "\n\n".join(blocks) + "\n"
+    listed = "\n".join(f"- {label}: {text}" for label, text in notes_of(run))
+    return "\n\n".join([*blocks, LEGEND, listed]) + "\n"
+
+
+# ------------------------------------------------------------------ as charts and a page
+
+
+LARGE_BYTES = 32 * 2**20
+"""Of a matrix that fills a GPU: smaller ones take a few microseconds, whatever their columns."""
+
+
+def share_rows(comparisons: Sequence[PeerComparison]) -> list[Row]:
+    """Return the share of copy's speed, in per cent, of ours and of each library."""
+    return [
+        {
+            "cols": one.problem.cols,
+            "share": round(100 * one.copy_time_us / who.time_us, 2),
+            "who": who.name,
+            "problem": str(one.problem),
+            "is_large": one.problem.bytes >= LARGE_BYTES,
+        }
+        for one in comparisons
+        for who in one.contest.contenders
+    ]
+
+
+def contender_names(run: PeerRun) -> list[str]:
+    """Return ours and every library of a comparison: each has one mark in all of its charts."""
+    return list(dict.fromkeys(["ours", *run.peer_names]))
+
+
+def shares_figure(
+    label: str, comparisons: Sequence[PeerComparison], names: Sequence[str]
+) -> Figure:
+    """Return the chart of shares of copy over columns, for one op and element type."""
+    mean, shapes = means(comparisons), len(comparisons)
+    said = [f"ours {100 * (mean.of_copy or 0.0):.0f} %"]
+    for name, share in mean.of_copy_by_name.items():
+        number = mean.counts[name]
+        of = f" (of {counted(number, 'shape')})" if number < shapes else ""
+        said.append(f"{name} {100 * share:.0f} %{of}")
+    says = (
+        "Copy's time over that of each library; the dashed line at 100 is copy. Lines join "
+        f"matrices of at least {LARGE_BYTES // 2**20} MiB of traffic; points without a line are "
+        f"smaller. Geometric means over {counted(shapes, 'shape')}: {', '.join(said)}. Against the "
+        f"fastest other library of each shape ours has {counts_words(comparisons)}."
+    )
+    chart = shares_chart(share_rows(comparisons), label, names)
+    return Figure(f"Share of copy's speed, {label}", says, chart)
+
+
+def comparison_chart(run: PeerRun) -> Chart:
+    """Return the picture of a comparison for a file: a chart for each op and element type."""
+    names, made = contender_names(run), run.comparisons[0].environment
+    where = f"{made.gpu}, {made.date[:10]}"
+    parts = groups(run).items()
+    return stacked([shares_chart(share_rows(of), f"{kind}, {where}", names) for kind, of in parts])
+
+
+def comparison_page(run: PeerRun) -> KeptPage:
+    """Return the page of a comparison. Raises InvalidInput where it compares nothing."""
+    if not run.comparisons:
+        raise InvalidInput("this comparison has no problem that was compared; name another file")
+    drawn, told = Section("Share of copy's speed over columns"), Section("Every time")
+    for label, comparisons in groups(run).items():
+        drawn.add(shares_figure(label, comparisons, contender_names(run)))
+    told.add(*tables(run))
+    told.say(LEGEND)
+    about = Section("Environment of the comparison")
+    about.add(definitions(notes_of(run)))
+    first = run.comparisons[0].environment
+    lead = (
+        f"{counted(len(run.comparisons), 'problem')} on {first.gpu}, {first.date[:10]}: against "
+        f"the fastest other library ours has {counts_words(run.comparisons)}."
+    )
+    return KeptPage("Our kernels beside other libraries", lead, [drawn, told, about])

@@ -13,7 +13,7 @@ from explorer.evaluate.profile import Inspection, Profile, instruction_counts
 from explorer.model.config_words import brief_words
 from explorer.report.profile import TELLING as TELLING_PTX
 from explorer.report.profile import counted_sentence, counts_data, moved_bytes, occupancy_data
-from explorer.report.table import Table, cell, notes, numbers, print_table, word, words
+from explorer.report.table import Table, notes, numbers, print_table, words
 from explorer.report.text import (
     count,
     counted,
@@ -231,80 +231,31 @@ def _config_table(difference: Difference) -> Table:
     return table
 
 
-@dataclass(frozen=True, slots=True)
-class _Figure:
-    """A row of the table of figures: a number of each side, None where it is not known."""
-
-    name: str
-    values: tuple[float | None, float | None]
-    shown: Callable[[float], str]
-
-    def cells(self) -> tuple[str, str, str, str]:
-        """The row: name, A, B, and B over A where that says something."""
-        one, other = self.values
-        told = ["not known" if value is None else self.shown(value) for value in self.values]
-        ratio = f"× {other / one:.3g}" if one and other is not None else ""
-        return self.name, told[0], told[1], ratio
-
-
 def figures_table(difference: Difference) -> Table:
-    """What each side takes and does, a row a figure; `not known` where a time or count is not."""
-    table = Table([word(""), *numbers(*SIDES, "B over A")], title="Side by side")
-    for figure in (*_time_figures(difference), *_held_figures(difference)):
-        table.add(*figure.cells())
-    limits = [", ".join(side.occupancy.limited_by) for side in difference.sides]
-    table.add("limited by", *limits, "")
-    for figure in _counted_figures(difference):
-        table.add(*figure.cells())
+    """Return the figures of each side, a row a figure; `not known` where a time or count is not."""
+    table = Table([*words(""), *numbers(*SIDES, "B over A")], title="Side by side")
+
+    def add(name: str, show: Show, one: float | None, other: float | None) -> None:
+        told = ["not known" if value is None else show(value) for value in (one, other)]
+        ratio = f"× {other / one:.3g}" if one and other is not None else ""
+        table.add(name, *told, ratio)
+
+    one, other = difference.sides
+    add("time", lambda us: f"{microseconds(us)} µs", difference.time_us(0), difference.time_us(1))
+    of_copy = (_of_copy(difference, 0), _of_copy(difference, 1))
+    if any(of_copy):
+        add("share of copy", percent, *of_copy)
+    for name, show, value in _COMPILED:
+        add(name, show, value(one), value(other))
+    table.add("limited by", *(", ".join(side.occupancy.limited_by) for side in (one, other)), "")
+    if one.profile or other.profile:
+        for name, show, counted_of in _COUNTED:
+            known = ((None if p is None else counted_of(p)) for p in (one.profile, other.profile))
+            add(name, show, *known)
     return table
 
 
-def _time_figures(difference: Difference) -> list[_Figure]:
-    times = (difference.time_us(0), difference.time_us(1))
-    of_copy = (_of_copy(difference, 0), _of_copy(difference, 1))
-    copy = [_Figure("share of copy", of_copy, percent)] if any(of_copy) else []
-    return [_Figure("time", times, lambda us: f"{microseconds(us)} µs"), *copy]
-
-
-def _held_figures(difference: Difference) -> list[_Figure]:
-    """What ptxas and the launch say."""
-
-    def of(name: str, value: Callable[[Inspection], float], shown: Callable[[float], str]) -> None:
-        one, other = difference.sides
-        figures.append(_Figure(name, (value(one), value(other)), shown))
-
-    figures: list[_Figure] = []
-    of("registers a thread", lambda s: s.resources.registers, _whole)
-    of("spilled", lambda s: _spilled(s), _bytes)
-    of("shared memory a block", lambda s: s.resources.shared_bytes, _bytes)
-    of("machine code", lambda s: s.resources.code_bytes, _bytes)
-    of("launches", lambda s: len(s.variant.launches), _whole)
-    of("threads a block", lambda s: s.variant.launches[0].block, _whole)
-    of("blocks", lambda s: s.variant.launches[0].grid_on(s.gpu.sm_count), _whole)
-    of("blocks an SM", lambda s: s.occupancy.blocks_per_sm, _whole)
-    of("occupancy", lambda s: s.occupancy.share, lambda share: percent(share, 0))
-    of("waves", lambda s: s.occupancy.waves, _waves)
-    return figures
-
-
-def _counted_figures(difference: Difference) -> list[_Figure]:
-    """What the emulator counted, for each element or row; nothing where it could not, of both."""
-
-    def of(name: str, value: Callable[[Profile], float], shown: Callable[[float], str]) -> None:
-        one, other = ((None if p is None else value(p)) for p in profiles)
-        figures.append(_Figure(name, (one, other), shown))
-
-    profiles = [side.profile for side in difference.sides]
-    figures: list[_Figure] = []
-    if not any(profiles):
-        return figures
-    of("global memory a row", lambda p: moved_bytes(p) / p.emulated.rows, _bytes)
-    of("global memory an element", lambda p: moved_bytes(p) / p.elements, lambda b: f"{b:.3f} B")
-    of("of the least possible bytes", lambda p: moved_bytes(p) / p.emulated.bytes, percent)
-    of("shared wavefronts a row", lambda p: _wavefronts(p) / p.emulated.rows, _few)
-    of("bank conflicts a row", lambda p: _conflicts(p) / p.emulated.rows, _few)
-    of("block barriers a row", lambda p: p.counters.barriers / p.emulated.rows, _few)
-    return figures
+Show = Callable[[float], str]
 
 
 def _whole(value: float) -> str:
@@ -324,17 +275,37 @@ def _bytes(value: float) -> str:
     return f"{count(round(value))} B"
 
 
-def _spilled(side: Inspection) -> int:
-    return side.resources.spill_store_bytes + side.resources.spill_load_bytes
+_COMPILED: tuple[tuple[str, Show, Callable[[Inspection], float]], ...] = (
+    ("registers a thread", _whole, lambda s: s.resources.registers),
+    ("spilled", _bytes, lambda s: s.resources.spilled_bytes),
+    ("shared memory a block", _bytes, lambda s: s.resources.shared_bytes),
+    ("machine code", _bytes, lambda s: s.resources.code_bytes),
+    ("launches", _whole, lambda s: len(s.variant.launches)),
+    ("threads a block", _whole, lambda s: s.variant.launches[0].block),
+    ("blocks", _whole, lambda s: s.variant.launches[0].grid_on(s.gpu.sm_count)),
+    ("blocks an SM", _whole, lambda s: s.occupancy.blocks_per_sm),
+    ("occupancy", lambda share: percent(share, 0), lambda s: s.occupancy.share),
+    ("waves", _waves, lambda s: s.occupancy.waves),
+)
+"""What ptxas and the launch say."""
+
+_COUNTED: tuple[tuple[str, Show, Callable[[Profile], float]], ...] = (
+    ("global memory a row", _bytes, lambda p: moved_bytes(p) / p.emulated.rows),
+    ("global memory an element", "{:.3f} B".format, lambda p: moved_bytes(p) / p.elements),
+    ("of the least possible bytes", percent, lambda p: moved_bytes(p) / p.emulated.bytes),
+    ("shared wavefronts a row", _few, lambda p: _shared(p, "wavefronts") / p.emulated.rows),
+    ("bank conflicts a row", _few, lambda p: _shared(p, "bank_conflicts") / p.emulated.rows),
+    ("block barriers a row", _few, lambda p: p.counters.barriers / p.emulated.rows),
+)
+"""What the emulator counted, for each element or row."""
 
 
-def _wavefronts(profile: Profile) -> int:
-    return profile.counters.shared_loads.wavefronts + profile.counters.shared_stores.wavefronts
-
-
-def _conflicts(profile: Profile) -> int:
-    both = profile.counters.shared_loads.bank_conflicts
-    return both + profile.counters.shared_stores.bank_conflicts
+def _shared(profile: Profile, name: str) -> int:
+    """Return a count of loads from shared memory and of stores to it."""
+    counters = profile.counters
+    loads: int = getattr(counters.shared_loads, name)
+    stores: int = getattr(counters.shared_stores, name)
+    return loads + stores
 
 
 LEAST_SHARE = 0.02
@@ -370,7 +341,7 @@ def _mix_table(
     title: str, one: Mapping[str, float], other: Mapping[str, float], shown: Callable[[float], str]
 ) -> Table:
     """Both mixes, the most frequent instructions first, and what all come to."""
-    table = Table([word(""), *numbers(*SIDES, "change")], title=title)
+    table = Table([*words(""), *numbers(*SIDES, "change")], title=title)
     sums = sum(one.values()), sum(other.values())
     others = [0.0, 0.0]
 
@@ -450,7 +421,7 @@ def _print_text(difference: Difference, name: str, console: Console) -> None:
         return
     console.print()
     one, other = (f"{side} {_name(of)}" for side, of in zip(SIDES, difference.names, strict=True))
-    console.print(cell(f"--- {one} ({name})"), style="bold red", soft_wrap=True)
-    console.print(cell(f"+++ {other} ({name})"), style="bold green", soft_wrap=True)
+    console.print(f"--- {one} ({name})", style="bold red", soft_wrap=True)
+    console.print(f"+++ {other} ({name})", style="bold green", soft_wrap=True)
     for line in lines:
-        console.print(cell(line), style=_STYLES.get(line[0], ""), soft_wrap=True)
+        console.print(line, style=_STYLES.get(line[0], ""), soft_wrap=True)

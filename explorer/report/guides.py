@@ -1,7 +1,7 @@
 """The guides that come with the package (`explorer/guide/*.md`): list them, or show one."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import Markdown, TableElement
 
 from explorer.model.errors import InvalidInput
-from explorer.report.table import Cell, Column, Kind, Table, print_table, prose, whole_rows, words
+from explorer.report.table import Column, Kind, Table, in_parts, print_table, prose, words
 from explorer.system.plain_data import MOST_NEAREST, nearest_are
 from explorer.system.user_files import read_text
 
@@ -132,24 +132,22 @@ def _with_paths(text: str) -> str:
     return _outside_code(_LINK, shown, text)
 
 
-class _WholeTable(TableElement):
-    """A table of a guide in which no word and no number is cut, however narrow a terminal is."""
+class _InParts(TableElement):
+    """A table of a guide, set as those of results are."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         headings = self.header.row.cells if self.header and self.header.row else []
-        columns = [
-            Column(one.content.plain, Kind.NUMBER if one.justify == "right" else Kind.PROSE)
-            for one in headings
-        ]
-        body = self.body.rows if self.body else []
-        rows: list[Sequence[Cell]] = [[one.content.plain for one in row.cells] for row in body]
-        numbers = [place for place, one in enumerate(columns) if one.kind is Kind.NUMBER]
+        kinds = [Kind.NUMBER if one.justify == "right" else Kind.PROSE for one in headings]
+        columns = [Column(one.content.plain, k) for one, k in zip(headings, kinds, strict=True)]
+        rows = self.body.rows if self.body else []
         # What stands before the first number says what a row is of.
-        table = Table(columns, rows, keys=max(1, numbers[0]) if numbers else 1)
-        yield from whole_rows(table, options.max_width)
+        keys = kinds.index(Kind.NUMBER) if Kind.NUMBER in kinds else 1
+        table = Table(columns, keys=max(1, keys))
+        table.rows += [[one.content.plain for one in row.cells] for row in rows]
+        yield from in_parts(table, options.max_width)
 
 
 class _Set(Markdown):
     """A guide as it is set for a terminal."""
 
-    elements = {**Markdown.elements, "table_open": _WholeTable}  # noqa: RUF012
+    elements = {**Markdown.elements, "table_open": _InParts}  # noqa: RUF012

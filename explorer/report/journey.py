@@ -1,26 +1,30 @@
-"""What `explorer journey` prints: published kernels, slowest first, and the search's best."""
+"""Journeys through published kernels, slowest first: printed, as data, and as a page."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from explorer.model.config_words import brief_words, change_words
 from explorer.model.outcome import Contender
 from explorer.presets import REPORTED, ReportedRatio, find_preset
+from explorer.report.charts import Chart, lollipops_chart
+from explorer.report.page import Figure, KeptPage, Section, definitions
 from explorer.report.table import (
-    Cell,
-    Styled,
+    Field,
+    Kind,
     Table,
     as_markdown,
-    cell,
+    data_of,
     notes,
     numbers,
     print_table,
     prose,
+    table_of,
     words,
 )
 from explorer.report.text import (
@@ -35,259 +39,305 @@ from explorer.report.text import (
 from explorer.system.user_files import JOURNEY, read_kept
 from explorer.tuning.journey import BEST, Journey
 
-# ------------------------------------------------------------------ as JSON
-
-
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """A published ratio and ours."""
-
-    reported: ReportedRatio
-    ours: float
-
-
-def beside_reported(journey: Journey) -> list[Beside]:
-    """The published ratios of which the journey has both kernels, as steps of their own."""
-    found = []
-    for reported in REPORTED:
-        slower, faster = journey.find(reported.slower), journey.find(reported.faster)
-        if slower is not None and faster is not None and slower is not faster:
-            found.append(Beside(reported, journey.speedup(slower, faster).median))
-    return found
-
-
-def source_words(journey: Journey, step: Contender) -> str:
-    """Where a step's kernel is from: the publication, or the study."""
-    return journey.best_from if step.name == BEST else str(find_preset(step.name).source)
-
-
-def pairs(journey: Journey) -> Iterator[tuple[Contender | None, Contender]]:
-    """Each step with the one before it; the first with None."""
-    return zip((None, *journey.steps), journey.steps, strict=False)
-
-
-def journey_data(journey: Journey) -> dict[str, Any]:
-    """What `Journey.as_dict` has, with times, ratios and ties for each step, and reported ratios.
-
-    Times are microseconds (`_us`), bandwidths 1e9 bytes a second, shares fractions of 1.
-    """
-    data = journey.as_dict()
-    for entry, (before, step) in zip(data["steps"], pairs(journey), strict=True):
-        entry |= _derived(journey, before, step)
-    return {
-        **data,
-        "noise": journey.contest.noise,
-        "copy_time_us": journey.copy_time_us or None,
-        "reported": [
-            {
-                "slower": beside.reported.slower,
-                "faster": beside.reported.faster,
-                "low": beside.reported.low,
-                "high": beside.reported.high,
-                "where": beside.reported.where,
-                "publication": beside.reported.publication,
-                "ours": beside.ours,
-            }
-            for beside in beside_reported(journey)
-        ],
-    }
-
-
-def _derived(journey: Journey, before: Contender | None, step: Contender) -> dict[str, Any]:
-    first, best = journey.steps[0], journey.steps[-1]
-    changed = {} if before is None else before.config.differences(step.config)
-    return {
-        "time_us": step.time_us,
-        "spread": step.spread,
-        "gbps": journey.problem.gbps(step.time_us),
-        "of_copy": share_of_copy(step.time_us, journey.copy_time_us),
-        "over_first": journey.speedup(first, step).median,
-        "over_previous": None if before is None else journey.speedup(before, step).median,
-        "tied_with_previous": before is not None and journey.is_tie(before, step),
-        "tied_with_fastest": journey.is_tie(step, best),
-        "changed": {name: list(values) for name, values in changed.items()},
-        "source": source_words(journey, step),
-    }
-
 
 def read_journey(path: Path) -> Journey:
-    """The journey that a file keeps; raises InvalidInput for a file that keeps none."""
+    """Return the journey that a file keeps; raises InvalidInput for a file that keeps none."""
     return read_kept(path, Journey.from_dict, JOURNEY, "journey")
 
 
-# ------------------------------------------------------------------ as Markdown
+# ------------------------------------------------------------------ the fields of a step
 
 
-def journey_markdown(journey: Journey) -> str:
-    """The table of steps, reported ratios beside ours, what was left out, and the environment."""
-    figures = numbers("µs", "GB/s", "of copy", "× first", "× step")
-    rows = [_cells(journey, *pair) for pair in pairs(journey)]
-    blocks = [
-        as_markdown(Table([*words("kernel"), *figures, *words("what changed", "from")], rows))
-    ]
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A kernel of a journey, and the one before it."""
+
+    journey: Journey
+    kernel: Contender
+    before: Contender | None
+
+    @property
+    def over_previous(self) -> float | None:
+        """How many times as fast it is as the one before it."""
+        if self.before is None:
+            return None
+        return self.journey.speedup(self.before, self.kernel).median
+
+    @property
+    def over_first(self) -> float:
+        """How many times as fast it is as the first."""
+        return self.journey.speedup(self.journey.steps[0], self.kernel).median
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether it cannot be told from the one before it."""
+        return self.before is not None and self.journey.is_tie(self.before, self.kernel)
+
+    @property
+    def changes(self) -> dict[str, list[Any]]:
+        """The parameters that changed since the one before it, with both values."""
+        config = self.kernel.config
+        changed = config if self.before is None else self.before.config
+        return {name: list(values) for name, values in changed.differences(config).items()}
+
+    @property
+    def change(self) -> str:
+        """What changed, in words; of the first step its config."""
+        if self.before is None:
+            return brief_words(self.kernel.config)
+        return change_words(self.before.config, self.kernel.config) or "nothing"
+
+    @property
+    def source(self) -> str:
+        """Where the kernel is from: the publication, or the study."""
+        kernel, journey = self.kernel, self.journey
+        return journey.best_from if kernel.name == BEST else str(find_preset(kernel.name).source)
+
+    @property
+    def name(self) -> Text:
+        """Its names, and whether it ties; the search's best stands out."""
+        names = ", ".join(self.kernel.names) + (" =" if self.is_tied else "")
+        return Text(names, "bold green" if BEST in self.kernel.names else "")
+
+    @property
+    def bar(self) -> str:
+        """Its time as a bar, by logarithms."""
+        return bar(log_share(self.journey, self.kernel.time_us))
+
+
+STEP: tuple[Field[Step], ...] = (
+    Field("", lambda s: s.name, "kernel", Text.copy, kind=Kind.WORD),
+    Field(
+        "time_us",
+        lambda s: s.kernel.time_us,
+        "µs",
+        cell=lambda s: with_spread(s.kernel.time_us, s.kernel.spread),
+    ),
+    Field("spread", lambda s: s.kernel.spread),
+    Field("gbps", lambda s: s.journey.problem.gbps(s.kernel.time_us), "GB/s", "{:.0f}".format),
+    Field(
+        "of_copy",
+        lambda s: share_of_copy(s.kernel.time_us, s.journey.copy_time_us),
+        "of copy",
+        percent,
+    ),
+    Field("over_first", lambda s: s.over_first, "× first", times_as_fast),
+    Field("", lambda s: s.bar, "µs, logarithmic", kind=Kind.WORD),
+    Field("over_previous", lambda s: s.over_previous, "× step", times_as_fast),
+    Field("tied_with_previous", lambda s: s.is_tied),
+    Field("tied_with_fastest", lambda s: s.journey.is_tie(s.kernel, s.journey.steps[-1])),
+    Field("changed", lambda s: s.changes),
+    Field("", lambda s: s.change, "what changed", kind=Kind.PROSE),
+    Field("source", lambda s: s.source, "from", kind=Kind.PROSE),
+)
+"""What follows from a step's samples, beside what the file keeps."""
+
+_TIMES, _STORY, _WITHOUT_BARS = (0, 1, 2, 3, 4, 5), (0, 6, 7, 8), (0, 1, 2, 3, 4, 6, 7, 8)
+"""Columns of the first and the second table of a terminal, and of a document's table."""
+
+
+def steps(journey: Journey) -> list[Step]:
+    """Return each step with the one before it, the slowest first."""
+    before = (None, *journey.steps)
+    return [Step(journey, one, last) for last, one in zip(before, journey.steps, strict=False)]
+
+
+def steps_table(journey: Journey) -> Table:
+    """Return the steps, then copy."""
+    table = table_of(STEP, steps(journey))
     if journey.copy_us:
-        copy = microseconds(journey.copy_time_us)
-        gbps = f"{journey.problem.gbps(journey.copy_time_us):.0f} GB/s"
-        blocks.append(f"The fastest plain copy of the same bytes took {copy} µs, {gbps}.")
-    blocks.append(
-        "`=` marks a kernel whose time cannot be told from that of the row above; the noise was "
-        f"{percent(journey.contest.noise, 2)}."
-    )
-    beside = beside_reported(journey)
-    if beside:
-        columns = words("from", "to", "reported ×", "here ×", "reported for")
-        blocks.append(as_markdown(Table(columns, [_reported_cells(entry) for entry in beside])))
-    if journey.left_out:
-        named = "; ".join(f"{entry.name} ({entry.why})" for entry in journey.left_out)
-        blocks.append(f"Left out: {named}.")
-    lines = measurement_lines(journey.environment, replayed=not journey.interleaved)
-    blocks.append("; ".join(f"{label}: {text}" for label, text in lines))
-    return "\n\n".join(blocks) + "\n"
+        copy_us = journey.copy_time_us
+        table.add_under(
+            {
+                "kernel": "copy",
+                "µs": microseconds(copy_us),
+                "GB/s": f"{journey.problem.gbps(copy_us):.0f}",
+                "of copy": "100.0 %",
+                "× first": times_as_fast(journey.steps[0].time_us / copy_us),
+            }
+        )
+    return table
 
 
-def _cells(journey: Journey, before: Contender | None, step: Contender) -> Sequence[Cell]:
-    share = share_of_copy(step.time_us, journey.copy_time_us)
-    tied = before is not None and journey.is_tie(before, step)
-    change = brief_words(step.config)
-    if before is not None:
-        change = change_words(before.config, step.config)
-    return [
-        ", ".join(step.names) + (" =" if tied else ""),
-        with_spread(step.time_us, step.spread),
-        f"{journey.problem.gbps(step.time_us):.0f}",
-        percent(share) if share is not None else "-",
-        times_as_fast(journey.speedup(journey.steps[0], step).median),
-        "" if before is None else times_as_fast(journey.speedup(before, step).median),
-        change,
-        source_words(journey, step),
-    ]
-
-
-def _reported_cells(beside: Beside) -> Sequence[Cell]:
-    reported = beside.reported
-    return [
-        reported.slower,
-        reported.faster,
-        reported_span(reported),
-        f"{beside.ours:.2f}",
-        f"{reported.where}: {reported.publication}",
-    ]
-
-
-# ------------------------------------------------------------------ as a table
+def log_share(journey: Journey, time_us: float) -> float:
+    """Return a time's place between copy, or the fastest step, and the slowest, by logarithms."""
+    least = min([*([journey.copy_time_us] if journey.copy_us else []), journey.steps[-1].time_us])
+    span = math.log(journey.steps[0].time_us / least)
+    return math.log(time_us / least) / span if span > 0 else 1.0
 
 
 BAR_WIDTH = 16
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def print_journey(journey: Journey, console: Console, *, kept: bool = False) -> None:
-    """Times and bars, what changed at each step, reported ratios, what was left out, and how.
-
-    `kept` journeys were measured earlier; that is said.
-    """
-    console.print(cell(f"{journey.problem}: {counted(len(journey.steps), 'kernel')}"), style="bold")
-    console.print()
-    print_table(_times(journey), console)
-    for table in (_story(journey), _reported(journey), _left_out(journey)):
-        if table.rows:
-            print_table(table, console)
-    console.print()
-    console.print(notes([*_notes(journey), *_measured(journey, kept=kept)]))
-
-
-def log_share(journey: Journey, time_us: float) -> float:
-    """A time's place between copy, or the fastest step, and the slowest: 0 to 1, by logarithms."""
-    least = min([*([journey.copy_time_us] if journey.copy_us else []), journey.steps[-1].time_us])
-    span = math.log(journey.steps[0].time_us / least)
-    return math.log(time_us / least) / span if span > 0 else 1.0
-
-
-def _times(journey: Journey) -> Table:
-    figures = numbers("µs", "GB/s", "of copy", "× first")
-    table = Table([*words("kernel"), *figures, *words("µs, logarithmic")])
-    for before, step in pairs(journey):
-        tied = " =" if before is not None and journey.is_tie(before, step) else ""
-        name = Styled(f"{step.name}{tied}", "bold green" if BEST in step.names else "")
-        table.add(name, *_figures(journey, step), bar(log_share(journey, step.time_us)))
-    if journey.copy_us:
-        gbps = f"{journey.problem.gbps(journey.copy_time_us):.0f}"
-        over = times_as_fast(journey.steps[0].time_us / journey.copy_time_us)
-        table.add("copy", microseconds(journey.copy_time_us), gbps, "100.0 %", over, "")
-    return table
-
-
-def _figures(journey: Journey, step: Contender) -> list[str]:
-    share = share_of_copy(step.time_us, journey.copy_time_us)
-    return [
-        with_spread(step.time_us, step.spread),
-        f"{journey.problem.gbps(step.time_us):.0f}",
-        percent(share) if share is not None else "",
-        times_as_fast(journey.speedup(journey.steps[0], step).median),
-    ]
-
-
 def bar(share: float, width: int = BAR_WIDTH) -> str:
-    """Blocks for a share of `width` columns, to an eighth of one; never none at all."""
-    eighths = max(1, round(share * width * 8))
-    whole, rest = divmod(eighths, 8)
+    """Return blocks for a share of `width` columns, to an eighth of one; never none at all."""
+    whole, rest = divmod(max(1, round(share * width * 8)), 8)
     return "█" * whole + (_EIGHTHS[rest] if rest else "")
 
 
-def _story(journey: Journey) -> Table:
-    columns = [*words("kernel"), *numbers("×"), prose("what changed, and where it is from")]
-    table = Table(columns, title="What changed from the step before")
-    for before, step in pairs(journey):
-        ratio, change = "", brief_words(step.config)
-        if before is not None:
-            ratio = times_as_fast(journey.speedup(before, step).median)
-            change = change_words(before.config, step.config)
-        texts = [change or "nothing", f"from {source_words(journey, step)}"]
-        if len(step.names) > 1:
-            texts.append(f"the same code here: {', '.join(step.names[1:])}")
-        table.add(step.name, ratio, "\n".join(texts))
-    return table
+# ------------------------------------------------------------------ reported ratios
+
+
+def beside_reported(journey: Journey) -> Iterator[tuple[ReportedRatio, float]]:
+    """Yield the published ratios of which the journey has both kernels, and ours of each."""
+    for reported in REPORTED:
+        slower, faster = journey.find(reported.slower), journey.find(reported.faster)
+        if slower is not None and faster is not None and slower is not faster:
+            yield reported, journey.speedup(slower, faster).median
 
 
 def _reported(journey: Journey) -> Table:
-    columns = [*words("from", "to"), *numbers("reported", "here"), prose("reported for")]
+    columns = [*words("from", "to"), *numbers("reported ×", "here ×"), prose("reported for")]
     table = Table(columns, title="Reported, and here")
-    for beside in beside_reported(journey):
-        reported = beside.reported
-        span = f"{reported_span(reported)} ×"
-        where = f"{reported.where}: {reported.publication}"
-        table.add(reported.slower, reported.faster, span, f"{beside.ours:.2f} ×", where)
+    for one, ours in beside_reported(journey):
+        span = f"{one.low:.2f}" + (f" to {one.high:.2f}" if one.high > one.low else "")
+        where = f"{one.where}: {one.publication}"
+        table.add(one.slower, one.faster, span, f"{ours:.2f}", where)
     return table
 
 
-def reported_span(reported: ReportedRatio) -> str:
-    """A published ratio, or the least and the greatest of several."""
-    if reported.high > reported.low:
-        return f"{reported.low:.2f} to {reported.high:.2f}"
-    return f"{reported.low:.2f}"
+# ------------------------------------------------------------------ as data
 
 
-def _left_out(journey: Journey) -> Table:
-    table = Table([*words("preset"), prose("why")], title="Left out")
-    for entry in journey.left_out:
-        table.add(entry.name, entry.why)
-    return table
+def journey_data(journey: Journey) -> dict[str, Any]:
+    """Return `Journey.as_dict` with times, ratios and ties for each step, and reported ratios.
+
+    Times are microseconds (`_us`), bandwidths 1e9 bytes a second, shares fractions of 1.
+    """
+    data = journey.as_dict()
+    for entry, step in zip(data["steps"], steps(journey), strict=True):
+        entry |= data_of(STEP, step)
+    return {
+        **data,
+        "noise": journey.contest.noise,
+        "copy_time_us": journey.copy_time_us or None,
+        "reported": [{**asdict(one), "ours": ours} for one, ours in beside_reported(journey)],
+    }
 
 
-def _notes(journey: Journey) -> list[tuple[str, str]]:
+def journey_rows(journey: Journey) -> list[dict[str, Any]]:
+    """Return a row a kernel, from the slowest to the fastest, then copy."""
+    data, made = journey_data(journey), journey.environment
+    common = {"problem": data["problem"], "gpu": made.gpu, "timing": made.timing, "date": made.date}
+    left_out = ("config", "samples_us", "changed")
+    rows = [
+        {
+            **common,
+            **{key: value for key, value in step.items() if key not in left_out},
+            "config": step["config"],
+        }
+        for step in data["steps"]
+    ]
+    return [*rows, {**common, "names": ["copy"], "time_us": data["copy_time_us"], "of_copy": 1.0}]
+
+
+# ------------------------------------------------------------------ for a terminal and a document
+
+
+def print_journey(journey: Journey, console: Console, *, kept: bool = False) -> None:
+    """Print times and bars, what changed at each step, reported ratios, and what was left out.
+
+    `kept` journeys were measured earlier; that is said.
+    """
+    table = steps_table(journey)
+    console.print(f"{journey.problem}: {counted(len(journey.steps), 'kernel')}", style="bold")
+    console.print()
+    print_table(table.only(_TIMES), console)
+    story = table.only(_STORY, "What changed from the step before")
+    story.rows = story.rows[: len(journey.steps)]
+    left_out = Table([*words("preset"), prose("why")], title="Left out")
+    left_out.rows += [[entry.name, entry.why] for entry in journey.left_out]
+    for more in (story, _reported(journey), left_out):
+        if more.rows:
+            print_table(more, console)
+    console.print()
+    console.print(notes(_notes(journey, kept=kept)))
+
+
+def _notes(journey: Journey, *, kept: bool = False) -> list[tuple[str, str]]:
     rounds = len(journey.steps[0].samples_us)
     how = f"{rounds} rounds, interleaved"
     if not journey.interleaved:
         how = f"{rounds} samples each, recorded one after another"
     tied = (
         "= marks a kernel whose time cannot be told from that of the row above; the noise was "
-        f"{percent(journey.contest.noise, 2)}; {how}."
+        f"{percent(journey.contest.noise, 2)}; {how}"
     )
-    lines = [("ties", tied)]
-    if journey.best_from:
-        lines.append(("best", journey.best_from))
-    return lines
+    best = [("best", journey.best_from)] if journey.best_from else []
+    replayed = kept or not journey.interleaved
+    return [("ties", tied), *best, *measurement_lines(journey.environment, replayed=replayed)]
 
 
-def _measured(journey: Journey, *, kept: bool) -> list[tuple[str, str]]:
-    return measurement_lines(journey.environment, replayed=kept or not journey.interleaved)
+def journey_markdown(journey: Journey) -> str:
+    """Return the table of steps, reported ratios beside ours, what was left out, and notes."""
+    blocks = [as_markdown(steps_table(journey).only(_WITHOUT_BARS))]
+    reported = _reported(journey)
+    blocks += [as_markdown(reported)] if reported.rows else []
+    if journey.left_out:
+        named = "; ".join(f"{entry.name} ({entry.why})" for entry in journey.left_out)
+        blocks.append(f"Left out: {named}.")
+    blocks.append("; ".join(f"{label}: {text}" for label, text in _notes(journey)))
+    return "\n\n".join(blocks) + "\n"
+
+
+# ------------------------------------------------------------------ as a chart and a page
+
+
+def journey_chart(journey: Journey, title: str = "") -> Chart:
+    """Return the chart of a journey: its last third, where it is decided, has room.
+
+    One with a title is for a file.
+    """
+    fastest = journey.steps[-1]
+    reference_us = journey.copy_time_us or fastest.time_us
+    copy = f"copy's time, {microseconds(reference_us)} µs"
+
+    def kind(step: Contender) -> str:
+        if BEST in step.names:
+            return "the search's best"
+        return "ties with the fastest" if journey.is_tie(step, fastest) else "published kernel"
+
+    rows = [
+        {
+            "label": step.name,
+            "value": 100 * (step.time_us / reference_us - 1),
+            "told": f"{microseconds(step.time_us)} µs",
+            "kind": kind(step),
+        }
+        for step in journey.steps
+    ]
+    chart = lollipops_chart(rows, f"% above {copy if journey.copy_us else 'the fastest'}", step=24)
+    return chart.properties(title=title) if title else chart
+
+
+def journey_picture(journey: Journey) -> Chart:
+    """Return the picture of a journey for a file."""
+    made = journey.environment
+    title = f"{journey.problem} on {made.gpu}, {made.timing} L2, {made.date[:10]}"
+    return journey_chart(journey, title)
+
+
+def journey_page(journey: Journey) -> KeptPage:
+    """Return the page of a journey."""
+    slowest, fastest = journey.steps[0], journey.steps[-1]
+    over = times_as_fast(journey.speedup(slowest, fastest).median)
+    lead = (
+        f"{counted(len(journey.steps), 'kernel')} on {journey.environment.gpu}, from "
+        f"{slowest.name} ({microseconds(slowest.time_us)} µs) to {fastest.name} "
+        f"({microseconds(fastest.time_us)} µs), which is {over} × as fast."
+    )
+    section = Section("From the slowest kernel to the fastest")
+    tied = sum(journey.is_tie(step, fastest) for step in journey.steps) - 1
+    says = (
+        "Time above copy, on an axis that is logarithmic above 0.5 %, so that the fastest kernels, "
+        f"among which it is decided, can be told apart. With the fastest {tied or 'no'} other "
+        f"{'kernel ties' if tied < 2 else 'kernels tie'}; the noise is "
+        f"{percent(journey.contest.noise, 2)}."
+    )
+    table = steps_table(journey).only(_WITHOUT_BARS)
+    section.add(Figure("The journey", says, journey_chart(journey), table))
+    about = Section("Environment of the journey")
+    left_out = [(f"left out: {entry.name}", entry.why) for entry in journey.left_out]
+    about.add(definitions([("problem", str(journey.problem)), *_notes(journey), *left_out]))
+    return KeptPage(f"{journey.problem}: published kernels", lead, [section, about])

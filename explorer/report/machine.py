@@ -4,10 +4,12 @@ import os
 import platform
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from explorer import __version__
 from explorer.codegen import template_digest
@@ -24,7 +26,7 @@ from explorer.model.errors import ExplorerError
 from explorer.model.gpu_spec import DEFAULT_GPU, known_gpu
 from explorer.model.problem import Problem
 from explorer.report.studies import PROGRAM, dashboard_program
-from explorer.report.table import Styled, Table, print_table, prose, words
+from explorer.report.table import Table, print_table, prose, words
 from explorer.system.user_files import STUDIES, is_writable_folder, studies_folder, template_dir
 from explorer.tuning import open_storage, survey
 from explorer.tuning.storage import STORAGE_VARIABLE, default_storage
@@ -189,11 +191,11 @@ def _program(find: Callable[[], str | None], name: str) -> Answer:
 
 def print_machine(checks: Sequence[Check], console: Console) -> None:
     """One line a check, then whether all is there that the package itself needs."""
-    table = Table([*words("", "what"), prose("found", 3), prose("needed for", 2)], keys=2)
+    table = Table([*words("", "what"), prose("found"), prose("needed for")], keys=2)
     for check in checks:
         style = "green" if check.ok else "red" if check.required else "yellow"
         table.add(
-            Styled("ok" if check.ok else "missing", style),
+            Text("ok" if check.ok else "missing", style),
             check.name,
             check.detail,
             check.needed_for,
@@ -214,3 +216,11 @@ def conclusion(checks: Sequence[Check]) -> str:
             "recordings."
         )
     return "Kernels can be emitted, compiled, verified and timed here."
+
+
+def machine_data(checks: Sequence[Check]) -> dict[str, Any]:
+    """Return `ok` (all that is required is there) and the checks."""
+    return {
+        "ok": all(check.ok for check in checks if check.required),
+        "checks": [asdict(check) for check in checks],
+    }

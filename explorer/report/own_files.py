@@ -1,12 +1,9 @@
 """Files that this program wrote: they alone are replaced when a page, picture or result is written.
 
-A page and a picture say in their metadata which program wrote them. Results are told by their keys.
+A page and an SVG say in their metadata which program wrote them. Results are known by their keys. A
+PNG has no mark: any other PNG is replaced by one.
 """
 
-import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from explorer import __version__
@@ -15,96 +12,52 @@ from explorer.system.user_files import COMPARISON, JOURNEY, kind_of, open_regula
 
 _PROGRAM = "softmax-explorer"
 
-# ------------------------------------------------------------------ marks
-
 GENERATOR = f'<meta name="generator" content="{_PROGRAM} {__version__}">'
-"""What the head of a page says of the program that wrote it."""
+"""The mark in the head of a page."""
 
-_CREATOR = (
+CREATOR = (
     '<metadata><dc:creator xmlns:dc="http://purl.org/dc/elements/1.1/">'
     f"{_PROGRAM} {__version__}</dc:creator></metadata>"
 )
+"""The mark in an SVG, after its first tag."""
 
-_PNG_START = 33
-"""Bytes of a PNG's signature and its first chunk, IHDR, after which other chunks may stand."""
+PAGE, PICTURE = "a page that explorer report wrote", "a picture that explorer drew"
+T4_RESULTS = "a T4 file that explorer recordings wrote"
+KEPT_COMPARISON = "a comparison that explorer compare --save kept"
+KEPT_JOURNEY = "a journey that explorer journey --save kept"
 
+_MARKS: dict[str, tuple[tuple[bytes, ...], ...]] = {
+    PAGE: ((f'<meta name="generator" content="{_PROGRAM} '.encode(),),),
+    PICTURE: ((b"<svg", f">{_PROGRAM} ".encode(), b"</dc:creator>"), (b"\x89PNG\r\n",)),
+    T4_RESULTS: ((b'"schema_version":', b'"threads_per_row":'),),
+}
+"""Of each kind, the words of which all stand in the first bytes of a file, by one way or another.
 
-def marked_svg(svg: str) -> str:
-    """Return a picture whose metadata name this program as its creator."""
-    tag_end = svg.index(">") + 1
-    return svg[:tag_end] + _CREATOR + svg[tag_end:]
-
-
-def marked_png(png: bytes) -> bytes:
-    """Return a picture whose text `Software` names this program."""
-    content = b"tEXt" + f"Software\0{_PROGRAM} {__version__}".encode()
-    length, checksum = len(content) - 4, zlib.crc32(content)
-    chunk = length.to_bytes(4, "big") + content + checksum.to_bytes(4, "big")
-    return png[:_PNG_START] + chunk + png[_PNG_START:]
-
-
-# ------------------------------------------------------------------ kinds of files
+Another tuner's results in T4 have no `threads_per_row`.
+"""
 
 _HEAD_BYTES = 2048
-"""Of a page, a picture and a T4 file, the bytes that hold its mark."""
 
 _ANY_SIZE = 2**63
 """More bytes than a file can have: of a large one, too, only the first bytes are read."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnFile:
-    """A kind of file that this program writes."""
-
-    what: str
-    """The kind in words, with its article."""
-    is_one: Callable[[Path], bool]
-    """Whether a file that has bytes is of this kind."""
-
-
-def _has_in_head(path: Path, *choices: tuple[str, ...]) -> bool:
-    """Whether the first bytes of a file have all of the words of one of the choices."""
-    with open_regular(path, most_bytes=_ANY_SIZE) as file:
-        head = file.read(_HEAD_BYTES)
-    return any(all(word.encode() in head for word in words) for words in choices)
-
-
-def _is_page(path: Path) -> bool:
-    return _has_in_head(path, (f'<meta name="generator" content="{_PROGRAM} ',))
-
-
-def _is_picture(path: Path) -> bool:
-    """Whether a file is one of our pictures, an SVG or a PNG."""
-    svg = ("<svg", f">{_PROGRAM} ", "</dc:creator>")
-    return _has_in_head(path, svg, ("PNG", f"tEXtSoftware\0{_PROGRAM} "))
-
-
-def _is_t4(path: Path) -> bool:
-    """Whether a file is in T4 and has configs of ours: another tuner's results have none."""
-    return _has_in_head(path, ('"schema_version":', '"threads_per_row":'))
-
-
-def _keeps(kind: str, path: Path) -> bool:
-    try:
-        return kind_of(read_json(path, "")) == kind
-    except InvalidInput:
-        return False
-
-
-PAGE = OwnFile("a page that explorer report wrote", _is_page)
-PICTURE = OwnFile("a picture that explorer drew", _is_picture)
-T4_RESULTS = OwnFile("a T4 file that explorer recordings wrote", _is_t4)
-KEPT_COMPARISON = OwnFile(
-    "a comparison that explorer compare --save kept", partial(_keeps, COMPARISON)
-)
-KEPT_JOURNEY = OwnFile("a journey that explorer journey --save kept", partial(_keeps, JOURNEY))
-
-
-def check_replaceable(path: Path, kind: OwnFile, remedy: str) -> None:
+def check_replaceable(path: Path, kind: str, remedy: str) -> None:
     """Raise InvalidInput, which ends in `remedy`, if `path` has what is not of this kind.
 
     A file without a byte may be replaced by any kind.
     """
-    if not path.exists() or path.stat().st_size == 0 or kind.is_one(path):
-        return
-    raise InvalidInput(f"{path} exists and is not {kind.what}; nothing was written: {remedy}")
+    if path.exists() and path.stat().st_size and not _is_of(path, kind):
+        raise InvalidInput(f"{path} exists and is not {kind}; nothing was written: {remedy}")
+
+
+def _is_of(path: Path, kind: str) -> bool:
+    if kind in _MARKS:
+        with open_regular(path, most_bytes=_ANY_SIZE) as file:
+            head = file.read(_HEAD_BYTES)
+        return any(all(word in head for word in words) for words in _MARKS[kind])
+    try:
+        kept = kind_of(read_json(path, ""))
+    except InvalidInput:
+        return False
+    return kept == {KEPT_COMPARISON: COMPARISON, KEPT_JOURNEY: JOURNEY}[kind]

@@ -7,11 +7,12 @@ from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from explorer.report.charts import PLOT_WIDTH, Chart, script, theme
 from explorer.report.own_files import GENERATOR
-from explorer.report.table import BEFORE_UNIT, Cell, Kind, Table
+from explorer.report.table import Cell, Kind, Table
 from explorer.report.text import counted
 
 # ------------------------------------------------------------------ what a page holds
@@ -50,6 +51,20 @@ class Section:
         self.blocks += blocks
 
 
+@dataclass(frozen=True, slots=True)
+class KeptPage:
+    """What a page is called, the sentence below that, and its sections."""
+
+    title: str
+    lead: str
+    sections: list[Section]
+
+
+_BEFORE_UNIT = re.compile(
+    r"(?<=\d) (?=(?:%|×|[µm]?s|min|[KMG]iB|[kMG]?B|GB/s|MHz|bytes?|ulp)(?![\w/]))"
+)
+"""The space between a number and its unit, at which no line ends."""
+
 SHORT_CODE = 32
 """Characters of code in a sentence that stands on one line: they fit on a telephone."""
 
@@ -71,7 +86,7 @@ def prose_html(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return escape(BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", text))
+    return escape(_BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", text))
 
 
 def definitions(lines: Iterable[tuple[str, str]]) -> str:
@@ -203,7 +218,7 @@ def page_html(title: str, lead: str, sections: Sequence[Section]) -> str:
             f"<main>{''.join(body)}</main>",
             _packed("drawn", drawn),
             _packed("program", script()),
-            f"<script>{_DRAW.replace('PLOT_WIDTH', str(PLOT_WIDTH))}</script>",
+            f"<script>{_asset('page.js').replace('PLOT_WIDTH', str(PLOT_WIDTH))}</script>",
             "</body></html>\n",
         ]
     )
@@ -271,9 +286,14 @@ def _packed(name: str, text: str) -> str:
     return f'<script type="text/plain" id="{name}">{letters}</script>'
 
 
+def _asset(name: str) -> str:
+    """Return a file that stands beside this one."""
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
 def _styles() -> str:
     """Return the styles of all pages."""
-    made = _STYLE.replace("LABELS", _label_rules())
+    made = _asset("page.css").replace("LABELS", _label_rules())
     for kind in Kind:
         made = made.replace(f"{kind.name} CELLS", _cells_of(kind))
     return made
@@ -311,234 +331,3 @@ _HEAD = (
     '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
     "script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:\">"
 )
-
-_STYLE = """
-:root { --text: #1f2328; --quiet: #59636e; --page: #ffffff; --box: #f6f8fa; --line: #d1d9e0;
-  --link: #0a58ca; --shade: #1f232840; color-scheme: light dark; }
-@media (prefers-color-scheme: dark) {
-  :root { --text: #e6edf3; --quiet: #9da7b3; --page: #0d1117; --box: #161b22; --line: #30363d;
-    --link: #6cb0ff; --shade: #e6edf350; }
-}
-* { box-sizing: border-box; }
-@media (prefers-reduced-motion: no-preference) { html { scroll-behavior: smooth; } }
-body { margin: 0 auto; max-width: 96rem; padding: 1rem clamp(0.75rem, 3vw, 2rem) 4rem;
-  font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); }
-h1 { font-size: clamp(1.35rem, 4vw, 2rem); line-height: 1.2; margin: 1rem 0 0.5rem; }
-h2 { font-size: 1.3rem; margin: 2.5rem 0 0.5rem; padding-top: 0.5rem;
-  border-top: 1px solid var(--line); }
-h3 { font-size: 1.05rem; margin: 1.5rem 0 0.25rem; }
-p, dd, li { max-width: 46rem; overflow-wrap: anywhere; }
-a { color: var(--link); }
-nav ul { display: flex; flex-wrap: wrap; gap: 0.25rem 1.25rem; padding: 0; list-style: none; }
-figure { margin: 1.25rem 0; }
-figcaption { max-width: 46rem; margin-bottom: 0.5rem; }
-.chart { min-height: 6rem; width: 100%; overflow-x: auto; }
-/* A shade at each edge behind which a region goes on: what moves with the region covers it. */
-.scroll, .chart { background:
-  linear-gradient(to right, var(--page) 1rem, transparent) left / 2rem 100% no-repeat local,
-  linear-gradient(to left, var(--page) 1rem, transparent) right / 2rem 100% no-repeat local,
-  linear-gradient(to right, var(--shade), transparent) left / 0.75rem 100% no-repeat scroll,
-  linear-gradient(to left, var(--shade), transparent) right / 0.75rem 100% no-repeat scroll; }
-.hint { color: var(--quiet); font-size: 0.85rem; margin: 0.5rem 0 0; }
-.chart svg { display: block; }
-.short { white-space: nowrap; }
-p code, dd code, figcaption code, td code { font: 0.9em ui-monospace, monospace; }
-.selected { color: var(--quiet); }
-input { font: inherit; width: 5rem; color: var(--text); background: var(--box);
-  border: 1px solid var(--line); border-radius: 4px; }
-.scroll { overflow-x: auto; margin: 0.75rem 0; }
-details .scroll { max-height: 34rem; }
-table { border-collapse: collapse; font-size: 0.9rem; }
-caption { text-align: left; font-weight: 600; padding: 0.25rem 0; }
-th, td { text-align: left; vertical-align: top; padding: 0.25rem 0.75rem 0.25rem 0;
-  border-bottom: 1px solid var(--line); }
-th { position: sticky; top: 0; background: var(--page); }
-.number, NUMBER CELLS { text-align: right; font-variant-numeric: tabular-nums;
-  white-space: nowrap; }
-.word, WORD CELLS { white-space: nowrap; }
-td.prose, PROSE CELLS { min-width: 14rem; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.25rem 1rem; }
-dt { font-weight: 600; } dd { margin: 0; }
-@media (max-width: 40rem) {
-  dl { display: block; } dd { margin-bottom: 0.5rem; }
-  .word, WORD CELLS { white-space: normal; overflow-wrap: anywhere; }
-  .stack, .stack caption, .stack tbody { display: block; }
-  .stack thead { position: absolute; width: 1px; height: 1px; overflow: hidden;
-    clip-path: inset(50%); }
-  .stack tr { border-bottom: 1px solid var(--line); padding: 0.5rem 0; display: grid;
-    grid-template-columns: 1fr 1fr; gap: 0.1rem 1.25rem; }
-  .stack td { display: grid; grid-template-columns: 7rem 1fr; gap: 0.75rem; padding: 0.1rem 0;
-    grid-column: span 2; border: 0; text-align: left; white-space: normal;
-    overflow-wrap: anywhere; }
-  .stack NUMBER CELLS:not(:first-child) { display: flex; flex-wrap: wrap; grid-column: span 1;
-    justify-content: space-between; column-gap: 0.5rem; }
-  .stack td::before { color: var(--quiet); font-weight: 400; }
-LABELS
-  .stack td:empty { display: none; }
-  .stack td:first-child { font-weight: 600; }
-}
-pre { background: var(--box); border: 1px solid var(--line); border-radius: 6px;
-  padding: 0.75rem; overflow: auto; font: 13px/1.45 ui-monospace, monospace; }
-pre.source { max-height: 40rem; }
-pre.command { white-space: pre-wrap; overflow-wrap: anywhere; }
-summary { cursor: pointer; color: var(--link); padding: 0.25rem 0; }
-.note { background: var(--box); border: 1px solid var(--line); border-radius: 6px;
-  padding: 0.5rem 0.75rem; }
-:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
-@media print { .scroll, pre.source { max-height: none; overflow: visible; } }
-"""
-
-_DRAW = """
-(() => {
-  let figures, themes;
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const views = new Map();
-
-  const NARROW = 560;
-
-  // A copy of a chart whose plots are `width` pixels wide. If narrow, legends have one column, its
-  // parameter `narrow` is true, and rows are `step` pixels high at least.
-  const fitted = (node, width, narrow, step) => {
-    if (Array.isArray(node)) return node.map((part) => fitted(part, width, narrow, step));
-    if (node === null || typeof node !== "object") return node;
-    if (node.name === "narrow") return { ...node, value: narrow };
-    return Object.fromEntries(Object.entries(node).map(([key, value]) => [
-      key,
-      key === "width" && value === PLOT_WIDTH ? width
-        : key === "columns" && narrow ? 1
-        : key === "step" && narrow ? Math.max(value, step)
-        : key === "datasets" ? value : fitted(value, width, narrow, step),
-    ]));
-  };
-
-  const cell = (tag, text, kind) => {
-    const made = document.createElement(tag);
-    made.textContent = text;
-    if (kind) made.className = kind;
-    return made;
-  };
-
-  // Says above a region that it scrolls sideways, as long as it does.
-  const hint = (region) => {
-    const over = region.scrollWidth > region.clientWidth + 1;
-    let said = region.previousElementSibling;
-    if (!said?.classList.contains("hint")) {
-      if (!over) return;
-      said = cell("p", "Scroll sideways to see the rest \u2192", "hint");
-      region.before(said);
-    }
-    said.hidden = !over;
-  };
-  const watch = new ResizeObserver((seen) => seen.forEach((one) => hint(one.target)));
-  document.querySelectorAll(".scroll, .chart, pre.source").forEach((one) => watch.observe(one));
-
-  const LISTED = 12;
-  const tell = (number, kernels, range) => {
-    const place = document.getElementById(`selected-${number}`);
-    const chosen = range
-      ? kernels.filter((one) => one.rank >= range[0] && one.rank <= range[1]) : [];
-    place.replaceChildren();
-    if (!chosen.length) {
-      if (range) place.append(cell("p", "No kernel is selected."));
-      return;
-    }
-    const times = chosen.map((one) => one.time_us);
-    place.append(cell("p", `${chosen.length} of ${kernels.length} kernels selected, `
-      + `${Math.min(...times).toFixed(2)} to ${Math.max(...times).toFixed(2)} µs`
-      + (chosen.length > LISTED ? `; the first ${LISTED}:` : ":")));
-    const table = document.createElement("table");
-    const head = table.createTHead().insertRow();
-    head.append(cell("th", "trial", "number"), cell("th", "µs", "number"), cell("th", "config"));
-    const body = table.createTBody();
-    for (const one of chosen.slice(0, LISTED)) {
-      const row = body.insertRow();
-      row.append(cell("td", one.trial, "number"), cell("td", one.time_us.toFixed(2), "number"),
-        cell("td", one.what, "prose"));
-    }
-    const scroll = cell("div", "", "scroll");
-    scroll.append(table);
-    place.append(scroll);
-    watch.observe(scroll);
-  };
-
-  const draw = async (number) => {
-    const place = document.getElementById(`chart-${number}`);
-    const { spec, brushed } = figures[number];
-    const room = place.clientWidth, narrow = room < NARROW;
-    const base = themes[dark.matches ? "dark" : "light"];
-    const config = {
-      ...base,
-      background: "transparent",
-      axis: { ...base.axis, labelLimit: narrow ? 0.46 * room : Math.min(400, 0.4 * room) },
-      legend: { ...base.legend, labelLimit: room - 60, ...(narrow ? { columns: 1 } : {}) },
-      title: { ...base.title, limit: room - 20 },
-    };
-    const least = spec.usermeta?.leastWidth ?? 140, step = spec.usermeta?.narrowStep ?? 0;
-    let width = Math.min(PLOT_WIDTH * 2, room - 80), made;
-    for (let turn = 0; turn < 3; turn += 1) {
-      views.get(number)?.finalize();
-      made = await vegaEmbed(place, fitted(spec, Math.max(least, width), narrow, step), {
-        actions: false,
-        renderer: "svg",
-        config,
-        tooltip: { theme: dark.matches ? "dark" : "light" },
-      });
-      views.set(number, made);
-      const svg = place.querySelector("svg");
-      const over = svg ? Math.ceil(svg.getBoundingClientRect().width - room) : 0;
-      if (over <= 0 || width <= least) break;
-      width -= over + 2;
-    }
-    hint(place);
-    if (brushed) {
-      const kernels = Object.values(spec.datasets).find((rows) => rows[0]?.rank);
-      made.view.addSignalListener("brush", (name, value) =>
-        tell(number, kernels, value?.rank ?? null));
-      const within = document.getElementById(`within-${number}`);
-      within.oninput = () => tell(number, kernels, within.value === "" ? null
-        : [1, kernels.filter((one) => one.above_best <= Number(within.value)).length]);
-      within.oninput();
-    }
-  };
-
-  const drawAll = async () => {
-    for (let number = 0; number < figures.length; number += 1) await draw(number);
-    document.documentElement.dataset.drawn = String(figures.length);
-  };
-
-  const follow = () => {
-    let waiting, shown = innerWidth;
-    addEventListener("resize", () => {
-      if (innerWidth === shown) return;
-      shown = innerWidth;
-      clearTimeout(waiting);
-      waiting = setTimeout(drawAll, 150);
-    });
-    dark.addEventListener("change", drawAll);
-  };
-
-  const unpacked = (id) => {
-    const packed = atob(document.getElementById(id).textContent);
-    const bytes = Uint8Array.from(packed, (mark) => mark.charCodeAt(0));
-    const inflated = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-    return new Response(inflated).text();
-  };
-
-  const begin = async () => {
-    if (!("DecompressionStream" in window)) {
-      document.querySelector("main").before(cell("p", "The charts need a browser of 2023 or "
-        + "later. The tables have their figures.", "note"));
-      return;
-    }
-    ({ figures, themes } = JSON.parse(await unpacked("drawn")));
-    const program = cell("script", await unpacked("program"));
-    document.head.append(program);
-    program.remove();
-    window.explorerViews = views;
-    follow();
-    await drawAll();
-  };
-
-  begin();
-})();
-"""

@@ -11,6 +11,7 @@ from rich.text import Text
 from explorer.model.outcome import Stage
 from explorer.model.problem import Problem
 from explorer.report.text import (
+    counted,
     microseconds,
     percent,
     rejections,
@@ -18,6 +19,7 @@ from explorer.report.text import (
     share_of_copy,
 )
 from explorer.tuning.results import Progress
+from explorer.tuning.runs import RunProgress
 
 REDRAWS_A_SECOND = 8
 SECONDS_BETWEEN_LINES = 10.0
@@ -95,12 +97,32 @@ class JourneyLine(LiveLine):
 
 
 def journey_text(name: str, number: int, total: int, elapsed_s: float) -> str:
-    """`12/28 kernels · oneflow-warp · 2.5 kernels/s · 7 s left`."""
+    """Return `12/28 kernels · oneflow-warp · 2.5 kernels/s · 7 s left`."""
     done = number - 1
     parts = [f"{number}/{_kernels(total)}", name]
     if done and elapsed_s:
         left_s = elapsed_s / done * (total - done)
         parts += [pace(done, elapsed_s), f"{seconds(left_s)} left"]
+    return " · ".join(parts)
+
+
+class RunLine(LiveLine):
+    """Shows each RunProgress of a list of problems that it is called with."""
+
+    def __call__(self, progress: RunProgress) -> None:
+        """Show where the run stands."""
+        self.show(run_text(progress))
+
+
+def run_text(progress: RunProgress) -> str:
+    """Return `12/40 problems · 530 kernels · softmax f32 8x64 · 4.2 s each · 80 s left`."""
+    parts = [f"{progress.done}/{counted(progress.total, 'problem')}"]
+    parts += [counted(progress.kernels, "kernel")] if progress.kernels else []
+    parts += [str(progress.problem)]
+    parts += [progress.doing] if progress.doing else []
+    parts += [f"{progress.each_s:.1f} s each"] if progress.each_s is not None else []
+    if progress.remaining_s is not None:
+        parts += [f"{seconds(progress.remaining_s)} left"]
     return " · ".join(parts)
 
 

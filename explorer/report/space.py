@@ -1,13 +1,14 @@
 """What `explorer space`, `presets`, `record` and `recordings` print."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
-from explorer.devices.recorded import Recording, RecordingFile, RecordingHeader
+from explorer.devices.recorded import Recording, RecordingFile
 from explorer.model.config import Config
 from explorer.model.config_words import brief_words
 from explorer.model.dtype import DType
@@ -17,8 +18,18 @@ from explorer.model.outcome import Measured
 from explorer.model.parameters import MEANING, REFUTED, Value
 from explorer.model.problem import Op, Problem
 from explorer.presets import PRESET_NAMES, PRESETS, Preset
-from explorer.report.table import Styled, Table, cell, numbers, print_table, prose, words
-from explorer.report.text import count, counted, microseconds, percent
+from explorer.report.table import (
+    Field,
+    Kind,
+    Table,
+    data_of,
+    numbers,
+    print_table,
+    prose,
+    table_of,
+    words,
+)
+from explorer.report.text import count, counted, microseconds, percent, problem_data
 from explorer.space import RULES, Space
 from explorer.space.rules import Rule
 from explorer.system.plain_data import nearest, shown
@@ -62,6 +73,53 @@ class SpaceView:
         return Space.searched(self.space.problem, self.space.gpu, self.fixed).legal_count()
 
 
+def space_data(view: SpaceView) -> dict[str, Any]:
+    """Return problem, gpu, arch, parameters with values and meaning, counts, rules.
+
+    `not_searched` are the values that a search does not propose, `searched` counts what it may.
+    """
+    space = view.space
+    return {
+        "problem": problem_data(space.problem),
+        "gpu": space.gpu.name,
+        "arch": space.gpu.arch,
+        "parameters": [
+            {
+                "name": name,
+                "values": list(values),
+                "not_searched": list(REFUTED.get(name, ())),
+                "meaning": MEANING[name],
+            }
+            for name, values in view.parameters.items()
+        ],
+        "points": space.point_count,
+        "legal": space.legal_count(),
+        "searched": view.searched_count,
+        "rules": [
+            {
+                "name": rule.name,
+                "sentence": rule.sentence,
+                "excluded_share": space.excluded_share(rule),
+            }
+            for rule in view.rules
+        ],
+    }
+
+
+def parameter_rows(parameters: Mapping[str, tuple[Value, ...]]) -> list[dict[str, Any]]:
+    """Return a row for each value of each parameter of a space."""
+    return [
+        {
+            "parameter": name,
+            "value": str(value),
+            "searched": value not in REFUTED.get(name, ()),
+            "meaning": MEANING[name],
+        }
+        for name, values in parameters.items()
+        for value in values
+    ]
+
+
 def _share(part: int, whole: int) -> str:
     """Return a share in per cent, which is not called 0 if it is only small."""
     share = part / whole
@@ -88,7 +146,7 @@ def print_space(view: SpaceView, console: Console) -> None:
 
 
 def _parameters_table(view: SpaceView) -> Table:
-    table = Table([*words("parameter"), prose("values", 2), prose("meaning", 3)])
+    table = Table([*words("parameter"), prose("values"), prose("meaning")])
     for name, values in view.parameters.items():
         alone = REFUTED.get(name, ())
         told = (f"({value})" if value in alone else str(value) for value in values)
@@ -165,13 +223,9 @@ def print_presets(
     `text` is what the names were to have: if no preset is left, a sentence says why.
     """
     if not lines:
-        console.print(cell(_no_preset(text)), soft_wrap=not console.is_terminal)
+        console.print(_no_preset(text), soft_wrap=not console.is_terminal)
         return
-    table = Table([*words("preset"), prose("what it does, where it is from")])
-    for line in lines:
-        name = Styled(line.preset.name, "dim" if line.fault else "bold")
-        table.add(name, "\n".join(_texts(line)))
-    print_table(table, console)
+    print_table(table_of(PRESET, lines), console)
     console.print()
     legal = sum(line.config is not None for line in lines)
     told = f"{counted(len(lines), 'preset')}"
@@ -179,7 +233,7 @@ def print_presets(
         told += f", {legal} of them legal for {problem}"
     cols = 4096 if problem is None else problem.cols
     hint = f"; explorer emit NAME --cols {cols} writes one" if legal or problem is None else ""
-    console.print(cell(told + hint))
+    console.print(told + hint)
 
 
 def _no_preset(text: str) -> str:
@@ -192,27 +246,34 @@ def _no_preset(text: str) -> str:
     return f"{told}; {near and f'{near}; '}{every}"
 
 
-def presets_data(lines: Sequence[PresetLine]) -> list[dict[str, Any]]:
-    """name, other_names, sentence, source, reported, ops, dtypes; legal, config and why_not."""
-    return [
-        {
-            "name": line.preset.name,
-            "other_names": list(line.preset.other_names),
-            "sentence": line.preset.sentence,
-            "source": {
-                "project": line.preset.source.project,
-                "place": line.preset.source.place,
-                "revision": line.preset.source.revision or None,
-            },
-            "reported": line.preset.reported or None,
-            "ops": list(line.preset.ops),
-            "dtypes": [str(dtype) for dtype in line.preset.dtypes],
-            "legal": line.is_legal,
-            "config": None if line.config is None else line.config.as_dict(),
-            "why_not": line.fault,
-        }
-        for line in lines
-    ]
+PRESET: tuple[Field[PresetLine], ...] = (
+    Field(
+        "name",
+        lambda p: p.preset.name,
+        "preset",
+        cell=lambda p: Text(p.preset.name, "dim" if p.fault else "bold"),
+        kind=Kind.WORD,
+    ),
+    Field("other_names", lambda p: list(p.preset.other_names)),
+    Field("sentence", lambda p: p.preset.sentence),
+    Field(
+        "source",
+        lambda p: {**asdict(p.preset.source), "revision": p.preset.source.revision or None},
+    ),
+    Field("reported", lambda p: p.preset.reported or None),
+    Field("ops", lambda p: list(p.preset.ops)),
+    Field("dtypes", lambda p: [str(dtype) for dtype in p.preset.dtypes]),
+    Field("legal", lambda p: p.is_legal),
+    Field("config", lambda p: None if p.config is None else p.config.as_dict()),
+    Field("why_not", lambda p: p.fault),
+    Field("", lambda p: "\n".join(_texts(p)), "what it does, where it is from", kind=Kind.PROSE),
+)
+"""What is known of each preset."""
+
+
+def preset_rows(lines: Sequence[PresetLine]) -> list[dict[str, Any]]:
+    """Return a row a published kernel, with columns for its config."""
+    return [{**(row := data_of(PRESET, line)), "config": row["config"] or {}} for line in lines]
 
 
 def _texts(line: PresetLine) -> list[str]:
@@ -244,44 +305,44 @@ def recording_sentence(recording: Recording, path: Path) -> str:
     )
 
 
-def print_recordings(files: Sequence[RecordingFile], console: Console) -> None:
-    """A line a recording: what it is of, and whether a whole sub-space is in it."""
-    table = Table((*words("name", "problem", "GPU"), *numbers("kernels"), prose("chosen", 1)))
-    for file in files:
-        if file.header is None:
-            table.add(file.name, "", "", "", f"cannot be read: {file.damage}")
-        else:
-            header = file.header
-            kernels = str(header.kernel_count)
-            sample = header.rule.rpartition("; ")[2]
-            chosen = f"a whole sub-space; {sample}" if header.sub_space else header.rule
-            table.add(file.name, str(header.problem), header.gpu.name, kernels, chosen)
-    print_table(table, console)
+RECORDING: tuple[Field[RecordingFile], ...] = (
+    Field("name", lambda f: f.name, "name", kind=Kind.WORD),
+    Field("file", lambda f: str(f.path)),
+    Field("problem", lambda f: f.header and str(f.header.problem), "problem", kind=Kind.WORD),
+    Field("gpu", lambda f: f.header and f.header.gpu.name, "GPU", kind=Kind.WORD),
+    Field("kernels", lambda f: f.header and f.header.kernel_count, "kernels"),
+    Field(
+        "chosen",
+        lambda f: f.header and f.header.rule,
+        "chosen",
+        cell=lambda f: _chosen(f),
+        kind=Kind.PROSE,
+    ),
+    Field("sub_space", lambda f: f.header and f.header.sub_space),
+    Field("damage", lambda f: f.damage or None),
+)
+"""What is known of each recording; null where its file cannot be read."""
 
 
-def recordings_data(files: Sequence[RecordingFile]) -> list[dict[str, Any]]:
-    """The same as plain data."""
-    return [
-        {
-            "name": file.name,
-            "file": str(file.path),
-            **_header_data(file.header),
-            "damage": file.damage or None,
-        }
-        for file in files
-    ]
+def _chosen(file: RecordingFile) -> str:
+    """Return how its kernels were chosen, and whether a whole sub-space is in it."""
+    if file.header is None:
+        return f"cannot be read: {file.damage}"
+    rule = file.header.rule
+    return f"a whole sub-space; {rule.rpartition('; ')[2]}" if file.header.sub_space else rule
 
 
-def _header_data(header: RecordingHeader | None) -> dict[str, Any]:
-    """What a recording is of; null throughout where it cannot be read."""
-    if header is None:
-        return dict.fromkeys(("problem", "gpu", "kernels", "chosen", "sub_space"))
+def recording_data(recording: Recording, path: Path) -> dict[str, Any]:
+    """Return file, problem, environment, rule, kernels, measured, best_us."""
+    times, header = measured_us(recording), recording.header
     return {
-        "problem": str(header.problem),
-        "gpu": header.gpu.name,
+        "file": str(path),
+        "problem": problem_data(header.problem),
+        "circumstances": header.environment.as_dict(),
+        "rule": header.rule,
         "kernels": header.kernel_count,
-        "chosen": header.rule,
-        "sub_space": header.sub_space,
+        "measured": len(times),
+        "best_us": min(times),
     }
 
 

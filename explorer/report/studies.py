@@ -1,25 +1,42 @@
-"""What `explorer search`, `show` and `studies` print."""
+"""Studies and searches: what `explorer search`, `show` and `studies` print, and as plain data.
+
+Data goes to `--json` and `--csv` under keys that stay as they are: they may be added in a later
+version, never renamed or removed. Times are microseconds (`_us`), bandwidths 1e9 bytes a second
+(`gbps`), shares fractions of 1; what is not known is null.
+"""
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from explorer.evaluate.space_version import space_version
 from explorer.evaluate.verify import FinalistCheck
-from explorer.model.config_words import brief_words
+from explorer.model.config import Config
+from explorer.model.config_words import brief_words, difference_words
+from explorer.model.config_words import words as config_words
 from explorer.model.errors import NotFound
-from explorer.report.finals import finals_notes, print_finals
-from explorer.report.main_effects import (
-    FIRST_TIMES,
-    METHOD,
-    UNPAIRED,
-    headlines,
-    unpaired_table,
+from explorer.model.outcome import Contender, Environment, Rejected, Resources, Stage, TrialRecord
+from explorer.model.parameters import Value
+from explorer.model.problem import Problem
+from explorer.report.table import (
+    Field,
+    Kind,
+    Table,
+    as_markdown,
+    data_of,
+    notes,
+    numbers,
+    picked,
+    print_table,
+    prose,
+    table_of,
+    words,
 )
-from explorer.report.table import Table, as_markdown, notes, numbers, print_table, prose, words
 from explorer.report.text import (
     CHANGED,
     count,
@@ -28,19 +45,281 @@ from explorer.report.text import (
     measurement_lines,
     microseconds,
     percent,
+    problem_data,
     rejections,
     reproducing_command,
     search_command,
     seconds,
     share_of_copy,
+    ulps,
     with_spread,
 )
+from explorer.tuning.contest import CONFIDENCE, Finals, front_of, ratios_to_next, since_finals
+from explorer.tuning.main_effects import BLOCK_OF_A_ROW, LEAST_PAIRS, NEAR
 from explorer.tuning.objective import Objectives
-from explorer.tuning.results import ParameterEffect, SearchResult, StudySummary, StudyView
+from explorer.tuning.results import (
+    Contrast,
+    ParameterEffect,
+    SearchResult,
+    StudySummary,
+    StudyView,
+    Unpaired,
+)
 from explorer.tuning.storage import Journal, default_storage, open_storage
-from explorer.tuning.study_reader import EARLIER, SAMPLED, SAMPLES, read_studies
+from explorer.tuning.study_reader import EARLIER, SAMPLED, SAMPLES, in_one_unit, read_studies
+
+Data = dict[str, Any]
+
+# ------------------------------------------------------------------ the fields of a kernel
+
+
+DIFFERENCE_WIDTH = 34
+"""Characters of a line that says how a config differs from the best: two of them fit a terminal of
+100 columns beside the other columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A kernel of a study as a row of a table: in its finals, or as the search measured it."""
+
+    kernel: Contender
+    problem: Problem
+    copy_us: float
+    best: Config
+    """The config that it is compared with in words."""
+    rank: int = 0
+    """From 1; 0 where it was in no finals."""
+    is_tie: bool = False
+    """Whether it ties with the best; in a front, with the next member, which is more exact."""
+
+    @property
+    def resources(self) -> Resources:
+        """What ptxas allotted to it."""
+        return self.kernel.trial.outcome.resources
+
+    @property
+    def time(self) -> str:
+        """Its time in microseconds with the spread."""
+        return with_spread(self.kernel.time_us, self.kernel.spread)
+
+    @property
+    def place(self) -> str:
+        """Its rank, and whether it ties."""
+        return f"{self.rank:>2}{' =' if self.is_tie else ''}"
+
+    @property
+    def of_copy(self) -> float | None:
+        """Copy's time over its time; None where copy was not timed."""
+        return share_of_copy(self.kernel.time_us, self.copy_us)
+
+    @property
+    def difference(self) -> str:
+        """How its config differs from the best, in words."""
+        if self.kernel.config == self.best:
+            return "the best"
+        return difference_words(self.kernel.config, self.best, DIFFERENCE_WIDTH)
+
+
+FINALIST: tuple[Field[Standing], ...] = (
+    Field("rank", lambda r: r.rank, "rank", cell=lambda r: r.place, kind=Kind.WORD),
+    Field("trial", lambda r: r.kernel.trial.number, "trial"),
+    Field("time_us", lambda r: r.kernel.time_us, "µs", cell=lambda r: r.time),
+    Field("spread", lambda r: r.kernel.spread),
+    Field("gbps", lambda r: r.problem.gbps(r.kernel.time_us), "GB/s", "{:.0f}".format),
+    Field("of_copy", lambda r: r.of_copy, "of copy", percent),
+    Field("tied", lambda r: r.kernel.tied),
+    Field("ratio_to_best", lambda r: r.kernel.ratio_to_best, "ratio", "{:.3f}".format),
+    Field("ratio_low", lambda r: r.kernel.ratio_low),
+    Field("ratio_high", lambda r: r.kernel.ratio_high),
+    Field("config", lambda r: r.kernel.config.as_dict()),
+    Field("registers", lambda r: r.resources.registers, "regs"),
+    Field("shared_bytes", lambda r: r.resources.shared_bytes),
+    Field("spill_bytes", lambda r: r.resources.spilled_bytes),
+    Field("code_bytes", lambda r: r.resources.code_bytes),
+    Field("error", lambda r: r.kernel.error),
+    Field("max_ulp", lambda r: r.kernel.max_ulp, "max ulp", ulps),
+    Field("mean_ulp", lambda r: r.kernel.trial.outcome.mean_ulp, show=ulps),
+    Field("digest", lambda r: r.kernel.digest),
+)
+"""What is known of each kernel of the finals. Those with a heading are columns of their table."""
+
+_OF_FINALS = {"rank", "of_copy", "tied", "ratio_to_best", "ratio_low", "ratio_high"}
+
+SEARCHED = [field for field in FINALIST if field.name not in _OF_FINALS]
+"""What is known of each kernel that a search has measured."""
+
+_DIFFERENCE: Field[Standing] = Field(
+    "", lambda r: r.difference, "differs from the best by", kind=Kind.PROSE
+)
+
+_FRONT = (
+    *picked(FINALIST, "rank", "trial", "time_us", "of_copy", "max_ulp"),
+    replace(*picked(SEARCHED, "mean_ulp"), heading="mean ulp"),
+    *picked(FINALIST, "registers"),
+    _DIFFERENCE,
+)
+"""The columns of a front, which is ordered by error as well."""
+
+
+def searched(trial: TrialRecord, problem: Problem, copy_us: float, best: Config) -> Standing:
+    """Return a kernel as the search measured it."""
+    return Standing(Contender.of_trial(trial), problem, copy_us, best)
+
+
+def standings(finals: Finals, problem: Problem) -> list[Standing]:
+    """Return the finalists, the best first."""
+    best = finals.winner.config
+    return [
+        Standing(one, problem, finals.copy_us, best, rank, one.tied)
+        for rank, one in enumerate(finals.finalists, 1)
+    ]
+
+
+def front_standings(finals: Finals, problem: Problem) -> list[Standing]:
+    """Return the Pareto front, the fastest first."""
+    front = front_of(finals)
+    return [
+        Standing(
+            one,
+            problem,
+            finals.copy_us,
+            front[0].config,
+            rank,
+            to_next is not None and to_next.is_tie(finals.noise),
+        )
+        for rank, (one, to_next) in enumerate(zip(front, ratios_to_next(front), strict=True), 1)
+    ]
+
+
+# ------------------------------------------------------------------ as data
+
+
+def finals_data(finals: Finals, problem: Problem) -> Data:
+    """Return how the finals were held, copy, and every finalist in order."""
+    return {
+        "interleaved": finals.interleaved,
+        "rounds": finals.rounds,
+        "noise": finals.noise,
+        "copy_us": finals.copy_us or None,
+        "copy_spread": finals.copy_spread,
+        "copy_gbps": problem.gbps(finals.copy_us) if finals.copy_us else None,
+        "finalists": [data_of(FINALIST, one) for one in standings(finals, problem)],
+    }
+
+
+def search_data(
+    result: SearchResult, storage: str | None = None, checked: FinalistCheck | None = None
+) -> Data:
+    """Return a search. `front` is the Pareto front of one for time and error, else null."""
+    problem = result.problem
+    two = result.objectives is Objectives.TIME_ERROR
+    return {
+        "study": result.study,
+        "problem": problem_data(problem),
+        "replayed": result.replayed,
+        "circumstances": result.environment.as_dict(),
+        "trials": result.trials,
+        "measured": result.measured,
+        "duplicates": result.duplicates,
+        "rejected": _rejected_data(result.rejected),
+        "elapsed_s": result.elapsed_s,
+        "stopped": result.stopped or None,
+        "seed": result.seed,
+        "objectives": str(result.objectives),
+        "best": data_of(FINALIST, standings(result.finals, problem)[0]),
+        "finals": finals_data(result.finals, problem),
+        "front": _front_data(result, storage, result.finals) if two else None,
+        "verification": None if checked is None else asdict(checked),
+        "emit": reproducing_command(result.best.trial, problem, result.goal, storage),
+    }
+
+
+def _front_data(of: SearchResult | StudySummary, storage: str | None, finals: Finals) -> list[Data]:
+    """Return the members of a front, with how each compares with the next, and its command."""
+    front = front_standings(finals, of.problem)
+    ratios = ratios_to_next([one.kernel for one in front])
+    return [
+        {
+            **data_of(FINALIST, one),
+            "ratio_to_next": None if to_next is None else to_next.median,
+            "tied_with_next": one.is_tie,
+            "emit": reproducing_command(one.kernel.trial, of.problem, of.goal, storage),
+        }
+        for one, to_next in zip(front, ratios, strict=True)
+    ]
+
+
+def study_data(view: StudyView, storage: str | None = None) -> Data:
+    """Return a study's summary with environment, best, finals (or null), rejections and effects.
+
+    Where there were no finals, the best and the front are as the search measured them.
+    """
+    summary, finals = view.summary, view.finals
+    problem = summary.problem
+    front = None
+    if summary.objectives is Objectives.TIME_ERROR:
+        front = (
+            [_searched_data(trial, problem) for trial in view.front]
+            if finals is None
+            else _front_data(summary, storage, finals)
+        )
+    sentences = [*headlines(view), *((one.name, unpaired_sentence(one)) for one in view.unpaired)]
+    return {
+        **data_of(SUMMARY, summary),
+        "circumstances": view.environment.as_dict(),
+        "best": _searched_data(view.best, problem)
+        if finals is None
+        else data_of(FINALIST, standings(finals, problem)[0]),
+        "finals": None if finals is None else finals_data(finals, problem),
+        "front": front,
+        "ended": view.ended or None,
+        "rejected": _rejected_data(view.rejected),
+        "reasons": [
+            {"stage": str(stage), "reason": reason, "count": number}
+            for stage, reason, number in view.reasons
+        ],
+        "parameters": [asdict(effect) for effect in view.effects],
+        "main_effects": [asdict(contrast) for contrast in view.contrasts],
+        "main_effects_in_words": [{"name": n, "sentence": text} for n, text in sentences],
+        "emit": reproducing_command(view.best, problem, summary.goal, storage),
+    }
+
+
+def _searched_data(trial: TrialRecord, problem: Problem) -> Data:
+    return data_of(SEARCHED, searched(trial, problem, 0.0, trial.config))
+
+
+def _rejected_data(rejected: Mapping[Stage, int]) -> dict[str, int]:
+    return {str(stage): rejected.get(stage, 0) for stage in Stage}
+
+
+def trial_rows(
+    trials: Mapping[int, TrialRecord | Rejected], problem: Problem, copy_us: float
+) -> list[Data]:
+    """Return every finished trial of a study by its number: its measurement, or its rejection."""
+    rows: list[Data] = []
+    for number, trial in sorted(trials.items()):
+        row: Data = {"trial": number, "stage": "measured", "reason": None}
+        if isinstance(trial, Rejected):
+            row |= {"stage": str(trial.stage), "reason": in_one_unit(trial.reason)}
+        else:
+            row |= _searched_data(trial, problem)
+            row["of_copy"] = share_of_copy(trial.outcome.time_us, copy_us)
+            row["config"] = row.pop("config")  # its columns are the last
+        rows.append(row)
+    return rows
+
 
 # ------------------------------------------------------------------ a search
+
+
+ROWS_AFTER_TIES = 5
+"""How many finalists are shown after the tie set."""
+
+MOST_ROWS = 15
+"""How many finalists are shown at most: a large tie set is told by its count."""
+
+Notes = list[tuple[str, str]]
 
 
 def print_search(
@@ -49,44 +328,144 @@ def print_search(
     storage: str | None = None,
     checked: FinalistCheck | None = None,
 ) -> None:
-    """The table of the finals; the last line is the command that reproduces the winner."""
-    finals, problem = result.finals, result.problem
+    """Print the finals, or the front; at the end the command that writes each kernel of these."""
+    finals, problem, two = result.finals, result.problem, _is_front(result.objectives)
     origin = "recorded on" if result.replayed else "on"
-    console.print(f"{problem} {origin} {result.environment.gpu}", style="bold")
+    console.print(_title(problem, f"{origin} {result.gpu}", two=two), style="bold")
     console.print()
-    print_finals(finals, problem, result.environment, console)
+    print_table(finals_table(finals, problem, result.environment, two=two), console)
     console.print()
-    trial = finals.winner.trial
-    lines = [
-        ("best", f"trial {trial.number}: {brief_words(trial.config)}"),
-        *finals_notes(finals, replayed=result.replayed),
-        ("trials", tally(result)),
-        *_measured_where(result),
-    ]
-    lines += [] if checked is None else [("verified", checked_sentence(checked))]
-    lines += [] if is_reproducible(trial, problem) else [("code", CHANGED)]
+    lines = finals_notes(finals, replayed=result.replayed, two=two)
+    lines += [("trials", tally(result)), *_measured_where(result)]
+    lines += [] if checked is None else [("verified", checked_sentence(checked, two=two))]
+    trials = [one.trial for one in (front_of(finals) if two else finals.finalists[:1])]
+    lines += [] if all(is_reproducible(one, problem) for one in trials) else [("code", CHANGED)]
     console.print(notes(lines))
+    _print_commands(
+        [reproducing_command(t, problem, result.goal, storage) for t in trials], console
+    )
+
+
+def _is_front(objectives: Objectives) -> bool:
+    return objectives is Objectives.TIME_ERROR
+
+
+def _title(problem: Problem, where: str, *, two: bool) -> str:
+    return f"{problem} {where}{': time against error' if two else ''}"
+
+
+def _print_commands(commands: Sequence[str], console: Console) -> None:
     console.print()
-    command = reproducing_command(trial, problem, result.goal, storage)
-    console.print(command, style="bold", soft_wrap=True)
+    for command in commands:
+        console.print(command, style="bold", soft_wrap=True)
 
 
-def checked_sentence(checked: FinalistCheck, which: str = "the best and its ties") -> str:
-    """How many finalists the emulator checked, `which` they are, and how that ended."""
+def finals_table(
+    finals: Finals, problem: Problem, environment: Environment, *, two: bool = False
+) -> Table:
+    """Return the best and its ties (marked =) with the next few, or the front; then copy."""
+    if two:
+        table = table_of(_FRONT, front_standings(finals, problem), keys=2)
+    else:
+        shown = standings(finals, problem)[: min(MOST_ROWS, len(finals.ties) + ROWS_AFTER_TIES)]
+        table = table_of((*FINALIST, _DIFFERENCE), shown)
+    difference, copy_us = table.columns[-1].heading, finals.copy_us
+    if not copy_us:
+        table.add_under({difference: "copy was not measured"})
+    else:
+        spread, least_us = finals.copy_spread, min(f.time_us for f in finals.finalists)
+        copy = microseconds(copy_us) if spread is None else with_spread(copy_us, spread)
+        table.add_under(
+            {
+                "rank": "copy",
+                "µs": copy,
+                "GB/s": f"{problem.gbps(copy_us):.0f}",
+                "of copy": "100.0 %",
+                "ratio": f"{copy_us / least_us:.3f}",
+                difference: "copy of the same bytes",
+            }
+        )
+    if environment.peak_gbps and not two:
+        peak = f"{environment.peak_gbps:.0f}"
+        table.add_under({"rank": "peak", "GB/s": peak, difference: "datasheet"})
+    return table
+
+
+def finals_notes(finals: Finals, *, replayed: bool, two: bool = False) -> Notes:
+    """Return the best, what the front is, who ties, and by what the rows are ordered."""
+    how = f"{finals.rounds} rounds, interleaved{' when recorded' if replayed else ''}"
+    if not finals.interleaved:
+        how = f"{finals.rounds} samples each, not interleaved: recorded one after another"
+    how = f"Noise {percent(finals.noise, 2)}; {how}."
+    if two:
+        return _front_notes(finals, how)
+    best, others = finals.winner, len(finals.ties) - 1
+    lines = [("best", f"trial {best.trial.number}: {brief_words(best.config)}")]
+    if others < 1:  # also of a damaged database, which may have no tie
+        return [*lines, ("ties", f"No other finalist ties with the best. {how} {_TIES}")]
+    ratios = [finalist.ratio_to_best for finalist in finals.ties]
+    tied = f"{counted(others, 'other config')} {'ties' if others == 1 else 'tie'} with the best (=)"
+    apart = f"at most {percent(max(ratios) - min(ratios))} apart"
+    return [*lines, ("ties", f"{tied}, {apart}. {how} {_TIES} {_choice(finals)}")]
+
+
+_TIES = (
+    "A config ties if its ratio, the median over rounds of its time over the fastest's, is within "
+    f"the noise of 1, or if the ratio's {percent(CONFIDENCE, 0)} confidence interval, for all "
+    "finalists together, includes 1. Those that tie (=) come first, by fewer registers, then by "
+    "shorter code; the others follow by ratio."
+)
+
+
+def _choice(finals: Finals) -> str:
+    """Say why the first of several ties is the first, although another may have a lower time."""
+    first, second, *_ = finals.ties
+    if first.registers != second.registers:
+        why = f"fewer registers: {first.registers}, not {second.registers}"
+    elif first.code_bytes != second.code_bytes:
+        why = f"shorter code: {first.code_bytes} bytes, not {second.code_bytes}"
+    else:
+        why = "its time, the least of those that are as small"
+    return f"Trial {first.trial.number} is chosen for {why}."
+
+
+def _front_notes(finals: Finals, how: str) -> Notes:
+    front = front_of(finals)
+    left = len(finals.finalists) - len(front)
+    ratios = ratios_to_next(front)
+    tied = sum(ratio is not None and ratio.is_tie(finals.noise) for ratio in ratios)
+    sentence = f"{counted(len(front), 'kernel')} than which none is both faster and more exact"
+    sentence += f"; {count(left)} more looked so before they were timed in turn" if left else ""
+    ties = f"{count(tied)} of them (=) not known to be faster than the next, which is more exact"
+    if not tied:
+        ties = "Each is faster than the next, which is more exact"
+    if len(front) == 1:
+        ties = "None: one kernel is both the fastest and the most exact"
+    return [
+        ("fastest", brief_words(front[0].config)),
+        ("front", f"{sentence}."),
+        ("ties", f"{ties}. {how}"),
+    ]
+
+
+def checked_sentence(checked: FinalistCheck, *, two: bool = False) -> str:
+    """Say how many finalists the emulator checked, which they are, and how that ended."""
     sentence = (
-        f"{checked.verified} of {checked.finalists} finalists ({which}) by emulation "
+        f"{checked.verified} of {checked.finalists} finalists "
+        f"({'the front' if two else 'the best and its ties'}) by emulation "
         f"for {checked.arch} in {checked.elapsed_s:.1f} s"
     )
-    if checked.inaccurate:
-        sentence += f"; {checked.inaccurate} right but for rounding"
-    if checked.unverified:
-        sentence += f"; {checked.unverified} could not be verified"
     left = checked.finalists - checked.checked
-    return f"{sentence}; {left} left unchecked for lack of time" if left else sentence
+    more = {
+        "right but for rounding": checked.inaccurate,
+        "could not be verified": checked.unverified,
+        "left unchecked for lack of time": left,
+    }
+    return "; ".join([sentence, *(f"{number} {what}" for what, number in more.items() if number)])
 
 
 def tally(result: SearchResult) -> str:
-    """How many trials in what time, and what became of them."""
+    """Say how many trials there were in what time, and how they ended."""
     rejected = rejections(result.rejected) or "none rejected"
     kernels = "kernel of the recording" if result.replayed else "kernel of the space"
     if result.exhausted and not result.trials:
@@ -101,26 +480,20 @@ def tally(result: SearchResult) -> str:
     )
 
 
-def _measured_where(result: SearchResult) -> list[tuple[str, str]]:
+def _measured_where(result: SearchResult) -> Notes:
     (label, line), *copy = measurement_lines(result.environment, replayed=result.replayed)
     peak = result.environment.peak_gbps
     if peak:
-        reached = result.problem.gbps(result.finals.winner.time_us) / peak
-        line += f" · best at {percent(reached)} of the datasheet's {peak:.0f} GB/s"
-    return [(label, line), *_age(result), *copy]
+        line += f" · best at {percent(result.gbps / peak)} of the datasheet's {peak:.0f} GB/s"
+    is_old = result.environment.space_version != space_version(result.problem)
+    age = [("note", _OLD)] if result.replayed and is_old else []
+    return [(label, line), *age, *copy]
 
 
-def _age(result: SearchResult) -> list[tuple[str, str]]:
-    """What a reader must know of an older recording: its kernels may not be those of today."""
-    if not result.replayed or result.environment.space_version == space_version(result.problem):
-        return []
-    return [
-        (
-            "note",
-            "this recording predates some options of the space. explorer emit writes the kernels "
-            "as the templates emit them today; explorer emit heuristic may be faster",
-        )
-    ]
+_OLD = (
+    "this recording predates some options of the space. explorer emit writes the kernels "
+    "as the templates emit them today; explorer emit heuristic may be faster"
+)
 
 
 # ------------------------------------------------------------------ a study
@@ -129,73 +502,100 @@ def _age(result: SearchResult) -> list[tuple[str, str]]:
 MOST_REASONS = 12
 """How many reasons of rejection are listed."""
 
+NO_FINALS = "no finals yet: a search that comes to its end holds them"
+
+FIRST_TIMES = (
+    "times here are first times, each kernel by itself; the finals above timed the fastest again"
+)
+
 
 def print_study(view: StudyView, console: Console, storage: str | None = None) -> None:
-    """Best, ties, rejections by stage and reason, and what each parameter does to the time."""
-    summary = view.summary
-    console.print(f"{summary.problem} on {summary.gpu}", style="bold")
+    """Print the finals or the front, rejections, what each parameter does, and the commands."""
+    summary, finals, two = view.summary, view.finals, _is_front(view.summary.objectives)
+    console.print(_title(summary.problem, f"on {summary.gpu}", two=two), style="bold")
     console.print(f"study {summary.name}")
     console.print()
-    if view.finals is not None:
-        print_finals(view.finals, summary.problem, view.environment, console)
+    if finals is not None:
+        print_table(finals_table(finals, summary.problem, view.environment, two=two), console)
         console.print()
-    console.print(notes(_lines(view, storage)))
+    elif two:
+        problem, copy_us = summary.problem, view.environment.copy_us
+        rows = [searched(t, problem, copy_us, view.front[0].config) for t in view.front]
+        print_table(table_of(_FRONT[1:], rows), console)
+        console.print()
+    console.print(notes(_study_notes(view, storage)))
+    if not two:
+        _print_effects(view, console)
+    trials = [view.best]
+    if two:
+        trials = [*view.front] if finals is None else [one.trial for one in front_of(finals)]
+    goal, problem = summary.goal, summary.problem
+    _print_commands([reproducing_command(t, problem, goal, storage) for t in trials], console)
+
+
+def _print_effects(view: StudyView, console: Console) -> None:
+    """Print what was rejected for which reason, and what each parameter does to the time."""
     if view.reasons:
         print_table(_reasons_table(view), console)
     if view.effects:
-        print_table(_effects_table(view.effects), console)
+        print_table(effects_table(view.effects), console)
         console.print(notes([("method", importance_method(view.effects))]))
-    told = headlines(view)
-    if told:
-        print_table(_main_effects_table(told), console)
+    if found := headlines(view):
+        title = "What each parameter does"
+        table = Table([*words("parameter"), prose("by itself")], [*found], title)
+        print_table(table, console)
         console.print(notes([("method", METHOD)]))
     if view.unpaired:
         print_table(unpaired_table(view), console)
-        console.print(notes([("note", UNPAIRED)]))
-        if view.finals is not None:
-            console.print(notes([("times", FIRST_TIMES)]))
-    console.print()
-    command = reproducing_command(view.best, summary.problem, summary.goal, storage)
-    console.print(command, style="bold", soft_wrap=True)
+        times = [("times", FIRST_TIMES)] if view.finals is not None else []
+        console.print(notes([("note", UNPAIRED), *times]))
 
 
-def _lines(view: StudyView, storage: str | None) -> list[tuple[str, str]]:
-    summary, best = view.summary, view.best
-    lines = [("best", f"trial {best.number}: {brief_words(best.config)}")]
-    if view.finals is not None:
-        lines += finals_notes(view.finals, replayed=summary.replayed)
+def _study_notes(view: StudyView, storage: str | None) -> Notes:
+    summary, best, finals = view.summary, view.best, view.finals
+    two, search = _is_front(summary.objectives), search_command(view.summary, storage)
+    if finals is not None:
+        lines = finals_notes(finals, replayed=summary.replayed, two=two)
+    elif two:
+        lines = [("front", NO_FINALS)]
     else:
-        lines += [("time", _time_without_finals(view))]
-    if view.since is not None:
-        lines += [("since", _since(view, storage))]
+        words = f"trial {best.number}: {brief_words(best.config)}"
+        lines = [("best", words), ("time", f"{_time_words(view)}; {NO_FINALS}")]
+    if since := _since(view):
+        lines += [("since", f"{since}: {search}")]
     if not summary.is_current:
-        search = search_command(summary, storage)
         lines += [("older", f"made with another space or other templates; start anew: {search}")]
     rejected = rejections(view.rejected) or "none rejected"
-    tally = f"{count(summary.trials)}: {counted(summary.measured, 'kernel')} measured, "
-    lines += [("trials", f"{tally}{rejected}")]
+    measured = f"{counted(summary.measured, 'kernel')} measured"
+    lines += [("trials", f"{count(summary.trials)}: {measured}, {rejected}")]
     lines += [("ended", view.ended)] if view.ended else []
     lines += measurement_lines(view.environment, replayed=summary.replayed)
     return lines if is_reproducible(best, summary.problem) else [*lines, ("code", CHANGED)]
 
 
-def _since(view: StudyView, storage: str | None) -> str:
-    assert view.since is not None
-    time = microseconds(view.since.outcome.time_us)
-    search = search_command(view.summary, storage)
-    return (
-        f"trial {view.since.number} took {time} µs in a search that was stopped before its finals; "
-        f"compare it with the best: {search}"
-    )
+def _since(view: StudyView) -> str:
+    """Say which trials came after the finals and look better; empty where there is none."""
+    if view.finals is None:
+        return ""
+    if _is_front(view.summary.objectives):
+        later = since_finals(view.front, view.finals)
+        many = counted(len(later), "trial")
+        return f"{many} {_STOPPED} would be on the front; compare with the others" if later else ""
+    if view.since is None:
+        return ""
+    us = microseconds(view.since.outcome.time_us)
+    return f"trial {view.since.number} {_STOPPED} took {us} µs; compare it with the best"
 
 
-def _time_without_finals(view: StudyView) -> str:
+_STOPPED = "of a search that was stopped before its finals"
+
+
+def _time_words(view: StudyView) -> str:
     outcome, problem = view.best.outcome, view.summary.problem
-    text = f"{with_spread(outcome.time_us, outcome.spread)} µs, "
-    text += f"{problem.gbps(outcome.time_us):.0f} GB/s"
+    time = with_spread(outcome.time_us, outcome.spread)
     share = share_of_copy(outcome.time_us, view.environment.copy_us)
-    text += f", {percent(share)} of copy" if share is not None else ""
-    return f"{text}; no finals yet: a search that comes to its end holds them"
+    of_copy = "" if share is None else f", {percent(share)} of copy"
+    return f"{time} µs, {problem.gbps(outcome.time_us):.0f} GB/s{of_copy}"
 
 
 def _reasons_table(view: StudyView) -> Table:
@@ -203,31 +603,29 @@ def _reasons_table(view: StudyView) -> Table:
     table = Table(columns, title="Rejected, by stage and reason")
     for stage, reason, number in view.reasons[:MOST_REASONS]:
         table.add(count(number), str(stage), reason)
-    rest = view.reasons[MOST_REASONS:]
-    if rest:
+    if rest := view.reasons[MOST_REASONS:]:
         total = sum(number for _, _, number in rest)
         table.add(count(total), "", f"for {len(rest)} other reasons")
     return table
 
 
-def _effects_table(effects: tuple[ParameterEffect, ...]) -> Table:
-    columns = [*words("parameter"), *numbers("importance", "range")]
-    table = Table(columns, title="How much each parameter matters")
+# ------------------------------------------------------------------ what parameters do
+
+
+def effects_table(effects: Sequence[ParameterEffect]) -> Table:
+    """Return the importance of each parameter, with its range."""
+    table = Table(
+        [*words("parameter"), *numbers("importance", "range")],
+        title="How much each parameter matters",
+    )
     for effect in effects:
         span = f"{100 * effect.importance_low:.0f}–{100 * effect.importance_high:.0f} %"
         table.add(effect.name, percent(effect.importance), span)
     return table
 
 
-def _main_effects_table(told: list[tuple[str, str]]) -> Table:
-    table = Table([*words("parameter"), prose("by itself")], title="What each parameter does")
-    for name, sentence in told:
-        table.add(name, sentence)
-    return table
-
-
-def importance_method(effects: tuple[ParameterEffect, ...]) -> str:
-    """What an importance is, and whether it can be told which parameter matters most."""
+def importance_method(effects: Sequence[ParameterEffect]) -> str:
+    """Say what an importance is, and whether it is known which parameter matters most."""
     earlier = " and the first ".join(f"{100 * share:.0f} %" for share in EARLIER)
     text = (
         "importance: how much of the difference between the fastest tenth of the kernels and all "
@@ -245,54 +643,156 @@ def importance_method(effects: tuple[ParameterEffect, ...]) -> str:
     )
 
 
+METHOD = (
+    "matched pairs: two kernels of the study that differ in this parameter alone, the faster of "
+    f"which takes at most {100 * (NEAR - 1):.0f} % more than the study's fastest. The figure is "
+    "the median over the pairs of the slower's time over the faster's, with its 95 % confidence "
+    "interval. For each parameter, the two values with the most pairs are compared"
+)
+
+UNPAIRED = (
+    f"fewer than {LEAST_PAIRS} pairs of fast kernels differ in one of these parameters alone, so "
+    "that it is not known what the parameter does by itself. For its two most frequent values, and "
+    "for that of the best kernel, the table has the fastest kernel that was seen; these kernels "
+    "differ in other parameters, too"
+)
+
+
+def value_words(name: str, value: Value) -> str:
+    """Return a parameter's value in words, as those of a config: 16 B, no clusters."""
+    if name == BLOCK_OF_A_ROW:
+        return f"{value} threads a row"
+    return config_words(Config(**{name: value}), [name])  # type: ignore[arg-type]
+
+
+def contrast_sentence(contrast: Contrast) -> str:
+    """Return what pairs of kernels say of two values of a parameter."""
+    faster, slower = (value_words(contrast.name, v) for v in (contrast.faster, contrast.slower))
+    pairs = f"{contrast.pairs} pairs that differ in nothing else"
+    interval = f"{_times(contrast.low)} to {_times(contrast.high)} ×"
+    if not contrast.is_sure:
+        return f"{faster} and {slower}: no measurable difference in {pairs} ({interval})"
+    agreeing = "every one" if contrast.agreeing == contrast.pairs else str(contrast.agreeing)
+    ratio = _times(contrast.ratio)
+    return f"{faster}: {ratio} × faster than {slower}, in {agreeing} of {pairs} ({interval})"
+
+
+def _times(ratio: float) -> str:
+    """Three decimals below 1.1, where most effects are; else two."""
+    return f"{ratio:.3f}" if ratio < 1.1 else f"{ratio:.2f}"
+
+
+def unpaired_sentence(one: Unpaired) -> str:
+    """Return what is known of a parameter that too few pairs tell apart."""
+    seen = ", ".join(
+        f"{microseconds(us)} µs with {value_words(one.name, value)}" for value, us, _ in one.seen
+    )
+    return (
+        f"not known: fewer than {LEAST_PAIRS} pairs of fast kernels differ in {one.name} alone. "
+        f"Fastest seen: {seen}; these kernels differ in other parameters, too"
+    )
+
+
+def unpaired_table(view: StudyView) -> Table:
+    """Return the fastest kernels of parameters that too few pairs tell apart."""
+    columns = [*words("parameter"), prose("value"), *numbers("best µs", "kernels")]
+    table = Table(columns, title="Parameters that few pairs tell apart", keys=2)
+    for one in view.unpaired:
+        for value, time_us, kernels in one.seen:
+            table.add(one.name, value_words(one.name, value), microseconds(time_us), count(kernels))
+    return table
+
+
+def telling_contrasts(contrasts: Sequence[Contrast]) -> list[Contrast]:
+    """Return one comparison of each parameter: sure ones first, then by size.
+
+    The values are those of most pairs, which does not depend on the times: so each interval misses
+    with 5 % at most, as if no other had been looked at.
+    """
+    most: dict[str, Contrast] = {}
+    for contrast in contrasts:
+        most.setdefault(contrast.name, contrast)
+    return sorted(most.values(), key=lambda found: (not found.is_sure, -found.ratio))
+
+
+def headlines(view: StudyView) -> Notes:
+    """Return each parameter that pairs compare, with one sentence."""
+    return [(one.name, contrast_sentence(one)) for one in telling_contrasts(view.contrasts)]
+
+
 # ------------------------------------------------------------------ all studies
 
 
-def print_studies(summaries: Sequence[StudySummary], console: Console) -> None:
-    """A table of all studies of a storage: kernels measured of trials, what was best."""
-    figures = numbers("measured", "best µs", "of copy")
-    gpu, remarks = prose("GPU", least_width=8), prose("", least_width=8)
-    table = Table([*words("problem"), gpu, *words("L2"), *figures, *words("date"), remarks])
-    for summary in summaries:
-        share = share_of_copy(summary.best_us, summary.copy_us) if summary.best_us else None
-        table.add(
-            str(summary.problem).removeprefix("softmax "),
-            summary.gpu.removeprefix("NVIDIA "),
-            summary.timing,
-            f"{count(summary.measured)}/{count(summary.trials)}",
-            microseconds(summary.best_us) if summary.best_us else "-",
-            percent(share) if share is not None else "-",
-            summary.date[:10],
-            remark(summary),
-        )
-    print_table(table, console)
+SUMMARY: tuple[Field[StudySummary], ...] = (
+    Field("study", lambda s: s.name),
+    Field(
+        "problem",
+        lambda s: problem_data(s.problem),
+        "problem",
+        cell=lambda s: str(s.problem).removeprefix("softmax "),
+        kind=Kind.WORD,
+    ),
+    Field("gpu", lambda s: s.gpu, "GPU", lambda gpu: gpu.removeprefix("NVIDIA "), kind=Kind.PROSE),
+    Field("timing", lambda s: s.timing, "L2", kind=Kind.WORD),
+    Field("replayed", lambda s: s.replayed),
+    Field("accuracy", lambda s: str(s.accuracy)),
+    Field("objectives", lambda s: str(s.objectives)),
+    Field("is_current", lambda s: s.is_current),
+    Field("space_version", lambda s: s.space_version),
+    Field("trials", lambda s: s.trials),
+    Field("measured", lambda s: s.measured, "measured", cell=lambda s: f"{s.measured}/{s.trials}"),
+    Field("best_us", lambda s: s.best_us, "best µs", microseconds),
+    Field("copy_us", lambda s: s.copy_us or None),
+    Field("", lambda s: s.best_us and share_of_copy(s.best_us, s.copy_us), "of copy", percent),
+    Field("date", lambda s: s.date, "date", lambda date: date[:10], kind=Kind.WORD),
+    Field("", lambda s: remark(s), "remarks", kind=Kind.PROSE),
+)
+"""What is known of each study."""
 
 
 def remark(summary: StudySummary) -> str:
     """Return what a reader of a study's line must know, such as that it is a replay."""
-    two = summary.objectives is not Objectives.TIME
-    remarks = ["time against error"] if two else []
-    remarks += [] if summary.goal.is_usually_exact else [str(summary.accuracy)]
-    remarks += ["replayed"] if summary.replayed else []
-    remarks += [] if summary.is_current else ["made by an older version"]
-    return ", ".join(remarks)
+    remarks = {
+        "time against error": _is_front(summary.objectives),
+        str(summary.accuracy): not summary.goal.is_usually_exact,
+        "replayed": summary.replayed,
+        "made by an older version": not summary.is_current,
+    }
+    return ", ".join(what for what, applies in remarks.items() if applies)
 
 
-# ------------------------------------------------------------------ all studies as Markdown
+def print_studies(summaries: Sequence[StudySummary], console: Console) -> None:
+    """Print a table of all studies of a storage."""
+    print_table(table_of(SUMMARY, summaries), console)
 
 
 def markdown_table(views: Sequence[StudyView]) -> str:
-    """One line a study: the finals' winner where there were finals, else the fastest trial."""
-    figures = numbers("µs", "copy µs", "GB/s", "of copy")
-    last = (*words("config"), *numbers("ties"), *words("GPU", "date"))
-    table = Table([*words("rows × cols", "dtype"), *figures, *last])
+    """Return a line a study: the finals' winner where there were finals, else the fastest trial."""
+    fields = picked(FINALIST, "time_us", "gbps", "of_copy")
+    columns = table_of(fields, []).columns
+    last = words("config", "ties", "GPU", "date")
+    table = Table([*words("rows × cols", "dtype"), *columns, *numbers("copy µs"), *last])
     for view in views:
-        table.add(*_cells(view))
+        summary, finals, told = view.summary, view.finals, remark(view.summary)
+        problem, copy_us = summary.problem, view.environment.copy_us
+        best = searched(view.best, problem, copy_us, view.best.config)
+        if finals is not None:
+            best = standings(finals, problem)[0]
+        table.add(
+            f"{problem.rows} × {problem.cols}",
+            str(problem.dtype),
+            *(field.text(best) for field in fields),
+            microseconds(best.copy_us) if best.copy_us else "",
+            brief_words(best.kernel.config),
+            "no finals" if finals is None else str(len(finals.ties) - 1),
+            summary.gpu + (f" ({told})" if told else ""),
+            view.environment.date[:10],
+        )
     return as_markdown(table) + "\n"
 
 
 def markdown_notices(summaries: Sequence[StudySummary], views: Sequence[StudyView]) -> list[str]:
-    """What a reader of the table alone would not know: studies left out, nothing but replays."""
+    """Say what a reader of the table alone would not know: studies left out, only replays."""
     lines = []
     left_out = len(summaries) - len(views)
     if left_out:
@@ -307,29 +807,6 @@ def markdown_notices(summaries: Sequence[StudySummary], views: Sequence[StudyVie
     return lines
 
 
-def _cells(view: StudyView) -> list[str]:
-    problem, finals = view.summary.problem, view.finals
-    if finals is None:
-        time_us, spread = view.best.outcome.time_us, view.best.outcome.spread
-        copy_us, ties = view.environment.copy_us, "no finals"
-    else:
-        time_us, spread = finals.winner.time_us, finals.winner.spread
-        copy_us, ties = finals.copy_us, str(len(finals.ties) - 1)
-    share = share_of_copy(time_us, copy_us)
-    return [
-        f"{problem.rows} × {problem.cols}",
-        str(problem.dtype),
-        with_spread(time_us, spread),
-        microseconds(copy_us) if copy_us else "-",
-        f"{problem.gbps(time_us):.0f}",
-        percent(share) if share is not None else "-",
-        brief_words(view.best.config),
-        ties,
-        view.summary.gpu + (f" ({remark(view.summary)})" if remark(view.summary) else ""),
-        view.environment.date[:10],
-    ]
-
-
 # ------------------------------------------------------------------ dashboard
 
 
@@ -337,13 +814,13 @@ PROGRAM = "optuna-dashboard"
 
 
 def dashboard_program() -> str | None:
-    """The path of optuna-dashboard: beside this Python, else anywhere on PATH."""
+    """Return the path of optuna-dashboard: beside this Python, else anywhere on PATH."""
     beside = shutil.which(PROGRAM, path=str(Path(sys.executable).parent))
     return beside or shutil.which(PROGRAM)
 
 
 def dashboard_command(storage: str | None, port: int) -> list[str]:
-    """What to run; raises NotFound without the extra, and where the storage has no studies.
+    """Return the command to run; raises NotFound without the extra, or in a storage of no studies.
 
     Raises InvalidInput for a storage that cannot be read.
     """

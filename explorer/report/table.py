@@ -1,21 +1,22 @@
-"""A table of a report: its cells are text; one writer prints it, another makes Markdown of it."""
+"""Tables: the fields of a result, each written once, for a terminal, Markdown, CSV and JSON."""
 
+import csv
+import io
+import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, TextIO
+from typing import Any, Generic, TextIO, TypeVar
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.containers import Lines
-from rich.measure import Measurement
+from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-# ------------------------------------------------------------------ table
+# ------------------------------------------------------------------ columns and rows
 
 
 class Kind(Enum):
@@ -32,50 +33,25 @@ class Column:
 
     heading: str
     kind: Kind = Kind.WORD
-    share: int | None = None
-    """Of prose: its share of the width that is left, beside those of other such columns."""
-    least_width: int | None = None
-    follows: bool = False
-    """Whether it stands beside the column before it in each part of a table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Styled:
-    """A cell in a style of Rich, such as bold; Markdown has the text alone."""
-
-    text: str
-    style: str
-
-    def __str__(self) -> str:
-        return self.text
-
-
-Cell = str | Styled
-
-
-def word(heading: str) -> Column:
-    """A column of names, values and the like."""
-    return Column(heading)
-
-
-def number(heading: str) -> Column:
-    """A column of numbers with their units."""
-    return Column(heading, Kind.NUMBER)
+Cell = str | Text
+"""Text, or text in a style of Rich, which a terminal alone shows."""
 
 
 def words(*headings: str) -> tuple[Column, ...]:
-    """Columns of names, values and the like."""
-    return tuple(map(word, headings))
+    """Return columns of names, values and the like."""
+    return tuple(map(Column, headings))
 
 
 def numbers(*headings: str) -> tuple[Column, ...]:
-    """Columns of numbers with their units."""
-    return tuple(map(number, headings))
+    """Return columns of numbers with their units."""
+    return tuple(Column(heading, Kind.NUMBER) for heading in headings)
 
 
-def prose(heading: str, share: int | None = None, least_width: int | None = None) -> Column:
-    """A column of sentences."""
-    return Column(heading, Kind.PROSE, share, least_width)
+def prose(heading: str) -> Column:
+    """Return a column of sentences."""
+    return Column(heading, Kind.PROSE)
 
 
 @dataclass(slots=True)
@@ -97,24 +73,122 @@ class Table:
             raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
         self.rows.append(cells)
 
-    def only(self, places: Iterable[int]) -> "Table":
-        """Some of the columns, by their places from 0, under the same title."""
+    def add_under(self, cells: Mapping[str, Cell]) -> None:
+        """Put a row below the others, with cells by heading; the others are empty."""
+        self.add(*(cells.get(column.heading, "") for column in self.columns))
+
+    def only(self, places: Iterable[int], title: str = "") -> "Table":
+        """Return some of the columns, by their places from 0, under the same or another title."""
         kept = list(places)
         rows: list[Sequence[Cell]] = [[row[place] for place in kept] for row in self.rows]
-        return Table([self.columns[place] for place in kept], rows, self.title)
+        return Table([self.columns[place] for place in kept], rows, title or self.title, self.keys)
+
+
+# ------------------------------------------------------------------ fields
+
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Field(Generic[Row]):
+    """One thing that is known of each row of a result: its name, heading, value and cell."""
+
+    name: str
+    """Of the value in JSON and CSV; empty for a column of tables alone."""
+    value: Callable[[Row], Any]
+    """The plain value with all digits, which JSON and CSV have; None where it is not known."""
+    heading: str | None = None
+    """Of the column of tables; None for a value of JSON and CSV alone."""
+    show: Callable[[Any], Cell] = str
+    """Makes the cell of a value that is known; a cell without one is empty."""
+    cell: Callable[[Row], Cell] | None = None
+    """Makes the cell of a row that shows more than this value."""
+    kind: Kind = Kind.NUMBER
+
+    def text(self, row: Row) -> Cell:
+        """Return the cell of a row."""
+        if self.cell is not None:
+            return self.cell(row)
+        value = self.value(row)
+        return "" if value is None else self.show(value)
+
+
+def picked(fields: Sequence[Field[Row]], *names: str) -> list[Field[Row]]:
+    """Return the fields of these names, in the order of the names."""
+    by_name = {one.name: one for one in fields}
+    return [by_name[name] for name in names]
+
+
+def data_of(fields: Sequence[Field[Row]], row: Row) -> dict[str, Any]:
+    """Return a row as plain data."""
+    return {one.name: one.value(row) for one in fields if one.name}
+
+
+def table_of(
+    fields: Sequence[Field[Row]], rows: Iterable[Row], title: str = "", keys: int = 1
+) -> Table:
+    """Return rows as a table: a column for each field that has a heading."""
+    shown = [one for one in fields if one.heading is not None]
+    columns = [Column(one.heading or "", one.kind) for one in shown]
+    return Table(columns, [[one.text(row) for one in shown] for row in rows], title, keys)
+
+
+# ------------------------------------------------------------------ Markdown and CSV
 
 
 def as_markdown(table: Table) -> str:
-    """The table for a document, without its title; a bar within a cell does not end it."""
+    """Return a table for a document, without its title; a bar within a cell does not end it."""
     headings = [column.heading for column in table.columns]
     rule = ["---:" if column.kind is Kind.NUMBER else "---" for column in table.columns]
-    return "\n".join(
-        [_markdown_line(headings), f"|{'|'.join(rule)}|", *map(_markdown_line, table.rows)]
-    )
+    lines = [_markdown_line(headings), f"|{'|'.join(rule)}|", *map(_markdown_line, table.rows)]
+    return "\n".join(lines)
 
 
 def _markdown_line(cells: Sequence[Cell]) -> str:
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+_SPREAD_OUT = ("problem", "config")
+"""Objects whose fields are columns by their own names."""
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows of plain data with a heading, by RFC 4180 but for line ends, which are Unix's.
+
+    The names are those of JSON. A column is there if any row has it. Numbers have all of their
+    digits, and a cell is empty where a value is not known. A problem and a config have a column for
+    each field.
+    """
+    flat = [_flat(row) for row in rows]
+    text = io.StringIO()
+    names = list(dict.fromkeys(name for row in flat for name in row))
+    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row's cells: objects become columns, lists words between semicolons."""
+    cells: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            prefix = "" if name in _SPREAD_OUT else f"{name}_"
+            cells |= {f"{prefix}{key}": _csv_cell(one) for key, one in value.items()}
+        else:
+            cells[name] = _csv_cell(value)
+    return cells
+
+
+def _csv_cell(value: Any) -> Any:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, list | tuple):
+        return ";".join(str(_csv_cell(one)) for one in value)
+    return value
 
 
 # ------------------------------------------------------------------ console
@@ -126,80 +200,39 @@ GAP = 2
 LEAST_PROSE = 16
 """Character cells that a column of sentences has at least, unless its cells are shorter."""
 
-LONGEST_WORD = 24
-"""A word of a sentence is broken only if it is longer, and then only in too short a line."""
-
 WIDTH_WITHOUT_TERMINAL = 100
 """Columns of a report that goes to a file or a pipe."""
 
-_SIZE = re.compile("[1-9][0-9]{0,4}")
-"""What the environment can say of a terminal's size."""
-
-
-def results() -> Console:
-    """The console of results; nothing in it but what was asked for."""
-    return _console(sys.stdout)
-
-
-def notices() -> Console:
-    """The console of notices and progress."""
-    return _console(sys.stderr)
-
 
 def print_table(table: Table, console: Console) -> None:
-    """A table; one with a title stands under it, after an empty line.
-
-    No number and no word is cut. Where the console is too narrow for all columns, those that are
-    left follow below, beside the first column again. Where one is too wide for that, each row is a
-    list of its cells.
-    """
+    """Print a table; one with a title stands under it, after an empty line."""
     if table.title:
         console.print()
         console.print(table.title, style="bold")
-    measured = [_Measured.of(table, place) for place in range(len(table.columns))]
-    follows = [column.follows for column in table.columns]
-    parts = _parts([column.least for column in measured], follows, table.keys, console.width)
-    if parts is None:
-        for line in _rows_as_lists(table):
-            console.print(line)
-        return
-    for number, places in enumerate(parts):
+    for number, part in enumerate(in_parts(table, console.width)):
         if number:
             console.print()
-        columns = [measured[place] for place in places]
-        console.print(_as_rich(table.only(places), _widths(columns, console.width)))
+        console.print(part)
 
 
-def whole_rows(table: Table, width: int) -> Iterator[RenderableType]:
-    """A table whose rows stay whole: side by side, else each is a list of its cells."""
-    measured = [_Measured.of(table, place) for place in range(len(table.columns))]
-    if sum(column.least + GAP for column in measured) - GAP <= width:
-        yield _as_rich(table, _widths(measured, width))
-    else:
-        yield from _rows_as_lists(table)
+def in_parts(table: Table, width: int) -> Iterator[RichTable]:
+    """Yield a table for a terminal of a width.
+
+    Where that is too narrow for all columns, those that are left follow below, beside the first
+    ones again. No number is cut.
+    """
+    least = [_least_width(table, place) for place in range(len(table.columns))]
+    for places in _parts(least, table.keys, width):
+        fits = _width(least, places) <= width
+        yield _as_rich(table.only(places), [least[place] for place in places], fits=fits)
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """What a column takes: character cells at least, and at most."""
-
-    least: int
-    most: int
-    share: int
-    """Of the width that is left, in relation to other columns."""
-
-    @classmethod
-    def of(cls, table: Table, place: int) -> "_Measured":
-        """The widths of the column at `place`, from 0, of a table."""
-        column = table.columns[place]
-        heading = _heading(column)
-        lines = [line for row in table.rows for line in str(row[place]).split("\n")]
-        most = max(map(cell_len, [*heading.split("\n"), *lines]))
-        if column.kind is not Kind.PROSE:
-            return cls(most, most, 1)
-        longest_word = max(cell_len(word) for line in [heading, *lines] for word in line.split(" "))
-        least = max(column.least_width or LEAST_PROSE, min(longest_word, LONGEST_WORD))
-        return cls(min(least, most), most, column.share or 1)
+def _least_width(table: Table, place: int) -> int:
+    """Return the character cells that a column takes at least."""
+    column = table.columns[place]
+    texts = [_heading(column), *(str(row[place]) for row in table.rows)]
+    most = max(cell_len(line) for text in texts for line in text.split("\n"))
+    return min(most, LEAST_PROSE) if column.kind is Kind.PROSE else most
 
 
 def _heading(column: Column) -> str:
@@ -207,152 +240,67 @@ def _heading(column: Column) -> str:
     return column.heading.replace("-", "-\n") if column.kind is Kind.NUMBER else column.heading
 
 
-def _parts(
-    least: Sequence[int], follows: Sequence[bool], keys: int, width: int
-) -> list[list[int]] | None:
-    """Places of columns side by side, part below part; None where one fits in no part.
+def _width(least: Sequence[int], places: Sequence[int]) -> int:
+    return sum(least[place] + GAP for place in places) - GAP
 
-    The keys are in each part, and a column that follows another one is in its part.
-    """
+
+def _parts(least: Sequence[int], keys: int, width: int) -> list[list[int]]:
+    """Return the places of the columns side by side, part below part, the keys in each."""
     parts = [list(range(keys))]
-    places = range(keys, len(least))
-    while places:
-        end = next((place for place in places[1:] if not follows[place]), len(least))
-        together, places = list(range(places[0], end)), range(end, len(least))
-        if sum(least[place] + GAP for place in [*parts[-1], *together]) - GAP > width:
+    for place in range(keys, len(least)):
+        if len(parts[-1]) > keys and _width(least, [*parts[-1], place]) > width:
             parts.append(list(range(keys)))
-        parts[-1] += together
-    widths = (sum(least[place] + GAP for place in part) - GAP for part in parts)
-    return parts if max(widths) <= width else None
+        parts[-1].append(place)
+    return parts
 
 
-def _widths(columns: Sequence[_Measured], width: int) -> list[int]:
-    """Each column's width: the least, and its share of what is left."""
-    widths = [column.least for column in columns]
-    for _ in range(width - sum(widths) - GAP * (len(widths) - 1)):
-        growing = [i for i, column in enumerate(columns) if widths[i] < column.most]
-        if not growing:
-            break
-        widths[min(growing, key=lambda i: widths[i] / columns[i].share)] += 1
-    return widths
-
-
-def _as_rich(table: Table, widths: Sequence[int]) -> RichTable:
-    """The table for a terminal, without a frame."""
+def _as_rich(table: Table, least: Sequence[int], *, fits: bool) -> RichTable:
+    """Return a table for a terminal, without a frame; one that does not fit folds its words."""
     made = RichTable(box=None, pad_edge=False)
-    for column, width in zip(table.columns, widths, strict=True):
-        justify: Literal["left", "right"] = "right" if column.kind is Kind.NUMBER else "left"
-        heading = folded(_heading(column), width)
-        made.add_column(heading, justify=justify, width=width, overflow="fold")
+    for column, width in zip(table.columns, least, strict=True):
+        made.add_column(
+            Text(_heading(column)),
+            justify="right" if column.kind is Kind.NUMBER else "left",
+            no_wrap=fits and column.kind is not Kind.PROSE,
+            min_width=width if fits else None,
+            overflow="fold",
+        )
     for row in table.rows:
-        made.add_row(*(_rich_cell(one, width) for one, width in zip(row, widths, strict=True)))
+        made.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
     return made
 
 
-def _rich_cell(cell: Cell, width: int) -> Text:
-    """Text taken as it is, brackets are no markup, on lines of at most `width`."""
-    text = folded(str(cell), width)
-    return Text(text, cell.style) if isinstance(cell, Styled) else Text(text)
-
-
-def _rows_as_lists(table: Table) -> Iterator[RenderableType]:
-    """Each row's keys on a line, and its other cells that are not empty as notes below it."""
-    keys = table.keys
-    yield cell("  ".join(column.heading for column in table.columns[:keys]))
-    for row in table.rows:
-        yield Text("  ".join(map(str, row[:keys])), style="bold")
-        headed = zip(table.columns[keys:], row[keys:], strict=True)
-        told = [(f"  {column.heading}", str(one)) for column, one in headed if str(one)]
-        yield notes(told)
-
-
-BEFORE_UNIT = re.compile(
-    r"(?<=\d) (?=(?:%|×|[µm]?s|min|[KMG]iB|[kMG]?B|GB/s|MHz|bytes?|ulp)(?![\w/]))"
-)
-"""The space between a number and its unit, at which no line ends."""
-
-_HELD = "\ue000"
-"""What stands for such a space while lines are broken, at white space: of Unicode's private use."""
-
-
-def folded(text: str, width: int) -> str:
-    """Text on lines of at most `width` characters, broken between words, but before no unit.
-
-    A word that is longer than a line is broken after a stroke, a dash or an underscore, if it has
-    one: paths are such words.
-    """
-    lines: list[str] = []
-    for paragraph in BEFORE_UNIT.sub(_HELD, text).split("\n"):
-        if len(paragraph) <= width:
-            lines.append(paragraph)
-            continue
-        line = ""
-        for word in paragraph.split(" "):
-            joined = f"{line} {word}" if line else word
-            if len(joined) <= width:
-                line = joined
-                continue
-            lines += [line] if line else []
-            while len(word) > width:
-                place = max(word.rfind(mark, 0, width) for mark in "/-_,=") + 1
-                lines.append(word[: place or width])
-                word = word[place or width :]
-            line = word
-        lines.append(line)
-    return "\n".join(lines).replace(_HELD, " ")
-
-
-class _Sentence(Text):
-    """Text of which no line ends between a number and its unit."""
-
-    def __rich__(self) -> "_AsItIs":
-        return _AsItIs(self)
-
-    def wrap(self, console: Console, width: int, **options: Any) -> Lines:
-        """Break as the base class does, which takes a no-break space for any other."""
-        held = self.copy()
-        held.plain = BEFORE_UNIT.sub(_HELD, self.plain)
-        lines = held.wrap(console, width, **options)
-        for line in lines:
-            line.plain = line.plain.replace(_HELD, " ")
-        return lines
-
-
-@dataclass(frozen=True, slots=True)
-class _AsItIs:
-    """A sentence to print: a console would make plain text of one, joined to what is beside it."""
-
-    sentence: _Sentence
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from self.sentence.__rich_console__(console, options)
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return self.sentence.__rich_measure__(console, options)
-
-
 def notes(lines: Sequence[tuple[str, str]]) -> RichTable:
-    """Sentences under a table, each with a word in the margin that says what it is about."""
+    """Return sentences under a table, each with a word in the margin that says its subject."""
     grid = RichTable.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, sentence in lines:
-        grid.add_row(label, cell(sentence))
+        grid.add_row(label, Text(sentence))
     return grid
 
 
-def cell(text: str) -> Text:
-    """Text taken as it is: brackets are no markup, and no line ends before a unit."""
-    return _Sentence(text)
+_SIZE = re.compile("[1-9][0-9]{0,4}")
+"""What the environment can say of a terminal's size; Rich fails on other text."""
+
+
+def results() -> Console:
+    """Return the console of results, which has nothing but what was asked for."""
+    return _console(sys.stdout)
+
+
+def notices() -> Console:
+    """Return the console of notices and progress."""
+    return _console(sys.stderr)
 
 
 def _console(stream: TextIO) -> Console:
-    sizes = {"COLUMNS", "LINES"}  # of which Rich takes what it cannot read
-    nonsense = {name for name in sizes if not _SIZE.fullmatch(os.environ.get(name, ""))}
-    known = {name: value for name, value in os.environ.items() if name not in nonsense}
-    width = None
-    if not stream.isatty() and "COLUMNS" not in known:
-        width = WIDTH_WITHOUT_TERMINAL
+    known = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("COLUMNS", "LINES") or _SIZE.fullmatch(value)
+    }
+    width = WIDTH_WITHOUT_TERMINAL if not stream.isatty() and "COLUMNS" not in known else None
     return Console(
         file=stream, width=width, highlight=False, markup=False, emoji=False, _environ=known
     )

@@ -79,9 +79,6 @@ def as_json(data: Any) -> str:
     return json.dumps(data, indent=2, ensure_ascii=False)
 
 
-# ------------------------------------------------------------------ resources
-
-
 # ------------------------------------------------------------------ environment
 
 
@@ -180,12 +177,6 @@ def _command(
     words += [*AskedProblem.of(problem).options, *more]
     words += ["--storage", storage] if storage else []
     return shlex.join(words)
-
-
-def rejected_by_stage(rejected: Mapping[Stage, int]) -> str:
-    """`41 invalid, 3 compile`, in the order of the stages; empty where nothing was rejected."""
-    counted = ((stage, rejected.get(stage, 0)) for stage in Stage)
-    return ", ".join(f"{count} {stage}" for stage, count in counted if count)
 
 
 _REJECTED_BY = {

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from explorer.devices.emulated.result import Emulation, Status
 from explorer.evaluate.emulation import Verdict
@@ -19,7 +19,8 @@ from explorer.model.config_words import brief_words
 from explorer.model.problem import Mask
 from explorer.ptx_emulator import Finding, SourceLine
 from explorer.reference import Check, misalignment
-from explorer.report.table import cell, notes
+from explorer.report.progress import LiveLine
+from explorer.report.table import notes
 from explorer.report.text import (
     count,
     counted,
@@ -149,8 +150,6 @@ def _line(place: SourceLine | None, program: ProgramUnderTest) -> Data | None:
 MOST_FINDINGS = 8
 """Findings printed for one program; a defect often shows at many instructions."""
 
-SECONDS_BETWEEN_LINES = 2.0
-
 HOST_NOT_CHECKED = (
     "the host part was not checked: it is not what this version of explorer emits for this kernel, "
     "which was launched as the file's header says"
@@ -185,7 +184,7 @@ def print_verdicts(verdicts: Sequence[Verdict], console: Console, elapsed_s: flo
             _print_verdict(verdict, console)
     if any(v.status is not Status.VERIFIED for v in verdicts):
         console.print()
-    console.print(cell(summary(verdicts, elapsed_s)), soft_wrap=not console.is_terminal)
+    console.print(summary(verdicts, elapsed_s), soft_wrap=not console.is_terminal)
 
 
 def summary(verdicts: Sequence[Verdict], elapsed_s: float) -> str:
@@ -199,16 +198,16 @@ def summary(verdicts: Sequence[Verdict], elapsed_s: float) -> str:
 def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
     problem = verdict.program.problem
     title = f"{problem.op} {problem.dtype}, {verdict.program.cols} columns: "
-    console.print(cell(title + brief_words(verdict.program.config)), style="bold")
+    console.print(title + brief_words(verdict.program.config), style="bold")
     for times, run in _told_together(verdict):
         if not _is_told_at_the_end(run, verdict):
-            console.print(cell(f"  {times}{_run_words(run, verdict)}"))
+            console.print(f"  {times}{_run_words(run, verdict)}")
         if run.left_out:
-            console.print(cell(f"    left out: {run.left_out}"), style="yellow")
+            console.print(f"    left out: {run.left_out}", style="yellow")
     _print_verdict(verdict, console, named=False)
     for remark in _remarks(verdict.program):
-        console.print(cell(f"  {remark}"), style="yellow", soft_wrap=not console.is_terminal)
-    console.print(cell(f"by {verdict.by}, {elapsed_s:.1f} s"), style="dim")
+        console.print(f"  {remark}", style="yellow", soft_wrap=not console.is_terminal)
+    console.print(f"by {verdict.by}, {elapsed_s:.1f} s", style="dim")
 
 
 def _told_together(verdict: Verdict) -> Iterator[tuple[str, Emulation]]:
@@ -267,8 +266,7 @@ def _shape_words(run: Emulation, program: ProgramUnderTest) -> str:
 
 
 def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) -> None:
-    line = cell(str(verdict.status))
-    line.stylize(COLOURS[verdict.status])
+    line = Text.assemble((str(verdict.status), COLOURS[verdict.status]))
     told = verdict.deciding_run
     line.append(" " + verdict.program.config.to_json(brief=True) if named else "")
     if told is not None and named:
@@ -287,44 +285,29 @@ def print_findings(verdict: Verdict, console: Console) -> None:
     findings = verdict.findings
     for finding in findings[:MOST_FINDINGS]:
         for text in finding_lines(finding, verdict.program):
-            console.print(cell(f"  {text}"), soft_wrap=not console.is_terminal)
+            console.print(f"  {text}", soft_wrap=not console.is_terminal)
     if len(findings) > MOST_FINDINGS:
-        console.print(cell(f"  and {len(findings) - MOST_FINDINGS} more findings"))
+        console.print(f"  and {len(findings) - MOST_FINDINGS} more findings")
 
 
-class VerifyProgress:
-    """Counts verdicts as they come, on stderr; a context manager that times all of them."""
+class VerifyProgress(LiveLine):
+    """Shows the count of each status as verdicts come; it times all of them."""
 
     def __init__(self, total: int, console: Console) -> None:
+        super().__init__(console)
         self.total = total
-        self.console = console
         self.elapsed_s = 0.0
         self._found: Counter[Status] = Counter()
-        self._started = self._printed = time.monotonic()
+        self._started = time.monotonic()
 
     def __call__(self, verdict: Verdict) -> Verdict:
-        """Count a verdict; now and then, say how far it is."""
+        """Count a verdict, and say how far it is; of one program that goes without saying."""
         self._found[verdict.status] += 1
-        now = time.monotonic()
-        if self.total > 1 and now - self._printed >= SECONDS_BETWEEN_LINES:
-            self._printed = now
-            counts = ", ".join(f"{count(n)} {status}" for status, n in self._found.items())
-            done = sum(self._found.values())
-            self.console.print(
-                f"{done}/{self.total} programs: {counts}", soft_wrap=not self.console.is_terminal
-            )
-        return verdict
-
-    def __enter__(self) -> "VerifyProgress":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
         self.elapsed_s = time.monotonic() - self._started
+        if self.total > 1:
+            counts = ", ".join(f"{count(n)} {status}" for status, n in self._found.items())
+            self.show(f"{self._found.total()}/{self.total} programs: {counts}")
+        return verdict
 
 
 # ------------------------------------------------------------------ a file that was timed as well
@@ -335,20 +318,19 @@ def print_timed_file(timed: TimedFile, path: Path, console: Console) -> None:
     program, verdict = timed.verdict.program, timed.verdict
     edited = ", edited" if program.is_edited else ""
     title = f"{path}{edited}: {timed.problem}, {brief_words(program.config)}"
-    console.print(cell(title), style="bold", soft_wrap=not console.is_terminal)
-    line = cell(str(verdict.status))
-    line.stylize(COLOURS[verdict.status])
+    console.print(title, style="bold", soft_wrap=not console.is_terminal)
+    line = Text.assemble((str(verdict.status), COLOURS[verdict.status]))
     line.append(f" on {verdict.by}: {verdict.sentence}")
     console.print(line, soft_wrap=not console.is_terminal)
     print_findings(verdict, console)
     if timed.measured is None:
         console.print("not timed")
     else:
-        console.print(cell(time_words(timed)), soft_wrap=not console.is_terminal)
+        console.print(time_words(timed), soft_wrap=not console.is_terminal)
         lines = [("takes", str(timed.measured.resources))]
         console.print(notes([*lines, *measurement_lines(timed.environment, replayed=False)]))
     for remark in _remarks(program):
-        console.print(cell(remark), style="yellow", soft_wrap=not console.is_terminal)
+        console.print(remark, style="yellow", soft_wrap=not console.is_terminal)
 
 
 def time_words(timed: TimedFile) -> str:

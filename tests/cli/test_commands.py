@@ -281,11 +281,6 @@ def test_tables_of_guides_are_cut_nowhere(name):
         assert not words - set(marks.sub("", text).split()), width
 
 
-def test_a_narrow_terminal_gets_a_row_of_a_guide_as_lines():
-    lines = [line.rstrip() for line in set_guide("slow-cases", 60).splitlines()]
-    assert "rows × cols  type" in lines and "  best peer takes  2.50 × (quack)" in lines
-
-
 def test_a_comment_within_a_line_leaves_the_line_as_it_is():
     assert "95 %\nfor all finalists" in read_guide("measurement").text
     assert " times.\nWithout" in read_guide("pytorch").text

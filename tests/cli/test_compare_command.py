@@ -12,7 +12,7 @@ from fake_peers import FakePeerBench
 from explorer.model.errors import DeviceLost, InvalidInput
 from explorer.model.outcome import Rejected, Stage
 from explorer.model.problem import Problem
-from explorer.report.tune import progress_text
+from explorer.report.progress import run_text
 from explorer.tuning.runs import RunProgress
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
@@ -232,7 +232,7 @@ def test_where_the_time_went_is_said(explorer, gpu, monkeypatch):
 def test_progress_has_a_rate_and_the_time_that_is_left():
     at_work = RunProgress(3, 40, 0, 12.6, Problem(8, 64), 155.4, "torch is ready")
     words = "3/40 problems · softmax f32 8x64 · torch is ready · 4.2 s each · 2 min 35 s left"
-    assert progress_text(at_work) == words
+    assert run_text(at_work) == words
 
 
 def test_a_command_that_compared_nothing_fails(explorer, gpu, monkeypatch):
@@ -280,15 +280,6 @@ def test_bad_words_are_refused_in_a_sentence(explorer, words, says):
     assert ran.code == 2 and says in ran.err
     assert ran.out == "" or "--json" in words
     assert len(ran.err.strip().splitlines()) == 1
-
-
-def test_the_best_peer_and_its_time_stand_in_one_block(explorer, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    out = explorer("compare", "--from", STUDIES / "results" / "compare-h200-f32.json").out
-    block = next(text for text in out.split("\n\n") if "best peer" in text)
-    heading, first, *_ = block.splitlines()
-    assert heading.split() == ["rows", "×", "cols", "best", "peer", "ratio"]
-    assert re.fullmatch(r"131072×64 +[0-9.]+  torch-compile +[0-9.]+", first)
 
 
 def test_a_file_of_another_kind_is_refused(explorer):

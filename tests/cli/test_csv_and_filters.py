@@ -11,7 +11,7 @@ from explorer.devices.recorded import list_recordings
 from explorer.model.outcome import Measured
 from explorer.model.tuned_table import read_table
 from explorer.presets import PRESETS
-from explorer.report.csv_data import as_csv
+from explorer.report.table import as_csv
 from explorer.space import RULES
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"

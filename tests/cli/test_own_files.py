@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import struct
-import zlib
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -56,7 +54,9 @@ def test_what_was_written_is_replaced_and_nothing_else(explorer, tmp_path, name)
         assert ran.code == 0, ran.err
         assert path.stat().st_size > 1000
     written = path.read_bytes()
-    for content in FOREIGN.values():
+    for kind, content in FOREIGN.items():
+        if kind == "binary" and name.endswith((".svg", ".png")):
+            continue  # a PNG has no mark, so that any picture may take its place
         path.write_bytes(content)
         ran = explorer(*words, name)
         option = words[-1]
@@ -74,24 +74,13 @@ def test_what_was_written_is_replaced_and_nothing_else(explorer, tmp_path, name)
             assert (tmp_path / other).read_bytes() == written
 
 
-def test_pictures_name_their_program_in_metadata(explorer, tmp_path):
+def test_an_svg_names_its_program_in_metadata(explorer, tmp_path):
     needs_charts("it.svg")
-    for name in ("it.svg", "it.png"):
-        words, _ = WRITERS[name]
-        assert explorer(*words, name).code == 0
+    words, _ = WRITERS["it.svg"]
+    assert explorer(*words, "it.svg").code == 0
     root = ElementTree.fromstring((tmp_path / "it.svg").read_text())
     creator = root.find(".//{http://purl.org/dc/elements/1.1/}creator")
     assert creator.text.startswith("softmax-explorer ")
-    texts = {}
-    data, at = (tmp_path / "it.png").read_bytes(), 8
-    while at < len(data):
-        (length,) = struct.unpack(">I", data[at : at + 4])
-        kind, content = data[at + 4 : at + 8], data[at + 8 : at + 8 + length]
-        assert struct.unpack(">I", data[at + 8 + length :][:4])[0] == zlib.crc32(kind + content)
-        if kind == b"tEXt":
-            texts.update([content.decode().split("\0")])
-        at += 12 + length
-    assert kind == b"IEND" and texts["Software"].startswith("softmax-explorer ")
 
 
 def test_a_page_names_its_program_in_its_head(explorer, tmp_path):

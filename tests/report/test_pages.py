@@ -7,7 +7,7 @@ import zlib
 from base64 import b64decode
 from dataclasses import replace
 from html import unescape
-from math import comb, log1p
+from math import log1p
 from pathlib import Path
 
 import pytest
@@ -22,18 +22,9 @@ from explorer.model.outcome import TrialRecord
 from explorer.model.tuned_table import read_table
 from explorer.report import charts
 from explorer.report import page as report_page
-from explorer.report.journey import read_journey
-from explorer.report.kept_pages import (
-    contender_names,
-    family_losses,
-    journey_picture,
-    kept_page,
-    kinds,
-    neighbour_losses,
-    share_rows,
-    shares_figure,
-    times_of,
-)
+from explorer.report.compare import contender_names, read_compared, share_rows, shares_figure
+from explorer.report.journey import journey_picture, read_journey
+from explorer.report.kept import kept_page
 from explorer.report.page import (
     Figure,
     Section,
@@ -43,18 +34,16 @@ from explorer.report.page import (
     table_html,
 )
 from explorer.report.study_page import (
-    LINE_GROWTH,
     MOST_DRAWN,
-    SEARCH_LINE,
-    Population,
     first_times_words,
     kernel_rows,
-    progress_lines,
+    progress_rows,
     spent_seconds,
     study_lead,
     study_sections,
 )
 from explorer.report.table import Table, numbers, prose, words
+from explorer.report.tune import family_losses, kinds, neighbour_losses, times_of
 from explorer.tuning import load_history, open_storage, run_search
 from explorer.tuning.results import Attempt
 
@@ -167,7 +156,6 @@ def test_a_page_of_a_study_says_what_it_found(study_page, history):
         history.view.best.config.exp,
         "% of the speed of copy",
         "within 1 % of the fastest",
-        "half of all random searches",
         "What the kernels took to compile, to verify and to time on the GPU was not recorded.",
         "pairs of fast kernels",
         history.view.environment.driver,
@@ -215,35 +203,12 @@ def test_kernels_are_ranked_and_the_best_and_ties_are_marked(history):
     assert {row["trial"] for row in rows if row["kind"] == "tie"} == ties
 
 
-def test_the_best_of_a_random_search_is_as_counting_says():
-    population = Population((1.0, 2.0, 5.0, 9.0), 6, "line", "says")  # two kernels cannot be used
-    missed = [comb(6 - rank, 3) / comb(6, 3) for rank in range(1, 5)]  # of the first rank, by 3
-    assert missed == [0.5, 0.2, 0.05, 0.0]
-    assert population.best_of(3, 0.45) == 1.0
-    assert population.best_of(3, 0.75) == 2.0
-    assert population.best_of(3, 0.9) == 5.0
-    assert population.best_of(3, 0.97) == 9.0
-    assert population.best_of(6, 0.5) == population.best_of(60, 0.9) == 1.0
-    assert population.best_of(1, 0.9) is None  # a third of all first kernels cannot be used
-
-
 def test_the_best_so_far_is_a_staircase_to_the_best(history):
-    lines, band, says = progress_lines(history)
-    own = [row for row in lines if row["line"] == SEARCH_LINE]
+    own = progress_rows(history)
     heights = [row["above_copy"] for row in own]
     assert heights == sorted(heights, reverse=True)
     assert own[-1]["trial"] == history.attempts[-1].number
     assert heights[-1] == min(row["above_copy"] for row in kernel_rows(history))
-    assert RECORDING in says
-    assert all(row["low"] <= row["high"] for row in band)
-    assert len(band) < 1 + 31 * LINE_GROWTH
-
-
-def test_a_live_study_says_that_random_searches_are_not_known(history):
-    elsewhere = replace(history.view.summary, gpu="NVIDIA Another", replayed=False)
-    live = replace(history, view=replace(history.view, summary=elsewhere))
-    _, _, says = progress_lines(live)
-    assert says.startswith("No recording has all kernels of this problem on this GPU")
 
 
 def test_seconds_are_of_trials_and_between_them_but_not_of_pauses(history):
@@ -262,11 +227,11 @@ def test_seconds_are_of_trials_and_between_them_but_not_of_pauses(history):
 
 
 def test_a_family_loses_nothing_where_it_is_the_best_and_neighbours_lose_what_was_timed():
-    kind = kinds(read_table(TUNED / "nvidia-h200.json"))[0]
-    assert min(row["value"] for row in family_losses(kind.problems)) >= 0
-    rows, asked = neighbour_losses(kind.problems)
-    assert 0 < len(rows) <= asked == 2 * len(kind.problems)
-    by_name = {str(one.problem): one for one in kind.problems}
+    problems = next(iter(kinds(read_table(TUNED / "nvidia-h200.json")).values()))
+    assert min(row["value"] for row in family_losses(problems)) >= 0
+    rows, pairs = neighbour_losses(problems)
+    assert 0 < len(rows) <= pairs == 2 * len(problems)
+    by_name = {str(one.problem): one for one in problems}
     for row in rows[:5]:
         one, other = by_name[row["problem"]], by_name[row["neighbour"]]
         times = times_of(one)
@@ -289,8 +254,6 @@ def test_families_whose_names_have_commas_are_told_apart_by_semicolons():
 
 
 def test_shares_are_copys_time_over_each_time():
-    from explorer.report.compare import read_compared
-
     one = read_compared(RESULTS / "compare-h200-f32.json").comparisons[0]
     rows = share_rows([one])
     assert [row["who"] for row in rows] == ["ours", *(peer.name for peer in one.peers)]
@@ -298,8 +261,6 @@ def test_shares_are_copys_time_over_each_time():
 
 
 def test_a_mean_of_fewer_shapes_says_of_how_many():
-    from explorer.report.compare import read_compared
-
     run = read_compared(RESULTS / "compare-h200-f32.json")
     says = shares_figure("softmax f32", run.comparisons, contender_names(run)).says
     assert "torch 42 %, torch-compile 56 %" in says

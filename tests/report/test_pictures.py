@@ -1,6 +1,7 @@
 """Pictures in files: no text is cut, crosses a frame or touches another, whatever shows it."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,8 +13,10 @@ pytest.importorskip("vl_convert", reason="charts need the extra softmax-explorer
 from peer_picture import peers_svg
 
 from explorer.report.charts import DARK_HEAT, LIGHT_HEAT, bars_chart, theme, write_chart
-from explorer.report.journey import read_journey
-from explorer.report.kept_pages import FAMILIES, comparison_page, journey_picture, kept_page
+from explorer.report.compare import comparison_page, read_compared
+from explorer.report.journey import journey_picture, read_journey
+from explorer.report.kept import kept_page
+from explorer.report.tune import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "studies" / "results"
@@ -106,8 +109,6 @@ def test_the_text_of_the_longest_bar_stays_within_the_frame(tmp_path):
 
 
 def test_the_picture_of_peers_names_the_last_number_of_columns_in_full():
-    from explorer.report.compare import read_compared
-
     svg = peers_svg([read_compared(RESULTS / f"compare-h200-{t}.json") for t in ("f32", "bf16")])
     check_texts(svg)
     assert [text for _, _, _, text in texts_of(svg)[0]].count("1048576") == 2
@@ -144,10 +145,6 @@ def test_a_family_has_the_same_mark_in_all_charts_of_a_page():
 
 
 def test_a_library_has_the_same_mark_in_all_charts_of_a_page():
-    from dataclasses import replace
-
-    from explorer.report.compare import read_compared
-
     run = read_compared(RESULTS / "compare-h200-f32.json")
     other = read_compared(RESULTS / "compare-h200-bf16.json")
     fewer = [replace(one, peers=one.peers[2:]) for one in other.comparisons]

@@ -47,7 +47,7 @@ def test_durations_and_spread():
 def test_markdown(view):
     heading, rule, line = markdown_table([view]).splitlines()
     assert heading.count("|") == rule.count("|") == line.count("|") == 11
-    assert "| 8192 × 4096 | f32 | 61.40 ± 0.12 | 60.00 | 4372 | 97.7 % |" in line
+    assert "| 8192 × 4096 | f32 | 61.40 ± 0.12 | 4372 | 97.7 % | 60.00 |" in line
     older = replace(view, summary=replace(view.summary, replayed=True, is_current=False))
     assert "NVIDIA H200 (replayed, made by an older version)" in markdown_table([older])
     assert markdown_notices([view.summary], [view]) == []

@@ -15,8 +15,8 @@ from explorer.model.config import Config
 from explorer.model.errors import ExplorerError
 from explorer.model.outcome import Rejected, Stage
 from explorer.model.problem import Problem
-from explorer.report.json_data import study_data, summary_data
-from explorer.report.studies import markdown_table, print_studies, print_study
+from explorer.report.studies import SUMMARY, markdown_table, print_studies, print_study, study_data
+from explorer.report.table import data_of
 from explorer.report.text import as_json
 from explorer.tuning import (
     list_views,
@@ -90,7 +90,7 @@ def look_into(storage):
     if found is not None:
         said += found.faults
         print_studies(found.summaries, console)
-        as_json([summary_data(summary) for summary in found.summaries]).encode()
+        as_json([data_of(SUMMARY, summary) for summary in found.summaries]).encode()
     markdown_table(said.tried(lambda: list_views(storage)) or []).encode()
     view = said.tried(lambda: load_study(storage, PROBLEM))
     if view is not None:

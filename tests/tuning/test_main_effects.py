@@ -8,7 +8,7 @@ from explorer.devices.recorded import load_recording
 from explorer.evaluate.replay import ReplayEvaluator
 from explorer.model.config import Config
 from explorer.model.outcome import Measured, Resources, TrialRecord
-from explorer.report.main_effects import contrast_sentence, unpaired_sentence
+from explorer.report.studies import contrast_sentence, unpaired_sentence
 from explorer.tuning import load_history, open_storage, run_search
 from explorer.tuning.main_effects import BLOCK_OF_A_ROW, LEAST_PAIRS, contrasts, unpaired
 from explorer.tuning.results import Contrast
@@ -53,10 +53,8 @@ def test_a_planted_effect_is_found_in_every_pair():
     size = found["vector_bytes", 16, 4]
     assert (size.pairs, size.agreeing, size.is_sure) == (18, 18, True)  # none without a cache
     assert size.low == pytest.approx(1.9) == size.high
-    told = contrast_sentence(size, load_recording(NAME).header.problem)
-    assert told.startswith(
-        "16-byte accesses: 1.90 × faster than scalar accesses, in every one of 18 pairs"
-    )
+    told = contrast_sentence(size)
+    assert told.startswith("16 B: 1.90 × faster than 4 B, in every one of 18 pairs")
 
 
 def test_what_a_value_does_among_slow_kernels_alone_is_not_told():
@@ -73,7 +71,7 @@ def test_what_a_value_does_among_slow_kernels_alone_is_not_told():
 def test_a_parameter_without_effect_is_said_to_have_none():
     found = {c.name: c for c in contrasts(trials_of(grid(), planted))}
     assert not found["load_hint"].is_sure
-    told = contrast_sentence(found["load_hint"], load_recording(NAME).header.problem)
+    told = contrast_sentence(found["load_hint"])
     assert "no measurable difference in 6 pairs" in told
 
 
@@ -84,7 +82,7 @@ def test_what_always_changes_with_another_is_not_called_its_own_effect():
     (cache,) = unpaired(trials, found)
     assert (cache.name, cache.one[0], cache.other[0]) == ("cache", "registers", "none")
     assert (cache.one[2], cache.other[2]) == (36, 18)
-    told = unpaired_sentence(cache, load_recording(NAME).header.problem)
+    told = unpaired_sentence(cache)
     assert f"fewer than {LEAST_PAIRS} pairs of fast kernels differ in cache alone" in told
 
 
@@ -97,8 +95,8 @@ def test_the_value_of_the_best_is_told_although_few_kernels_have_it():
         ("none", 18),
         ("shared", 1),
     ]
-    told = unpaired_sentence(cache, load_recording(NAME).header.problem)
-    assert "9.000 µs with keeping the row in shared memory" in told
+    told = unpaired_sentence(cache)
+    assert "9.000 µs with shared" in told
     usual = next(told for told in unpaired(trials, [], trials[0].config) if told.name == "cache")
     assert usual.best is None and len(usual.seen) == 2
 

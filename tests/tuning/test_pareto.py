@@ -15,7 +15,7 @@ from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.outcome import Contender, Measured, Rejected, Resources, Stage, TrialRecord
-from explorer.report.json_data import search_data, study_data
+from explorer.report.studies import search_data, study_data
 from explorer.space import Space
 from explorer.tuning import (
     choose_configs,
