@@ -42,6 +42,7 @@ def test_two_configs_are_told_apart(explorer, without_disassembler):
     assert "softmax-explorer[sass]" in ran.out
 
 
+@pytest.mark.exhaustive
 def test_a_part_of_a_wave_has_two_significant_digits(explorer, without_disassembler):
     ran = explorer("diff", "thread-per-row", "oneflow-warp", "--cols", "128", "--rows", "1024")
     (waves,) = (line.split() for line in ran.out.splitlines() if line.startswith("waves"))

@@ -100,6 +100,7 @@ def edit(explorer, tmp_path):
     return edited
 
 
+@pytest.mark.exhaustive
 def test_rows_that_are_too_many_to_run_are_tried_on_fewer(explorer):
     """As `emit` does, whose command ends in the rows of the problem."""
     few = explorer("verify", "thread-per-row", "--cols", "64", "--rows", "10000000", "--json")
@@ -135,6 +136,7 @@ def test_the_closing_line_has_the_largest_error_of_all_lines(explorer):
     assert held == {"fast"}
 
 
+@pytest.mark.exhaustive
 def test_a_run_says_which_arguments_are_not_the_kernels_own(explorer):
     options = ("--cols", "40", "--rows", "64", "--scale", "0.5", "--input-stride", "48")
     ran = explorer("verify", '{"threads":32,"threads_per_row":8}', *options)
@@ -145,6 +147,7 @@ def test_a_run_says_which_arguments_are_not_the_kernels_own(explorer):
     assert text.count(", scale 7.8901e-07: verified") == 1
 
 
+@pytest.mark.exhaustive
 def test_runs_of_one_shape_are_told_together(explorer):
     ran = explorer("verify", "{}", "--cols", "30000")
     assert ran.code == 0, ran.out

@@ -33,7 +33,7 @@ KINDS = [
 FILLS = {"fill_noise", "fill_softmax", "fill_log_softmax", "fill_lengths"}
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("problem", KINDS, ids=str)
 def test_they_compile(problem):
     cubins = [Compiler("sm_90").compile(source).cubin for source in tools_sources(problem)]

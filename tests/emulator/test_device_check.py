@@ -211,6 +211,7 @@ def test_the_smallest_number_is_right_where_float64_comes_to_0(op):
         assert check(judged, subject.truth, DType.F64).wrong == subject.check(judged).wrong == 0
 
 
+@pytest.mark.exhaustive
 def test_what_is_wrong_at_an_infinity_is_told_from_rounding(checked):
     """Zeros where -inf is due have no error in numbers, and are no rounding."""
     subject = checked(Problem(20, 37, op=Op.LOG_SOFTMAX, mask=Mask.LENGTHS))

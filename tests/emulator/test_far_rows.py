@@ -340,6 +340,7 @@ def test_a_descending_order_is_run_far():
     assert emulator.verify(narrow).status is Status.WRONG
 
 
+@pytest.mark.exhaustive
 def test_a_stride_of_blocks_is_run_far():
     """Each block has two tiles, more than 2^32 elements apart."""
     config = Config(threads=256, threads_per_row=64, persistent=2)

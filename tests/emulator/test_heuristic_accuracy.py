@@ -28,7 +28,7 @@ def test_strict(cols):
     assert found.status is Status.VERIFIED, found.sentence
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("cols", "inner"), [(1024, 48), (4096, 5), (40000, 3), (70000, 2)])
 def test_rows_over_a_middle_axis(cols, inner):
     found = verdict(Problem(4 * inner, cols, inner=inner), Accuracy.DEFAULT)

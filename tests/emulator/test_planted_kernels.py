@@ -57,6 +57,7 @@ def test_names_are_unique():
     assert Counter(map(str, PLANTS)).most_common(1)[0][1] == 1
 
 
+@pytest.mark.exhaustive
 def test_a_text_that_was_edited_is_tried_in_every_vector():
     """One vector of 1024 is left out of the maximum: rows for a few of them show it by chance."""
     program = honest(P4096, HELD)

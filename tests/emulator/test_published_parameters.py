@@ -82,7 +82,7 @@ def test_exponentials_wait_in_the_output(emulator, cols, dtype, choices):
     verify(emulator, Problem(64, cols, dtype), cache="output", **choices)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("cols", "dtype", "choices"),
     [

@@ -109,6 +109,7 @@ def test_defects_of_many_parts_are_found_out(emulator, defect):
     assert emulator.verify(edited, rows=ROWS_OF_MANY).status is Status.WRONG
 
 
+@pytest.mark.exhaustive
 def test_a_launch_that_follows_another_need_not_wait_for_it(emulator):
     program = ProgramUnderTest.of_config(Problem(3, 8193), Config(**SPLIT, launches="two"))
     assert "griddepcontrol" not in program.source

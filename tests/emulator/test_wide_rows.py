@@ -117,6 +117,7 @@ def test_cooperating_blocks(run, out, schedule):
     np.testing.assert_allclose(result["out0"], softmax(), rtol=3e-6)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("sound", "broken", "kind"),
     [

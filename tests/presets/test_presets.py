@@ -84,7 +84,7 @@ def verify_narrowest(preset, dtype, op, kinds=(ROUND, RAGGED)):
     return sum(map(len, problems))
 
 
-@pytest.mark.sampled(48)
+@pytest.mark.exhaustive
 @by_name
 def test_it_is_right_at_a_round_and_a_ragged_width(preset):
     assert verify_narrowest(preset, DType.F32, Op.SOFTMAX) or DType.F32 not in preset.dtypes

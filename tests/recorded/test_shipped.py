@@ -129,12 +129,6 @@ def test_they_are_found_from_any_folder(tmp_path, monkeypatch):
     assert set(SHIPPED) <= {file.name for file in list_recordings()}
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_at_least_400_kernels_were_measured(name):
-    measured = [k for k in load_recording(name).kernels if isinstance(k.outcome, Measured)]
-    assert len({k.digest for k in measured}) >= 400
-
-
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_replay_says_if_templates_emit_other_kernels_than_were_measured(name):
@@ -146,10 +140,13 @@ def test_a_replay_says_if_templates_emit_other_kernels_than_were_measured(name):
     assert all(same) or header.environment.space_version != space_version(header.problem)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", SHIPPED)
-def test_no_kernel_is_faster_than_copy_beyond_noise(name):
+def test_400_kernels_were_measured_and_none_is_faster_than_copy_beyond_noise(name):
     """Copy is the limit: were a softmax faster, a better copy would be missing."""
     recording = load_recording(name)
+    measured = [k for k in recording.kernels if isinstance(k.outcome, Measured)]
+    assert len({k.digest for k in measured}) >= 400
     comparison, copies = recording.comparison, is_plain_copy(recording.header.problem)
     least_us = (LEAST_OF_COPY if copies else LEAST_OF_STREAMS) * median(comparison.copy_us)
     assert all(median(samples) > least_us for samples in comparison.samples_us)

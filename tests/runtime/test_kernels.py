@@ -86,6 +86,7 @@ def test_nothing_is_found_before_it_is_made():
     assert find(PROBLEM, H200) is None
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "problem",
     [
@@ -211,6 +212,7 @@ def flip(path, place):
     path.write_bytes(content)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_kernel_is_not_found_and_made_anew(damage, folder, made):
     damage(folder)
