@@ -162,7 +162,7 @@ def _by_narrow_vectors(problem: Problem, gpu: GpuSpec, vector: int, number: int)
         return warp if by_warps else row_of(64 if cols <= 800 else 128, vector)
     if not grad and rows >= MANY_ROWS_OF_AN_SM:
         return row_of(WARP if cols <= 1280 else 64, vector)
-    if size == 2 and vector == 4 and cols <= 1024:
+    if size == 2 and vector == 4 and cols <= (608 if grad and rows <= 1 else 1024):
         return row_of(_few_warps(cols), vector)
     if grad:
         single = vector == size and not (problem.op.is_log and size == 4) and size < 8
@@ -240,6 +240,8 @@ def _all_resident(problem: Problem, gpu: GpuSpec, vector: int, tried: range) -> 
             continue
         idea = row_of(threads, vector)
         idea = replace(idea, algorithm="three-pass" if grad else "online-block-max")
+        if half and whole and accesses == 2 and 2 * number <= 3 * threads:
+            idea = replace(idea, vector_bytes=8)  # three of them leave fewer threads idle than two
         if waves(problem, idea, gpu) <= 1.0:
             return idea
     return None

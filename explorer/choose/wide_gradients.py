@@ -37,16 +37,18 @@ class _Row:
 def wide_gradient(problem: Problem, gpu: GpuSpec) -> Config:
     """Return a kernel of four or eight blocks; more for few and the widest rows, fewer for odd."""
     row = _Row(problem, gpu)
-    special = _log_softmax(row) or _few_rows(row)
+    by_8_bytes = row.half and widest_word(problem) == 8 and problem.cols <= 65_536
+    few = _few_rows(row)
+    blocks = few.cluster if few and by_8_bytes else _blocks(row)
+    if by_8_bytes:
+        return cluster_of(blocks, row.threads(blocks, 32), 8)
+    special = _log_softmax(row) or few
     if special:
         return special
-    blocks = _blocks(row)
     if row.half and row.odd:
         odd = _odd_16_bit(row, blocks)
         if odd:
             return odd
-    if row.half and widest_word(problem) == 8 and problem.cols <= 65_536:
-        return cluster_of(blocks, row.threads(blocks, 32), 8)
     largest = blocks == row.most > 8
     if row.half:
         registers = 40 if row.log and largest else 64
