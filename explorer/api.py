@@ -73,9 +73,10 @@ def _seconds(name: str, value: Any) -> float:
     return float(value)
 
 
-def _goal(objectives: str, accuracy: str | None) -> Goal:
+def _goal(objectives: str, accuracy: str | None, study: str | None = None) -> Goal:
     level = None if accuracy is None else Accuracy.parse(accuracy)
-    return Goal.of(Objectives.parse(objectives), level)
+    named = None if study is None else _text("study", study)
+    return Goal.of(Objectives.parse(objectives), level, named)
 
 
 def _gpu(name: str | None) -> str | None:
@@ -342,6 +343,7 @@ def emit(
     accuracy: str | None = None,
     objectives: str = "time",
     storage: StrPath | None = None,
+    study: str | None = None,
     batch_invariant: bool = False,
     overlapped: bool = False,
     main: bool = False,
@@ -363,6 +365,7 @@ def emit(
         objectives: Of the study: `time`, or `time,error`.
         storage: The Optuna storage that has the study; None: $EXPLORER_STORAGE,
             else explorer.db in studies/ or in the user's data folder.
+        study: The study's name, or a part of it, where several of the problem fit.
         batch_invariant: Of the heuristic: one config whatever the rows are.
         overlapped: Whether the launch begins before the one before it on its stream has ended, and
             waits for that in its code, which narrows the gap between small kernels. On sm_90 and
@@ -384,7 +387,7 @@ def emit(
 
     parse_choice(what)
     asked = asked_of(emit, problem, keywords)
-    goal, file = _goal(objectives, accuracy), _path("path", path)
+    goal, file = _goal(objectives, accuracy, study), _path("path", path)
     heard = _Heard(notice)
     scope = Scope(asked, _gpu(gpu), _storage(storage), goal, heard, batch_invariant)
     chosen = chosen_variant(what, scope)
@@ -413,6 +416,7 @@ def verify(
     objectives: str = "time",
     batch_invariant: bool = False,
     storage: StrPath | None = None,
+    study: str | None = None,
     notice: Notice | None = None,
     **keywords: Unpack[ProblemKeywords],
 ) -> "Verdict":
@@ -430,6 +434,7 @@ def verify(
         batch_invariant: Of the heuristic: one config whatever the rows are.
         storage: The Optuna storage that has the study; None: $EXPLORER_STORAGE,
             else explorer.db in studies/ or in the user's data folder.
+        study: The study's name, or a part of it, where several of the problem fit.
         notice: Called with each sentence that the command line prints on stderr.
 
     Returns:
@@ -444,7 +449,7 @@ def verify(
     from explorer.export.choice import Scope, named_checks
 
     asked = asked_of(verify, problem, keywords)
-    goal, gpu = _goal(objectives, accuracy), _gpu(gpu)
+    goal, gpu = _goal(objectives, accuracy, study), _gpu(gpu)
     named = os.fspath(what) if isinstance(what, os.PathLike) else what
     if isinstance(named, str) and named.endswith(SOURCE_SUFFIX):
         checks = _of_file(named, gpu, problem, keywords)

@@ -12,6 +12,7 @@ from explorer.cli.options import (
     Json,
     Minimised,
     Storage,
+    Study,
     words,
 )
 from explorer.cli.output import say
@@ -51,6 +52,7 @@ def diff(
     objectives: Minimised = Objectives.TIME,
     batch_invariant: BatchInvariant = False,
     storage: Storage = None,
+    study: Study = None,
     json: Json = False,
 ) -> None:
     """Show two kernels side by side: config, source, resources, counts, times if known."""
@@ -69,7 +71,7 @@ def diff(
     from explorer.report.text import as_json
 
     shown = _shown(show)
-    goal = Goal.of(objectives, accuracy)
+    goal = Goal.of(objectives, accuracy, study)
     scope = Scope(asked, gpu, storage, goal, say, batch_invariant)
     chosen = two_variants((a, b), scope)
     limits = chosen[0].gpu or chosen[1].gpu or known_gpu_for(chosen[0].arch)

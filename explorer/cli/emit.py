@@ -14,6 +14,7 @@ from explorer.cli.options import (
     Json,
     Minimised,
     Storage,
+    Study,
     one_of,
 )
 from explorer.cli.output import say
@@ -104,6 +105,7 @@ def emit(
     accuracy: AccuracyOrNone = None,
     objectives: Minimised = Objectives.TIME,
     storage: Storage = None,
+    study: Study = None,
     json: Json = False,
 ) -> None:
     """Write the source of the best, a trial, the heuristic, a preset or a config."""
@@ -111,7 +113,7 @@ def emit(
     from explorer.export.emission import default_path, write_beside, write_source
 
     _check_output(output, json=json, for_=for_)
-    goal = Goal.of(objectives, accuracy)
+    goal = Goal.of(objectives, accuracy, study)
     chosen = chosen_variant(what, Scope(asked, gpu, storage, goal, say, batch_invariant))
     _say_assumed_gpu(what, gpu, chosen)
     arch = chosen.arch

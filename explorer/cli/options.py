@@ -178,6 +178,26 @@ Gpu = Annotated[
         rich_help_panel=MEASUREMENT,
     ),
 ]
+Study = Annotated[
+    str | None,
+    typer.Option(
+        "--study",
+        metavar="NAME",
+        help="The study, or a part of its name that no other has, where several fit.",
+        show_default=False,
+        rich_help_panel=RESULTS,
+    ),
+]
+StudyGpu = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        metavar="NAME",
+        help="The GPU of the study, or a part of its name, where studies of several fit.",
+        show_default=False,
+        rich_help_panel=RESULTS,
+    ),
+]
 AccuracyLevel = Annotated[
     Accuracy,
     typer.Option(

@@ -13,6 +13,7 @@ from explorer.cli.options import (
     Json,
     Minimised,
     Storage,
+    Study,
 )
 from explorer.cli.output import say
 from explorer.cli.problem import with_problem
@@ -53,6 +54,7 @@ def profile(
     objectives: Minimised = Objectives.TIME,
     batch_invariant: BatchInvariant = False,
     storage: Storage = None,
+    study: Study = None,
     json: Json = False,
 ) -> None:
     """Count what a kernel does: traffic, conflicts, instructions, occupancy."""
@@ -65,7 +67,7 @@ def profile(
     from explorer.report.text import as_json
 
     index = gpu_or_emulator(device)
-    goal = Goal.of(objectives, accuracy)
+    goal = Goal.of(objectives, accuracy, study)
     chosen = chosen_variant(what, Scope(asked, gpu, storage, goal, say, batch_invariant))
     limits = chosen.gpu or known_gpu_for(chosen.arch)
     if index is not None:

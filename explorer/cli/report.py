@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from explorer.cli.help import RESULTS
-from explorer.cli.options import AccuracyOrNone, Minimised, Storage
+from explorer.cli.options import AccuracyOrNone, Minimised, Storage, Study, StudyGpu
 from explorer.cli.output import check_kept, say
 from explorer.cli.problem import with_any_problem
 from explorer.model.asked import AskedProblem
@@ -50,6 +50,8 @@ def report(
     accuracy: AccuracyOrNone = None,
     objectives: Minimised = Objectives.TIME,
     storage: Storage = None,
+    study: Study = None,
+    gpu: StudyGpu = None,
 ) -> None:
     """Write a page with charts of a study, a comparison, a journey or a tuned table.
 
@@ -74,7 +76,7 @@ def report(
     if asked is not None:
         from explorer.tuning import load_history, open_storage, searching
 
-        goal = Goal.of(objectives, accuracy)
+        goal = Goal.of(objectives, accuracy, study, gpu)
         opened = open_storage(storage, read_only=True, command=searching(asked, goal))
         history = load_history(opened, asked, goal)
         if history.view.passed_over:

@@ -14,6 +14,8 @@ from explorer.cli.options import (
     Minimised,
     Plot,
     Storage,
+    Study,
+    StudyGpu,
     one_format,
 )
 from explorer.cli.output import say, show_result
@@ -40,7 +42,7 @@ def studies(
     from explorer.report.studies import SUMMARY, markdown_notices, markdown_table, print_studies
     from explorer.report.table import data_of
     from explorer.tuning import list_views, open_storage, survey
-    from explorer.tuning.storage import SEARCH, name_of
+    from explorer.tuning.storage import SEARCH, file_of
 
     form = one_format(json=json, csv=csv, markdown=markdown)
     opened = open_storage(storage, read_only=True)
@@ -49,7 +51,7 @@ def studies(
     if found.faults and not summaries:
         raise InvalidInput(f"the storage has no study that can be read: {found.faults[0]}")
     if not summaries:
-        raise NotFound(f"no study yet: storage {name_of(opened)} has none; run {SEARCH}")
+        raise NotFound(f"no study yet: storage {file_of(opened) or storage} has none; run {SEARCH}")
     for fault in found.faults:
         say(fault)
     views = list_views(opened) if markdown else []
@@ -74,6 +76,8 @@ def show(
     accuracy: AccuracyOrNone = None,
     objectives: Minimised = Objectives.TIME,
     storage: Storage = None,
+    study: Study = None,
+    gpu: StudyGpu = None,
     plot: Plot = None,
     json: Json = False,
     csv: Csv = False,
@@ -85,23 +89,25 @@ def show(
     from explorer.report.charts import check_plot
     from explorer.report.studies import print_study, study_data, trial_rows
     from explorer.report.study_page import study_picture
-    from explorer.tuning import load_history, load_study, load_trials, open_storage, searching
+    from explorer.tuning import load_history, open_storage, searching
 
     form = one_format(json=json, csv=csv)
     check_plot(plot)
-    asked, goal = needed(asked), Goal.of(objectives, accuracy)
+    asked, goal = needed(asked), Goal.of(objectives, accuracy, study, gpu)
     opened = open_storage(storage, read_only=True, command=searching(asked, goal))
-    view = load_study(opened, asked, goal)
+    history = load_history(opened, asked, goal)
+    view = history.view
     if view.passed_over:
         say(view.passed_over)
+    trials = {attempt.number: attempt.trial for attempt in history.attempts}
     problem, copy_us = view.summary.problem, view.environment.copy_us
     show_result(
         form,
         lambda console: print_study(view, console, storage),
         lambda: study_data(view, storage),
-        rows=lambda: trial_rows(load_trials(opened, asked, goal), problem, copy_us),
+        rows=lambda: trial_rows(trials, problem, copy_us),
         plot=plot,
-        chart=lambda: study_picture(load_history(opened, asked, goal)),
+        chart=lambda: study_picture(history),
     )
 
 

@@ -14,6 +14,7 @@ from explorer.cli.options import (
     Minimised,
     Seed,
     Storage,
+    Study,
 )
 from explorer.cli.output import say
 from explorer.cli.problem import with_problem_unless
@@ -93,6 +94,7 @@ def verify(
     batch_invariant: BatchInvariant = False,
     seed: Seed = 0,
     storage: Storage = None,
+    study: Study = None,
     json: Json = False,
 ) -> None:
     """Check kernels for races, bad accesses and wrong numbers.
@@ -110,7 +112,7 @@ def verify(
         verification_data,
     )
 
-    goal = Goal.of(objectives, accuracy)
+    goal = Goal.of(objectives, accuracy, study)
     _check_said_once(what, sample, all_=all_)
     if what is not None and what.endswith(".cu"):
         _check_file_says_the_rest(context)

@@ -224,7 +224,7 @@ def _of_study(which: str | int, asked: AskedProblem, scope: Scope) -> Chosen:
     try:
         command = searching(asked, goal)
         opened = open_storage(scope.storage, read_only=True, command=command)
-        study, trial = load_trial(opened, asked, which, goal)
+        study, trial = load_trial(opened, asked, which, goal, gpu)
     except NotFound as error:
         if which != BEST or asked.without_search in str(error):
             raise

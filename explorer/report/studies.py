@@ -55,7 +55,14 @@ from explorer.report.text import (
     with_spread,
 )
 from explorer.tuning.contest import CONFIDENCE, Finals, front_of, ratios_to_next, since_finals
-from explorer.tuning.main_effects import BLOCK_OF_A_ROW, LEAST_PAIRS, NEAR
+from explorer.tuning.main_effects import (
+    BLOCK_OF_A_ROW,
+    EARLIER,
+    LEAST_PAIRS,
+    NEAR,
+    SAMPLED,
+    SAMPLES,
+)
 from explorer.tuning.objective import Objectives
 from explorer.tuning.results import (
     Contrast,
@@ -66,7 +73,7 @@ from explorer.tuning.results import (
     Unpaired,
 )
 from explorer.tuning.storage import Journal, default_storage, open_storage
-from explorer.tuning.study_reader import EARLIER, SAMPLED, SAMPLES, in_one_unit, read_studies
+from explorer.tuning.study_reader import in_one_unit, read_studies
 
 Data = dict[str, Any]
 

@@ -149,7 +149,7 @@ def reproducing_command(
     By config where templates have changed since.
     """
     if is_reproducible(trial, problem):
-        return _command("emit", str(trial.number), problem, storage, goal.options)
+        return _command("emit", str(trial.number), problem, storage, goal.study_options)
     accuracy = Goal(accuracy=goal.accuracy)  # all that a config by itself has of a goal
     return _command("emit", trial.config.to_json(brief=True), problem, more=accuracy.options)
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         load_history,
         load_study,
         load_trial,
-        load_trials,
         searching,
         survey,
     )
@@ -34,7 +33,6 @@ __all__ = [
     "load_history",
     "load_study",
     "load_trial",
-    "load_trials",
     "merge_trials",
     "open_storage",
     "record",
@@ -53,7 +51,6 @@ _HOMES = {
     "load_history": "explorer.tuning.study_reader",
     "load_study": "explorer.tuning.study_reader",
     "load_trial": "explorer.tuning.study_reader",
-    "load_trials": "explorer.tuning.study_reader",
     "merge_trials": "explorer.tuning.study_writer",
     "open_storage": "explorer.tuning.storage",
     "record": "explorer.tuning.recorder",

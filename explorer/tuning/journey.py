@@ -1,6 +1,7 @@
 """A journey: known designs timed in turn, from the simplest to the best, and its results."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,8 +18,9 @@ from explorer.presets import PRESETS
 from explorer.space import can_emit
 from explorer.system.plain_data import read_fields, shown, write_fields
 from explorer.tuning.contest import ROUNDS, Contest, Entry, Ratio, check_rows
+from explorer.tuning.objective import Goal
 from explorer.tuning.search import evaluator_study
-from explorer.tuning.study_reader import stored_studies
+from explorer.tuning.study_reader import StoredStudy, fitting
 
 # ------------------------------------------------------------------ results
 
@@ -96,8 +98,11 @@ Progress = Callable[[str, int, int], None]
 
 def stored_best(evaluator: Evaluator, storage: BaseStorage) -> Entry | None:
     """The best of the study that a search with `evaluator` would go on with; None without one."""
-    name = evaluator_study(evaluator)
-    for study in stored_studies(storage):
+    name, goal = evaluator_study(evaluator), Goal(accuracy=evaluator.environment.accuracy)
+    studies: list[StoredStudy] = []
+    with suppress(NotFound):
+        studies = fitting(storage, evaluator.problem, goal)
+    for study in studies:
         best = study.best() if study.name == name else None
         if best is not None and can_emit(study.problem, best.config):
             return Entry(best.config, f"trial {best.number} of study {name}")

@@ -20,7 +20,7 @@ from explorer.model.outcome import Environment, Measured, TrialRecord
 from explorer.model.tuned_table import TunedProblem, read_table, table_path
 from explorer.system.user_files import is_there, shipped_folder
 from explorer.tuning.objective import Goal
-from explorer.tuning.study_reader import load_measured
+from explorer.tuning.study_reader import StoredStudy, fitting
 
 # ------------------------------------------------------------------ what is found
 
@@ -67,7 +67,7 @@ def _sources(
 ) -> Iterator[KnownTimes]:
     """Look up the variants in each source, the one that goes first before the others."""
     if storage is not None:
-        yield from _of_study(variants, gpu, storage, goal)
+        yield from _of_studies(variants, gpu, storage, goal)
     yield from _of_tables(variants, gpu)
     yield from _of_recordings(variants, gpu)
 
@@ -106,28 +106,32 @@ def _looked_up(
     return KnownTimes(source, in_turn, tuple(times), tuple(other), environment)
 
 
-def _of_study(
+def _of_studies(
     variants: Sequence[Variant], gpu: GpuSpec, storage: BaseStorage, goal: Goal
 ) -> Iterator[KnownTimes]:
-    """The finals of the problem's study, then what its trials measured one after the other."""
+    """Yield what each study of the problem on the GPU says, the one searched last first."""
     try:
-        view, trials = load_measured(storage, variants[0].problem, goal)
+        studies = fitting(storage, variants[0].problem, goal)
     except NotFound:
         return
-    if view.environment.gpu != gpu.name:
-        return
-    name = f"study '{view.summary.name}'"
-    if view.finals is not None:
-        kernels = [_of_trial(f.trial, f.time_us) for f in view.finals.finalists]
+    for study in studies:
+        if study.environment.gpu == gpu.name and goal.study in study.name:
+            yield from _of_study(variants, study)
+
+
+def _of_study(variants: Sequence[Variant], study: StoredStudy) -> Iterator[KnownTimes]:
+    """Yield the study's finals, then what its trials measured one after the other."""
+    name, finals = f"study '{study.name}'", study.finals
+    if finals is not None:
         yield _looked_up(
             variants,
-            kernels,
+            [_of_trial(finalist.trial, finalist.time_us) for finalist in finals.finalists],
             f"{name}, finals",
-            view.environment,
-            in_turn=view.finals.interleaved,
+            study.environment,
+            in_turn=finals.interleaved,
         )
-    kernels = [_of_trial(trial, trial.outcome.time_us) for trial in trials]
-    yield _looked_up(variants, kernels, name, view.environment, in_turn=False)
+    kernels = [_of_trial(trial, trial.outcome.time_us) for trial in study.measured()]
+    yield _looked_up(variants, kernels, name, study.environment, in_turn=False)
 
 
 def _of_trial(trial: TrialRecord, time_us: float) -> _Kernel:

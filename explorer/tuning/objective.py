@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from explorer.model.accuracy import Accuracy
@@ -63,17 +63,32 @@ class Goal:
 
     objectives: Objectives = Objectives.TIME
     accuracy: Accuracy = Accuracy.DEFAULT
+    study: str = field(default="", compare=False)
+    """A study's name, or a part of it, where several have the goal."""
+    gpu: str = field(default="", compare=False)
+    """A GPU's name, a part of it or its architecture, where studies of several GPUs have it."""
 
     @classmethod
-    def of(cls, objectives: Objectives, accuracy: Accuracy | None) -> "Goal":
+    def of(
+        cls,
+        objectives: Objectives,
+        accuracy: Accuracy | None,
+        study: str | None = None,
+        gpu: str | None = None,
+    ) -> "Goal":
         """Return a goal; without an accuracy it has the usual one of the objectives."""
-        return cls(objectives, accuracy or objectives.usual_accuracy)
+        return cls(objectives, accuracy or objectives.usual_accuracy, study or "", gpu or "")
 
     @property
     def options(self) -> list[str]:
         """The options of a command for it; there are none for time alone under `default`."""
         words = [] if self.objectives is Objectives.TIME else ["--objectives", str(self.objectives)]
         return words + ([] if self.is_usually_exact else ["--accuracy", str(self.accuracy)])
+
+    @property
+    def study_options(self) -> list[str]:
+        """The options of a command that reads a study with it."""
+        return self.options + (["--study", self.study] if self.study else [])
 
     @property
     def is_usually_exact(self) -> bool:

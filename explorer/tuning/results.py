@@ -63,6 +63,8 @@ class SearchResult:
     """A sentence where the study keeps another process's finals; empty where it keeps these."""
     changed: str = ""
     """A sentence where kernels of the user's sampler could not be evaluated as it proposed them."""
+    is_one_of_several: bool = False
+    """Whether a command must name its study, since others fit its problem and goal as well."""
     verification: "FinalistCheck | None" = None
     """Of a replay's finalists, on the emulator; None where a GPU verified them, or nothing did."""
     notices: tuple[str, ...] = ()
@@ -79,8 +81,9 @@ class SearchResult:
 
     @property
     def goal(self) -> Goal:
-        """What was searched for."""
-        return Goal(self.objectives, self.environment.accuracy)
+        """What was searched for, with its study's name where a command must name it."""
+        name = self.study if self.is_one_of_several else ""
+        return Goal(self.objectives, self.environment.accuracy, name)
 
     @property
     def best(self) -> Contender:
@@ -149,11 +152,13 @@ class StudySummary:
     accuracy: Accuracy = Accuracy.DEFAULT
     """What its kernels had to meet."""
     objectives: Objectives = Objectives.TIME
+    is_one_of_several: bool = False
+    """Whether a command must name it, since others fit its problem and goal as well."""
 
     @property
     def goal(self) -> Goal:
-        """What was searched for."""
-        return Goal(self.objectives, self.accuracy)
+        """What was searched for, with its name where a command must name it."""
+        return Goal(self.objectives, self.accuracy, self.name if self.is_one_of_several else "")
 
 
 @dataclass(frozen=True, slots=True)

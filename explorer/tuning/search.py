@@ -33,13 +33,13 @@ from explorer.tuning.proposer import (
 )
 from explorer.tuning.results import Progress, SearchResult
 from explorer.tuning.seeds import seeds_of
+from explorer.tuning.study_attributes import StudyIdentity
+from explorer.tuning.study_reader import must_be_named
 from explorer.tuning.study_writer import (
     UNWRITTEN,
     UNWRITTEN_OF_REPLAYS,
-    Entry,
-    Heard,
+    Known,
     Ledger,
-    StudyIdentity,
 )
 from explorer.tuning.surrogate import SamplerOf, distributions
 
@@ -148,13 +148,13 @@ class Tally:
         self.trials = 0
         self.measured_now = 0
         self.rejected: Counter[Stage] = Counter()
-        self._trials: list[Entry | Heard] = []
-        self._best: Entry | Heard | None = None
+        self._trials: list[Known] = []
+        self.best: Known | None = None
 
     @property
     def best_us(self) -> float | None:
         """The least time, of earlier runs too; None where nothing was measured."""
-        return _time_us(self._best) if self._best else None
+        return _time_us(self.best) if self.best else None
 
     @property
     def records(self) -> list[TrialRecord]:
@@ -162,14 +162,14 @@ class Tally:
         found = ((t.number, t.config, t.outcome) for t in self._trials)
         return [TrialRecord(n, c, o) for n, c, o in found if isinstance(o, Measured)]
 
-    def recall(self, trial: Entry | Heard) -> None:
+    def recall(self, trial: Known) -> None:
         """Keep a trial of an earlier run, or of another process, if it was measured."""
         if isinstance(trial.outcome, Measured):
             self._trials.append(trial)
-            if self._best is None or _time_us(trial) < _time_us(self._best):
-                self._best = trial
+            if self.best is None or _time_us(trial) < _time_us(self.best):
+                self.best = trial
 
-    def count(self, trial: Entry) -> None:
+    def count(self, trial: Known) -> None:
         """Count a trial of this run."""
         self.trials += 1
         if isinstance(trial.outcome, Measured):
@@ -178,13 +178,13 @@ class Tally:
             self.rejected[trial.outcome.stage] += 1
         self.recall(trial)
 
-    def drop(self, trial: Entry) -> None:
+    def drop(self, trial: Known) -> None:
         """Count a trial less, which another process was the first to store."""
         self.trials -= 1
         if isinstance(trial.outcome, Measured):
             self.measured_now -= 1
             self._trials.remove(trial)
-            self._best = min(self._trials, key=_time_us, default=None)
+            self.best = min(self._trials, key=_time_us, default=None)
         else:
             self.rejected[trial.outcome.stage] -= 1
 
@@ -194,7 +194,7 @@ class Tally:
             trials=self.trials + duplicates,
             measured=self.measured_now,
             rejected=dict(self.rejected),
-            best_trial=self._best.number if self._best else None,
+            best_trial=self.best.number if self.best else None,
             best_us=self.best_us,
             copy_us=copy_us,
             elapsed_s=budget.elapsed_s,
@@ -204,7 +204,7 @@ class Tally:
         )
 
 
-def _time_us(trial: Entry | Heard) -> float:
+def _time_us(trial: Known) -> float:
     return trial.outcome.time_us if isinstance(trial.outcome, Measured) else math.inf
 
 
@@ -284,6 +284,7 @@ class _Search:
         sampler: SamplerOf | None,
     ) -> None:
         self._evaluator = evaluator
+        self._storage = storage
         self._budget = budget
         self._seed = seed
         self._on_progress = on_progress
@@ -471,6 +472,12 @@ class _Search:
             passed_over=self._ledger.passed_over,
             superseded="" if kept else _superseded(self._ledger.name),
             changed=_changed(self._proposer),
+            is_one_of_several=must_be_named(
+                self._storage,
+                self._ledger.name,
+                evaluator.problem,
+                Goal(self._objectives, environment.accuracy),
+            ),
         )
 
     @property
@@ -496,7 +503,7 @@ class _Search:
             self._tally.drop(entry)
         self._learn(self._ledger.heard())
 
-    def _learn(self, trials: Iterable[Heard]) -> None:
+    def _learn(self, trials: Iterable[Known]) -> None:
         """Learn the trials of earlier runs of the study, or of other processes."""
         for trial in trials:
             self._of_others.add(trial.digest)
@@ -518,6 +525,8 @@ class _Search:
         if self._on_progress is None:
             return
         copy_us = self._evaluator.environment.copy_us
+        if self._tally.best and self._tally.best.number < 0:  # it is shown by its number
+            self._ledger.flush()
         now = self._tally.progress(self._budget, self._duplicates, copy_us, phase)
         left = self._candidates.left()
         if left is not None and now.remaining_trials is not None:

@@ -1,7 +1,7 @@
 """What a study and its trials keep, as attributes of Optuna's, and how it is read back."""
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -12,47 +12,85 @@ from explorer.model.asked import command_of
 from explorer.model.config import Config
 from explorer.model.config_words import brief_words
 from explorer.model.errors import InvalidInput
-from explorer.model.outcome import Measured, Outcome, Rejected, TrialRecord
+from explorer.model.outcome import Environment, Measured, Outcome, Rejected, TrialRecord
 from explorer.model.problem import Problem
 from explorer.system.plain_data import read_text, read_whole, shown
 from explorer.tuning.contest import Finals, finals_to_json
 from explorer.tuning.objective import Objectives
 
-# --------------------------------------------------- outcomes as Optuna's user attributes, and back
+# ------------------------------------------------------------------ a study, and one of its trials
 
 
-def to_attributes(
-    config: Config,
-    outcome: Outcome | None,
-    digest: str,
-    origin: str,
-    problem: Problem,
-    copy_us: float,
-) -> dict[str, Any]:
-    """Return what a trial keeps of a kernel and its outcome; each entry is a row of the storage.
+@dataclass(frozen=True, slots=True)
+class StudyIdentity:
+    """All that is needed to create a study, and its trials."""
 
-    A dashboard draws those that are numbers: so some are kept that could be computed.
-    """
-    kept: dict[str, Any] = {"digest": digest, "origin": origin}
-    kept |= {"config": brief_words(config), "emit": _emit_command(config, problem)}
-    if outcome is None:
-        return kept
-    if isinstance(outcome, Rejected):
-        return {**kept, "stage": str(outcome.stage), "reason": outcome.reason}
-    return {
-        **kept,
-        "samples_us": [round(sample, 4) for sample in outcome.samples_us],
-        "spread": round(outcome.spread, 5),
-        "error": outcome.error,
-        "max_ulp": outcome.max_ulp,
-        "mean_ulp": outcome.mean_ulp,
-        "registers": outcome.resources.registers,
-        "spill_bytes": outcome.resources.spill_store_bytes + outcome.resources.spill_load_bytes,
-        "shared_bytes": outcome.resources.shared_bytes,
-        "gbps": round(problem.gbps(outcome.time_us), 1),
-        **({"of_copy": round(copy_us / outcome.time_us, 4)} if copy_us else {}),
-        "resources": asdict(outcome.resources),
-    }
+    name: str
+    problem: Problem
+    objectives: Objectives
+    environment: Environment
+    seed: int
+    distributions: Mapping[str, CategoricalDistribution]
+
+    @property
+    def first_attributes(self) -> dict[str, Any]:
+        """Those of a study without trials, in the order in which dashboards list them."""
+        told = {"best": "not known yet: no finals were held", "problem": self.problem.as_dict()}
+        return {**told, "objectives": str(self.objectives)}
+
+    def described(self, environment: Environment | None = None) -> dict[str, Any]:
+        """Return the attributes that tell of the environment, its own or another, and the seed."""
+        environment = environment or self.environment
+        told = {"circumstances": environment.as_dict(), "copy_us": environment.copy_us}
+        return {**told, "seed": self.seed}
+
+    def trial(
+        self, config: Config, outcome: Outcome | None, digest: str, origin: str, started: datetime
+    ) -> FrozenTrial:
+        """Return a new trial: COMPLETE if a kernel was measured, PRUNED if rejected, else RUNNING.
+
+        Each of its attributes is a row of the storage. A dashboard draws those that are numbers: so
+        some are kept that could be computed.
+        """
+        kept = {"digest": digest, "origin": origin, "config": brief_words(config)}
+        kept["emit"] = _emit_command(config, self.problem)
+        measured = outcome if isinstance(outcome, Measured) else None
+        ended = TrialState.COMPLETE if measured else TrialState.PRUNED
+        return FrozenTrial(
+            number=-1,
+            trial_id=-1,
+            state=ended if outcome else TrialState.RUNNING,
+            value=None,
+            values=self.objectives.values(measured) if measured else None,
+            datetime_start=started,
+            datetime_complete=datetime.now() if outcome else None,
+            params=config.as_dict(),
+            distributions=dict(self.distributions),
+            user_attrs={**kept, **self._told(outcome)},
+            system_attrs={},
+            intermediate_values={},
+        )
+
+    def _told(self, outcome: Outcome | None) -> dict[str, Any]:
+        """Return what a trial keeps of an outcome."""
+        if outcome is None:
+            return {}
+        if isinstance(outcome, Rejected):
+            return {"stage": str(outcome.stage), "reason": outcome.reason}
+        copy_us, resources = self.environment.copy_us, outcome.resources
+        return {
+            "samples_us": [round(sample, 4) for sample in outcome.samples_us],
+            "spread": round(outcome.spread, 5),
+            "error": outcome.error,
+            "max_ulp": outcome.max_ulp,
+            "mean_ulp": outcome.mean_ulp,
+            "registers": resources.registers,
+            "spill_bytes": resources.spill_store_bytes + resources.spill_load_bytes,
+            "shared_bytes": resources.shared_bytes,
+            "gbps": round(self.problem.gbps(outcome.time_us), 1),
+            **({"of_copy": round(copy_us / outcome.time_us, 4)} if copy_us else {}),
+            "resources": asdict(resources),
+        }
 
 
 def _emit_command(config: Config, problem: Problem, end: str = " ") -> str:
@@ -66,7 +104,7 @@ _ON_TWO_LINES = " \\\n  "
 def to_outcome(
     attributes: dict[str, Any], objectives: Objectives = Objectives.TIME
 ) -> Outcome | None:
-    """The outcome that `to_attributes` kept, or None where a trial is not one of ours.
+    """Return the outcome that a trial kept; None where it has none, or is not one of ours.
 
     Raises InvalidInput for a damaged one, and for one without what a study minimises.
     """
@@ -79,33 +117,6 @@ def to_outcome(
     if objectives is Objectives.TIME_ERROR and measured.max_ulp is None:
         raise InvalidInput("it has no max_ulp, which its study minimises")
     return measured
-
-
-def trial_of(
-    config: Config,
-    outcome: Outcome | None,
-    attributes: dict[str, Any],
-    objectives: Objectives,
-    distributions: Mapping[str, CategoricalDistribution],
-    started: datetime,
-) -> FrozenTrial:
-    """Return a new trial: COMPLETE if a kernel was measured, PRUNED if rejected, else RUNNING."""
-    measured = outcome if isinstance(outcome, Measured) else None
-    ended = TrialState.COMPLETE if measured else TrialState.PRUNED
-    return FrozenTrial(
-        number=-1,
-        trial_id=-1,
-        state=ended if outcome else TrialState.RUNNING,
-        value=None,
-        values=objectives.values(measured) if measured else None,
-        datetime_start=started,
-        datetime_complete=datetime.now() if outcome else None,
-        params=config.as_dict(),
-        distributions=dict(distributions),
-        user_attrs=attributes,
-        system_attrs={},
-        intermediate_values={},
-    )
 
 
 def passed_over(faults: Mapping[int, str], study: str) -> str:
@@ -129,9 +140,11 @@ MOST_CHARACTERS = 1600
 
 
 def finals_to_attributes(finals: Finals) -> dict[str, Any]:
-    """The finals as JSON, in parts, and how many these are."""
-    parts = in_parts(finals_to_json(finals))
-    return {**{f"finals:{n}": part for n, part in enumerate(parts)}, "finals_parts": len(parts)}
+    """Return the finals as JSON, in parts, how many these are, and the verdict in words."""
+    parts, winner = _in_parts(finals_to_json(finals)), finals.winner
+    told = f"trial {winner.trial.number}: {_time(winner.time_us, finals.copy_us)}, by the finals"
+    numbered = {f"finals:{n}": part for n, part in enumerate(parts)}
+    return {**numbered, "finals_parts": len(parts), "best": told}
 
 
 def finals_text(attributes: Mapping[str, Any]) -> str | None:
@@ -148,7 +161,7 @@ def finals_text(attributes: Mapping[str, Any]) -> str | None:
     return "".join(read_text(attributes.get(f"finals:{n}"), f"finals:{n}") for n in range(number))
 
 
-def in_parts(text: str) -> list[str]:
+def _in_parts(text: str) -> list[str]:
     """A text in parts of MOST_CHARACTERS at most; one at least."""
     starts = range(0, max(1, len(text)), MOST_CHARACTERS)
     return [text[start : start + MOST_CHARACTERS] for start in starts]
@@ -167,17 +180,7 @@ def verdict_of(finals: Finals) -> dict[int, dict[str, Any]]:
     }
 
 
-NO_VERDICT = "not known yet: no finals were held"
-"""What a study says of its best until a search comes to its end."""
-
-
-def verdict_words(finals: Finals) -> str:
-    """A study's best: `trial 4: 66.35 µs a launch, 97.9 % of copy, by the finals`."""
-    winner = finals.winner
-    return f"trial {winner.trial.number}: {_told(winner.time_us, finals.copy_us)}, by the finals"
-
-
-def _told(time_us: float, copy_us: float) -> str:
+def _time(time_us: float, copy_us: float) -> str:
     share = f", {100 * copy_us / time_us:.1f} % of copy" if copy_us else ""
     return f"{time_us:.2f} µs a launch{share}"
 
@@ -198,7 +201,7 @@ def note_of(finals: Finals, problem: Problem, fastest: TrialRecord) -> str:
     winner = finals.winner.trial
     lines = [
         f"**{problem}**: the best is trial {winner.number}, "
-        f"{_told(finals.winner.time_us, finals.copy_us)}.",
+        f"{_time(finals.winner.time_us, finals.copy_us)}.",
         f"Its config: {brief_words(winner.config)}.",
         *_tie_sentences(len(finals.ties) - 1),
         "This command writes its source:",
@@ -224,6 +227,29 @@ def _tie_sentences(others: int) -> list[str]:
     ]
 
 
+def notes_of(
+    finals: Finals,
+    study: StudyIdentity,
+    records: Sequence[TrialRecord],
+    ids: Mapping[int, int],
+    there: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the notes that optuna-dashboard shows of a study and its trials, as it keeps them.
+
+    `ids` are those of the trials by their numbers. A trial that has a note `there` keeps it.
+    """
+    fastest = min(records, key=lambda trial: trial.outcome.time_us)
+    parts = _in_parts(note_of(finals, study.problem, fastest))
+    notes: dict[str, Any] = {f"dashboard:note_str:{n}": part for n, part in enumerate(parts)}
+    notes["dashboard:note_ver"] = there.get("dashboard:note_ver", 0) + 1
+    for trial in records:
+        place = f"dashboard:{ids[trial.number]}:note_"
+        if f"{place}ver" not in there:
+            notes[f"{place}ver"] = 1
+            notes[f"{place}str:0"] = trial_note(trial, study.problem, study.environment.copy_us)
+    return notes
+
+
 def trial_note(trial: TrialRecord, problem: Problem, copy_us: float) -> str:
     """What a dashboard shows of a measured trial, as Markdown."""
     outcome, resources = trial.outcome, trial.outcome.resources
@@ -231,7 +257,7 @@ def trial_note(trial: TrialRecord, problem: Problem, copy_us: float) -> str:
     ulp = outcome.max_ulp
     exact = [] if ulp is None else [f"Its largest error is {ulp:.3g} units in the last place."]
     lines = [
-        f"**{_told(outcome.time_us, copy_us)}**, in the search.",
+        f"**{_time(outcome.time_us, copy_us)}**, in the search.",
         f"Its config: {brief_words(trial.config)}.",
         f"It takes {resources.registers} registers a thread and {resources.shared_bytes} bytes of "
         f"shared memory a block, and spills {spilled or 'no'} bytes.",

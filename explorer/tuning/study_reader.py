@@ -1,68 +1,64 @@
-"""Read a storage: which studies there are, what one found, and what each parameter did in it."""
+"""Read a storage: which studies there are, which one is meant, and what it found."""
 
-import random
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from statistics import median
+from functools import cached_property
+from typing import Any
 
-import optuna
-from optuna.distributions import CategoricalDistribution
 from optuna.storages import BaseStorage
-from optuna.study._frozen import FrozenStudy
-from optuna.trial import FrozenTrial, create_trial
+from optuna.trial import FrozenTrial
 
 from explorer.evaluate.space_version import space_version
 from explorer.model.asked import AskedProblem, command
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
-from explorer.model.outcome import Environment, Measured, Outcome, Rejected, Stage, TrialRecord
-from explorer.model.parameters import Value
+from explorer.model.outcome import Environment, Measured, Rejected, Stage, TrialRecord
 from explorer.model.problem import Problem
 from explorer.system.plain_data import read_text, read_whole, shown
-from explorer.tuning.contest import Finals, finals_from_json, front_trials
-from explorer.tuning.main_effects import contrasts, unpaired
+from explorer.tuning.contest import finals_from_json, front_trials
+from explorer.tuning.main_effects import contrasts, effects, unpaired
 from explorer.tuning.objective import REPLAY_SUFFIX, Goal, Objectives
-from explorer.tuning.results import (
-    Attempt,
-    ParameterEffect,
-    StudyHistory,
-    StudySummary,
-    StudyView,
-)
-from explorer.tuning.storage import name_of, said_of
+from explorer.tuning.results import Attempt, StudyHistory, StudySummary, StudyView
+from explorer.tuning.storage import file_of, said_of
 from explorer.tuning.study_attributes import finals_text, passed_over, to_outcome
+
+BEST = "best"
+
+TIME = Goal()
+"""The goal of a search for which none is given."""
+
+_REMEDY = "restore a copy of the storage, or name another"
 
 # ------------------------------------------------------------------ a study as it lies in a storage
 
 
-def _remedy() -> str:
-    return "restore a copy of the storage, or name another"
-
-
-@dataclass(frozen=True)
 class StoredStudy:
-    """A study's attributes and finished trials, by number."""
+    """A study's attributes, and its trials, which are read when they are first needed.
 
-    name: str
-    problem: Problem
-    kept_environment: Environment
-    objectives: Objectives
-    """What it minimises."""
-    searched_at: str
-    """When its latest run began or ended, UTC; text that sorts."""
-    finals: Finals | None
-    """Of the latest run that came to its end."""
-    ended: str
-    """Why that run evaluated no more kernels; empty where that was not kept."""
-    trials: dict[int, TrialRecord | Rejected | None]
-    """By number: what was measured, what was rejected, and None for what is not finished."""
-    clock: dict[int, tuple[datetime, float]]
-    """By number, when the evaluation of a finished trial began, and its seconds."""
-    faults: dict[int, str]
-    """What is wrong with the trials that cannot be read, by number; they are passed over."""
+    What reads the trials raises InvalidInput where these cannot be read.
+    """
+
+    def __init__(self, study: Any, storage: BaseStorage) -> None:
+        """Take a study of Optuna's. Raises InvalidInput with what is wrong with it."""
+        self._study, self._storage = study, storage
+        attributes = study.user_attrs
+        self.name = read_text(study.study_name, "its name")
+        self.problem = Problem.from_dict(attributes["problem"])
+        self.kept_environment = Environment.from_dict(attributes["circumstances"])
+        self.objectives = Objectives.parse(attributes.get("objectives", Objectives.TIME))
+        self.searched_at = read_text(attributes.get("searched_at", ""), "searched_at")
+        """When its latest run began or ended, UTC; text that sorts."""
+        self.ended = read_text(attributes.get("ended", ""), "ended")
+        """Why the run that held the finals evaluated no more; empty where that was not kept."""
+        finals = finals_text(attributes)
+        self.finals = None if finals is None else finals_from_json(finals, self.objectives)
+        """Of the latest run that came to its end."""
+        self.replayed = self.name.endswith(REPLAY_SUFFIX)
+        """Whether its times come from a recording."""
+        self.faults: dict[int, str] = {}
+        """What is wrong with the trials that cannot be read, by number; they are passed over."""
 
     @property
     def environment(self) -> Environment:
@@ -71,14 +67,45 @@ class StoredStudy:
         return kept if self.finals is None else replace(kept, copy_us=self.finals.copy_us)
 
     @property
-    def replayed(self) -> bool:
-        """Whether its times come from a recording."""
-        return self.name.endswith(REPLAY_SUFFIX)
+    def goal(self) -> Goal:
+        """What was searched for."""
+        return Goal(self.objectives, self.kept_environment.accuracy)
 
     @property
     def is_current(self) -> bool:
         """Whether the installed space and templates are the study's."""
         return self.environment.space_version == space_version(self.problem)
+
+    @cached_property
+    def attempts(self) -> dict[int, Attempt]:
+        """The finished trials that can be read, by number."""
+        with said_of("its trials cannot be read"):
+            found = self._storage.get_all_trials(self._study._study_id, deepcopy=False)
+        attempts = {}
+        for trial in found:
+            number = read_whole(trial.number, "the number of a trial")
+            try:
+                attempt = self._read(trial)
+            except InvalidInput as error:
+                self.faults[number] = str(error)
+                continue
+            if attempt is not None:
+                attempts[number] = attempt
+        return dict(sorted(attempts.items()))
+
+    def _read(self, trial: FrozenTrial) -> Attempt | None:
+        """Read a trial; None for one that did not finish."""
+        outcome = to_outcome(trial.user_attrs, self.objectives)
+        if outcome is None:
+            return None
+        record: TrialRecord | Rejected = (
+            TrialRecord(trial.number, Config.from_dict(trial.params), outcome)
+            if isinstance(outcome, Measured)
+            else outcome
+        )
+        if trial.datetime_start is None or trial.duration is None:
+            return Attempt(trial.number, record, None, 0.0)
+        return Attempt(trial.number, record, trial.datetime_start, trial.duration.total_seconds())
 
     @property
     def passed_over(self) -> str:
@@ -86,29 +113,29 @@ class StoredStudy:
         return passed_over(self.faults, self.name)
 
     def measured(self) -> list[TrialRecord]:
-        """The trials that measured a kernel."""
-        return [trial for trial in self.trials.values() if isinstance(trial, TrialRecord)]
-
-    def rejected(self) -> list[Rejected]:
-        """The outcomes of the trials that measured none."""
-        return [trial for trial in self.trials.values() if isinstance(trial, Rejected)]
+        """Return the trials that measured a kernel."""
+        found = (attempt.trial for attempt in self.attempts.values())
+        return [trial for trial in found if isinstance(trial, TrialRecord)]
 
     def best(self) -> TrialRecord | None:
-        """The finals' winner; where there were none, the fastest trial."""
+        """Return the finals' winner; where there were none, the fastest trial."""
         return self._fastest() if self.finals is None else self.finals.winner.trial
 
-    def since_finals(self) -> TrialRecord | None:
-        """A trial that is faster than the finalists were in the search: it came after them."""
+    def _fastest(self) -> TrialRecord | None:
+        return min(self.measured(), key=lambda trial: trial.outcome.time_us, default=None)
+
+    def _since_finals(self) -> TrialRecord | None:
+        """Return a trial that is faster than the finalists were in the search: it came later."""
         fastest, finals = self._fastest(), self.finals
         if fastest is None or finals is None:
             return None
-        if fastest.number in {finalist.trial.number for finalist in finals.finalists}:
-            return None
-        before = min(finalist.trial.outcome.time_us for finalist in finals.finalists)
-        return fastest if fastest.outcome.time_us < before else None
+        trials = [finalist.trial for finalist in finals.finalists]
+        is_new = fastest.number not in {trial.number for trial in trials}
+        before_us = min(trial.outcome.time_us for trial in trials)
+        return fastest if is_new and fastest.outcome.time_us < before_us else None
 
     def summary(self) -> StudySummary:
-        """One line about it."""
+        """Return one line about it."""
         environment, best = self.environment, self.best()
         best_us = best.outcome.time_us if best else None
         return StudySummary(
@@ -118,7 +145,7 @@ class StoredStudy:
             timing=environment.timing,
             space_version=environment.space_version,
             is_current=self.is_current,
-            trials=len(self.trials) + len(self.faults),
+            trials=len(self.attempts) + len(self.faults),
             measured=len(self.measured()),
             best_us=best_us if self.finals is None else self.finals.winner.time_us,
             copy_us=environment.copy_us,
@@ -128,8 +155,49 @@ class StoredStudy:
             objectives=self.objectives,
         )
 
-    def _fastest(self) -> TrialRecord | None:
-        return min(self.measured(), key=lambda trial: trial.outcome.time_us, default=None)
+    def view(self, *, is_one_of_several: bool = False) -> StudyView:
+        """Return what it found, without what each parameter does.
+
+        A command must name it where it `is_one_of_several`.
+        """
+        found = (attempt.trial for attempt in self.attempts.values())
+        rejected = [trial for trial in found if isinstance(trial, Rejected)]
+        best, reasons = self.best(), Counter((r.stage, _short(r)) for r in rejected)
+        assert best is not None  # those that measured nothing are passed over
+        two = self.objectives is Objectives.TIME_ERROR
+        return StudyView(
+            summary=replace(self.summary(), is_one_of_several=is_one_of_several),
+            environment=self.environment,
+            finals=self.finals,
+            best=best,
+            since=self._since_finals(),
+            rejected=dict(Counter(r.stage for r in rejected)),
+            reasons=tuple((stage, reason, n) for (stage, reason), n in reasons.most_common()),
+            effects=(),
+            front=tuple(front_trials(self.measured())) if two else (),
+            passed_over=self.passed_over,
+            ended=self.ended,
+        )
+
+    def trial(self, which: str | int) -> TrialRecord:
+        """Return its `best` trial, or one by number. Raises NotFound, and InvalidInput."""
+        if which == BEST and (best := self.best()):
+            return best
+        if not re.fullmatch("[0-9]{1,15}", str(which)):
+            raise InvalidInput(f"trial {shown(which)} is no trial; name {BEST} or a number")
+        number = int(which)
+        found = self.attempts[number].trial if number in self.attempts else None
+        if isinstance(found, TrialRecord):
+            return found
+        if isinstance(found, Rejected):
+            why = f"was rejected, {found.stage}: {in_one_unit(found.reason)}"
+            raise InvalidInput(f"trial {number} {why}; choose another, or {BEST}")
+        if number in self.faults:
+            why = f"cannot be read: {self.faults[number]}"
+            raise InvalidInput(f"trial {number} {why}; choose another, or {BEST}")
+        there = [*self.attempts, *self.faults]
+        has = f"trials {min(there)} to {max(there)}; choose one of them" if there else "no trials"
+        raise NotFound(f"trial {number} does not exist; study '{self.name}' has {has}, or {BEST}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,160 +206,43 @@ class DamagedStudy:
 
     name: str
     fault: str
+    searched_at = ""
 
     def __str__(self) -> str:
-        return f"study '{self.name}' is damaged: {self.fault}; {_remedy()}"
+        return f"study '{self.name}' is damaged: {self.fault}; {_REMEDY}"
 
 
-def stored_studies(storage: BaseStorage) -> Iterator[StoredStudy]:
-    """This program's studies in a storage that can be read; others' studies are passed over."""
-    return (study for study in read_studies(storage) if isinstance(study, StoredStudy))
-
-
-def read_studies(storage: BaseStorage) -> Iterator[StoredStudy | DamagedStudy]:
-    """This program's studies in a storage; raises InvalidInput where it cannot be read at all."""
-    with said_of("the studies of the storage cannot be read", _remedy()):
+def _headers(storage: BaseStorage) -> Iterator[StoredStudy | DamagedStudy]:
+    """Yield this program's studies, whose trials are not read yet."""
+    with said_of("the studies of the storage cannot be read", _REMEDY):
         found = storage.get_all_studies()
     for study in found:
         if study.user_attrs.keys() >= {"problem", "circumstances"}:
             try:
-                yield _read(study, storage)
+                yield StoredStudy(study, storage)
             except InvalidInput as error:
                 yield DamagedStudy(str(study.study_name), str(error))
 
 
-def _read(study: FrozenStudy, storage: BaseStorage) -> StoredStudy:
-    """Read a study; raises InvalidInput with what is wrong with it."""
-    attributes = study.user_attrs
-    with said_of("its trials cannot be read"):
-        found = storage.get_all_trials(study._study_id, deepcopy=False)
-    objectives = Objectives.parse(attributes.get("objectives", Objectives.TIME))
-    finals = finals_text(attributes)
-    trials: dict[int, TrialRecord | Rejected | None] = {}
-    clock: dict[int, tuple[datetime, float]] = {}
-    faults: dict[int, str] = {}
-    for trial in found:
-        number = read_whole(trial.number, "the number of a trial")
+def _with_trials(study: StoredStudy | DamagedStudy) -> StoredStudy | DamagedStudy:
+    """Return a study whose trials are read, if they can be."""
+    if isinstance(study, StoredStudy):
         try:
-            trials[number] = _read_trial(trial, objectives)
-            if trial.datetime_start is not None and trial.duration is not None:
-                clock[number] = trial.datetime_start, trial.duration.total_seconds()
+            study.attempts  # noqa: B018 (it keeps what it has read)
         except InvalidInput as error:
-            faults[number] = str(error)
-    return StoredStudy(
-        name=read_text(study.study_name, "its name"),
-        problem=Problem.from_dict(attributes["problem"]),
-        kept_environment=Environment.from_dict(attributes["circumstances"]),
-        objectives=objectives,
-        searched_at=read_text(attributes.get("searched_at", ""), "searched_at"),
-        finals=None if finals is None else finals_from_json(finals, objectives),
-        ended=read_text(attributes.get("ended", ""), "ended"),
-        trials=trials,
-        clock=clock,
-        faults=faults,
-    )
+            return DamagedStudy(study.name, str(error))
+    return study
 
 
-def _read_trial(trial: FrozenTrial, objectives: Objectives) -> TrialRecord | Rejected | None:
-    outcome: Outcome | None = to_outcome(trial.user_attrs, objectives)
-    if isinstance(outcome, Measured):
-        return TrialRecord(trial.number, Config.from_dict(trial.params), outcome)
-    return outcome
+def read_studies(storage: BaseStorage) -> Iterator[StoredStudy | DamagedStudy]:
+    """Yield this program's studies, with their trials; others' studies are passed over.
+
+    Raises InvalidInput where the storage cannot be read at all.
+    """
+    return map(_with_trials, _headers(storage))
 
 
-# ------------------------------------------------------------------ what each parameter did
-
-
-LEAST_TRIALS = 30
-"""Below these, nothing can be said: the fastest tenth would be one or two kernels."""
-
-SAMPLES = 8
-"""Samples of the trials, by which it is told how far an importance is a matter of chance."""
-
-SAMPLED = 0.75
-"""Of the trials, in each sample."""
-
-EARLIER = (0.5, 0.75)
-"""Shares of the trials, from the first on: what the study would have said if it had ended then.
-
-A search moves towards the best, so that random samples of what it has tried alone would say too
-little of how importances change with more trials.
-"""
-
-
-def effects(trials: Sequence[TrialRecord]) -> tuple[ParameterEffect, ...]:
-    """By importance, greatest first; parameters that never varied are left out."""
-    if len(trials) < LEAST_TRIALS:
-        return ()
-    times = _times_by_value(trials)
-    varied = {name: by_value for name, by_value in times.items() if len(by_value) > 1}
-    weights = _importances(trials, varied)
-    rng, number = random.Random(0), round(SAMPLED * len(trials))
-    taken = [rng.sample(list(trials), number) for _ in range(SAMPLES)]
-    in_order = sorted(trials, key=lambda trial: trial.number)
-    taken += [in_order[: round(share * len(trials))] for share in EARLIER]
-    samples = [_importances(some, varied) for some in taken]
-    found = [
-        _effect(name, weights, [sample.get(name, 0.0) for sample in samples], by_value)
-        for name, by_value in varied.items()
-    ]
-    return tuple(sorted(found, key=lambda effect: -effect.importance))
-
-
-def _times_by_value(trials: Sequence[TrialRecord]) -> dict[str, dict[Value, list[float]]]:
-    times: dict[str, dict[Value, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for trial in trials:
-        for name, value in trial.config.as_dict().items():
-            times[name][value].append(trial.outcome.time_us)
-    return times
-
-
-def _effect(
-    name: str, weights: dict[str, float], sampled: list[float], times: dict[Value, list[float]]
-) -> ParameterEffect:
-    medians = sorted((median(us), str(value)) for value, us in times.items())
-    (fastest_us, fastest), (slowest_us, slowest) = medians[0], medians[-1]
-    return ParameterEffect(
-        name=name,
-        importance=weights.get(name, 0.0),
-        importance_low=min(sampled),
-        importance_high=max(sampled),
-        fastest_value=fastest,
-        fastest_us=fastest_us,
-        slowest_value=slowest,
-        slowest_us=slowest_us,
-    )
-
-
-def _importances(
-    trials: Sequence[TrialRecord], varied: dict[str, dict[Value, list[float]]]
-) -> dict[str, float]:
-    """PED-ANOVA, Optuna's default; it looks at ranks, so time serves for its logarithm."""
-    # Where scikit-learn is installed this imports all of it, in 1.2 s on an H200's host.
-    from optuna.importance import get_param_importances
-
-    distributions = {
-        name: CategoricalDistribution(tuple(values)) for name, values in varied.items()
-    }
-    study = optuna.create_study()
-    for trial in trials:
-        values = trial.config.as_dict()
-        study.add_trial(
-            create_trial(
-                params={name: values[name] for name in varied},
-                distributions=distributions,  # type: ignore[arg-type]
-                value=trial.outcome.time_us,
-            )
-        )
-    return get_param_importances(study)
-
-
-# ----------------------------------------------------------- which studies there are, and one trial
-
-
-BEST = "best"
-TIME = Goal()
-"""What a search is after where nothing else is said."""
+# ------------------------------------------------------------------ which studies there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,140 +265,76 @@ def survey(storage: BaseStorage) -> Survey:
 
 
 def list_studies(storage: BaseStorage) -> list[StudySummary]:
-    """All studies of this program that can be read, the one searched last first."""
+    """Return all studies of this program that can be read, the one searched last first."""
     return survey(storage).summaries
 
 
-def load_study(
-    storage: BaseStorage,
-    problem: Problem | AskedProblem,
-    goal: Goal = TIME,
-) -> StudyView:
-    """What the problem's study with that goal found; a live study goes before a replay.
+def list_views(storage: BaseStorage) -> list[StudyView]:
+    """Return what each study of time alone found that can still be shown, without effects.
 
-    Raises NotFound where there is none, or none of the installed space.
+    They come by problem, and what was measured here before replays.
     """
-    study = _choose(storage, _Wanted(_filter(problem), goal))
-    return _whole_view(study)
+    views = [
+        study.view()
+        for study in read_studies(storage)
+        if isinstance(study, StoredStudy)
+        and study.objectives is Objectives.TIME
+        and _is_usable(study)
+        and study.best() is not None
+    ]
+
+    def place(view: StudyView) -> tuple[str, int, int, bool, str]:
+        problem, summary = view.summary.problem, view.summary
+        return (problem.dtype, problem.cols, problem.rows, summary.replayed, summary.name)
+
+    return sorted(views, key=place)
+
+
+# ------------------------------------------------------------------ which one is meant
+
+
+def load_study(
+    storage: BaseStorage, problem: Problem | AskedProblem, goal: Goal = TIME
+) -> StudyView:
+    """Return what the problem's study with that goal found, and what each parameter does.
+
+    Raises NotFound where there is none, or none of the installed space, and InvalidInput where
+    several fit: it names them.
+    """
+    return load_history(storage, problem, goal).view
 
 
 def load_history(
     storage: BaseStorage, problem: Problem | AskedProblem, goal: Goal = TIME
 ) -> StudyHistory:
-    """What `load_study` gives, and every finished trial. Raises as it does."""
-    study = _choose(storage, _Wanted(_filter(problem), goal))
-    attempts = (
-        Attempt(number, trial, *study.clock.get(number, (None, 0.0)))
-        for number, trial in sorted(study.trials.items())
-        if trial is not None
+    """Return what `load_study` returns, and every finished trial. Raises as it does."""
+    view, study = _chosen(storage, problem, goal)
+    measured = study.measured()
+    compared = contrasts(measured)
+    whole = replace(
+        view,
+        effects=effects(measured),
+        contrasts=compared,
+        unpaired=unpaired(measured, compared, view.best.config),
     )
-    return StudyHistory(_whole_view(study), tuple(attempts))
-
-
-def list_views(storage: BaseStorage) -> list[StudyView]:
-    """What each study of time alone found that can still be shown, by problem, without effects."""
-    studies = [s for s in stored_studies(storage) if s.objectives is Objectives.TIME]
-    usable = [study for study in studies if _is_usable(study)]
-    views = [_view(study) for study in usable if study.best() is not None]
-    return sorted(views, key=_place)
+    return StudyHistory(whole, tuple(study.attempts.values()))
 
 
 def load_trial(
-    storage: BaseStorage, problem: Problem | AskedProblem, which: str | int, goal: Goal = TIME
+    storage: BaseStorage,
+    problem: Problem | AskedProblem,
+    which: str | int,
+    goal: Goal = TIME,
+    near: str | None = None,
 ) -> tuple[StudyView, TrialRecord]:
-    """The problem's study with that goal, without effects, and its `best` trial or one by number.
+    """Return a study, without effects, and its `best` trial or one by number.
 
-    Effects are left out because they take as long as reading the study. Raises NotFound for a study
-    or number that does not exist, InvalidInput for a rejected trial.
+    Of several that fit, those of the GPU `near` go first. Effects are left out because they take as
+    long as reading the study. Raises as `load_study`, NotFound for a number that does not exist,
+    and InvalidInput for a rejected trial.
     """
-    study = _choose(storage, _Wanted(_filter(problem), goal))
-    return _view(study), _trial_named(study, which)
-
-
-def load_trials(
-    storage: BaseStorage, problem: Problem | AskedProblem, goal: Goal = TIME
-) -> dict[int, TrialRecord | Rejected]:
-    """Every finished trial of the study that `load_study` chooses, by number. Raises as it does."""
-    study = _choose(storage, _Wanted(_filter(problem), goal))
-    return {number: trial for number, trial in study.trials.items() if trial is not None}
-
-
-def load_measured(
-    storage: BaseStorage, problem: Problem | AskedProblem, goal: Goal = TIME
-) -> tuple[StudyView, list[TrialRecord]]:
-    """The study that `load_study` chooses, without effects, and its trials that measured a kernel.
-
-    Raises as it does.
-    """
-    study = _choose(storage, _Wanted(_filter(problem), goal))
-    return _view(study), study.measured()
-
-
-def _trial_named(study: StoredStudy, which: str | int) -> TrialRecord:
-    if which == BEST:
-        best = study.best()
-        assert best is not None  # _choose passes studies over that measured nothing
-        return best
-    if not re.fullmatch("[0-9]{1,15}", str(which)):
-        raise InvalidInput(f"trial {shown(which)} is no trial; name {BEST} or a number")
-    return _trial(study, int(which))
-
-
-def _view(study: StoredStudy) -> StudyView:
-    best, rejected = study.best(), study.rejected()
-    assert best is not None  # those that measured nothing are passed over
-    reasons = Counter((r.stage, _short(r)) for r in rejected)
-    two = study.objectives is Objectives.TIME_ERROR
-    return StudyView(
-        summary=study.summary(),
-        environment=study.environment,
-        finals=study.finals,
-        best=best,
-        since=study.since_finals(),
-        rejected=dict(Counter(r.stage for r in rejected)),
-        reasons=tuple((stage, reason, n) for (stage, reason), n in reasons.most_common()),
-        effects=(),
-        front=tuple(front_trials(study.measured())) if two else (),
-        passed_over=study.passed_over,
-        ended=study.ended,
-    )
-
-
-def _whole_view(study: StoredStudy) -> StudyView:
-    """With what each parameter did."""
-    measured = study.measured()
-    compared, best = contrasts(measured), study.best()
-    assert best is not None  # as in `_view`
-    return replace(
-        _view(study),
-        effects=effects(measured),
-        contrasts=compared,
-        unpaired=unpaired(measured, compared, best.config),
-    )
-
-
-def _place(view: StudyView) -> tuple[str, int, int, bool, str]:
-    """Where a study stands in a list by problem: what was measured here before replays."""
-    problem, summary = view.summary.problem, view.summary
-    return (problem.dtype, problem.cols, problem.rows, summary.replayed, summary.name)
-
-
-def _trial(study: StoredStudy, number: int) -> TrialRecord:
-    found = study.trials.get(number)
-    if isinstance(found, TrialRecord):
-        return found
-    if number in study.trials or number in study.faults:
-        what = (
-            f"was rejected, {found.stage}: {in_one_unit(found.reason)}"
-            if isinstance(found, Rejected)
-            else f"cannot be read: {study.faults[number]}"
-            if number in study.faults
-            else "did not finish"
-        )
-        raise InvalidInput(f"trial {number} {what}; choose another, or {BEST}")
-    there = [*study.trials, *study.faults]
-    has = f"trials {min(there)} to {max(there)}; choose one of them" if there else "no trials"
-    raise NotFound(f"trial {number} does not exist; study '{study.name}' has {has}, or {BEST}")
+    view, study = _chosen(storage, problem, goal, near)
+    return view, study.trial(which)
 
 
 def searching(problem: AskedProblem, goal: Goal) -> str:
@@ -455,52 +342,102 @@ def searching(problem: AskedProblem, goal: Goal) -> str:
     return command("search", *problem.options, *goal.options)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Which study is meant."""
+def fitting(
+    storage: BaseStorage, problem: Problem | AskedProblem, goal: Goal = TIME
+) -> list[StoredStudy]:
+    """Return the studies with results of a problem and a goal, the one searched last first.
 
-    problem: AskedProblem
-    goal: Goal
-
-    def matches(self, study: StoredStudy) -> bool:
-        goal = Goal(study.objectives, study.environment.accuracy)
-        return goal == self.goal and self.problem.matches(study.problem)
-
-    @property
-    def command(self) -> str:
-        """The command that searches it."""
-        return searching(self.problem, self.goal)
-
-    def __str__(self) -> str:
-        return f"{self.problem}{self.goal}"
-
-
-def _choose(storage: BaseStorage, wanted: _Wanted) -> StoredStudy:
-    """Of the problem that was searched last: a live study of the installed space, else a replay."""
-    found = list(read_studies(storage))
-    sound = (study for study in found if isinstance(study, StoredStudy))
-    matching = [study for study in sound if wanted.matches(study)]
-    if not matching:
-        damaged = next((study for study in found if isinstance(study, DamagedStudy)), None)
-        if damaged:
-            raise NotFound(f"no study of {wanted}, but {damaged}")
+    Raises NotFound where there is none.
+    """
+    asked = problem if isinstance(problem, AskedProblem) else AskedProblem.of(problem)
+    fits, damaged = _with_goal(storage, asked, goal)
+    usable = [study for study in fits if _is_usable(study)]
+    sound = []
+    for study in usable:
+        try:
+            sound += [study] if study.best() is not None else []
+        except InvalidInput as error:
+            damaged.append(DamagedStudy(study.name, str(error)))
+    if sound:
+        return sound
+    search = searching(asked, goal)
+    if damaged and (not fits or damaged[-1].name == usable[0].name):
+        raise NotFound(f"no study of {asked}{goal}, but {damaged[-1]}")
+    if not fits:
         raise NotFound(
-            f"no study of {wanted} yet in {name_of(storage)}; run {wanted.command}, or take a "
-            f"kernel that needs no search: {wanted.problem.without_search}"
+            f"no study of {asked}{goal} yet in {file_of(storage) or 'this storage'}; run {search}, "
+            f"or take a kernel that needs no search: {asked.without_search}"
         )
-    usable = [study for study in matching if _is_usable(study)]
     if not usable:
-        latest = max(matching, key=lambda study: study.searched_at)
-        raise NotFound(_outdated(latest, wanted))
-    with_result = [study for study in usable if study.best() is not None]
-    if not with_result:
-        but = f": {usable[0].passed_over}" if usable[0].faults else ""
         raise NotFound(
-            f"study '{usable[0].name}' has no measured kernel yet{but}; run {wanted.command}"
+            f"study '{fits[0].name}' is of space version {fits[0].environment.space_version}, the "
+            f"installed one is {space_version(fits[0].problem)}: its times are not of today's "
+            f"kernels; run {search} to search again (the old study is kept)"
         )
-    last = max(with_result, key=lambda study: study.searched_at)
-    same = [study for study in with_result if study.problem == last.problem]
-    return max(same, key=lambda study: (not study.replayed, study.searched_at))
+    but = f": {usable[0].passed_over}" if usable[0].faults else ""
+    raise NotFound(f"study '{usable[0].name}' has no measured kernel yet{but}; run {search}")
+
+
+def _with_goal(
+    storage: BaseStorage, asked: AskedProblem, goal: Goal
+) -> tuple[list[StoredStudy], list[DamagedStudy]]:
+    """Return the studies of a problem and a goal, without their trials; and damaged ones."""
+    found = sorted(_headers(storage), key=lambda study: study.searched_at, reverse=True)
+    sound = [study for study in found if isinstance(study, StoredStudy)]
+    fits = [s for s in sound if s.goal == goal and asked.matches(s.problem)]
+    return fits, [study for study in found if isinstance(study, DamagedStudy)]
+
+
+def must_be_named(storage: BaseStorage, study: str, problem: Problem, goal: Goal) -> bool:
+    """Return whether a command that means the study must name it, since others fit as well."""
+    try:
+        fits, _ = _with_goal(storage, AskedProblem.of(problem), goal)
+    except InvalidInput:  # the storage went away meanwhile
+        return True
+    return [fit.name for fit in _live_first([f for f in fits if _is_usable(f)])] != [study]
+
+
+def _chosen(
+    storage: BaseStorage, problem: Problem | AskedProblem, goal: Goal, near: str | None = None
+) -> tuple[StudyView, StoredStudy]:
+    """Return the only study that fits, and its view. Raises as `load_trial`."""
+    asked = problem if isinstance(problem, AskedProblem) else AskedProblem.of(problem)
+    there = fitting(storage, asked, goal)
+    meant = [study for study in there if study.name == goal.study] or [
+        study for study in there if goal.study in study.name and _is_on(study, goal.gpu)
+    ]
+    if not meant:
+        wanted = " and ".join(repr(word) for word in (goal.study, goal.gpu) if word)
+        raise NotFound(f"no study of {asked}{goal} has {wanted} in its name; {_name_one(there)}")
+    meant = [study for study in meant if _is_on(study, near or "")] or meant
+    if asked.rows is None:  # the usual rows, which a search has as well, go before others
+        meant = [study for study in meant if study.problem == asked.problem()] or meant
+    meant = _live_first(meant)
+    if len(meant) > 1:
+        raise InvalidInput(f"{len(meant)} studies fit {asked}{goal}; {_name_one(meant)}")
+    (study,) = meant
+    rivals = _live_first([other for other in there if other.problem == study.problem])
+    return study.view(is_one_of_several=rivals != meant), study
+
+
+def _name_one(studies: Sequence[StoredStudy]) -> str:
+    names = ", ".join(repr(study.name) for study in studies)
+    return f"name one with --study, or its GPU with --gpu: {names}"
+
+
+def _live_first(studies: Sequence[StoredStudy]) -> list[StoredStudy]:
+    """Leave out replays of a problem, a GPU and a timing mode that a live study is of as well."""
+    places = [(s.problem, s.environment.gpu, s.environment.timing) for s in studies]
+    live = {place for study, place in zip(studies, places, strict=True) if not study.replayed}
+    return [
+        s for s, place in zip(studies, places, strict=True) if not s.replayed or place not in live
+    ]
+
+
+def _is_on(study: StoredStudy, gpu: str) -> bool:
+    """Whether a study is of a GPU, given by its name, a part of that, or an architecture."""
+    environment = study.environment
+    return gpu.casefold() in environment.gpu.casefold() or gpu == environment.arch
 
 
 def _is_usable(study: StoredStudy) -> bool:
@@ -508,22 +445,8 @@ def _is_usable(study: StoredStudy) -> bool:
     return study.replayed or study.is_current
 
 
-def _outdated(study: StoredStudy, wanted: _Wanted) -> str:
-    return (
-        f"study '{study.name}' is of space version {study.environment.space_version}, the "
-        f"installed one is {space_version(study.problem)}: its times are not of today's kernels; "
-        f"run {wanted.command} to search again (the old study is kept)"
-    )
-
-
-def _filter(problem: Problem | AskedProblem) -> AskedProblem:
-    if isinstance(problem, AskedProblem):
-        return problem
-    return AskedProblem.of(problem)
-
-
 def _short(rejected: Rejected) -> str:
-    """The rule's name of an invalid config; the first line of what others say."""
+    """Return the rule's name of an invalid config; else the first line of the reason."""
     if rejected.stage is Stage.INVALID:
         return rejected.reason.split(":")[0]
     return in_one_unit((rejected.reason.splitlines() or [""])[0])

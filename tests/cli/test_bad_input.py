@@ -250,7 +250,7 @@ USAGE = {
     ),
     "studies before search": ("studies", "run explorer search --cols 4096"),
     "storage of no name": ("studies --storage=", "storage is '', which names nothing"),
-    "storage a device": ("studies --storage /dev/zero", "is a pipe or a device, not a database"),
+    "storage a device": ("studies --storage /dev/zero", "it is a device; name another storage"),
     "storage scheme": ("studies --storage foo://bar", "storage scheme 'foo' is not known"),
     "storage folder": ("search --cols 8 --storage no/such/x.db", "no/such does not exist"),
 }

@@ -119,7 +119,7 @@ def test_no_file(tmp_path, kind):
 
 
 def test_a_locked_database(path, monkeypatch):
-    monkeypatch.setattr("explorer.tuning.storage.LOCK_PATIENCE_S", 0.01)
+    monkeypatch.setattr("explorer.tuning.bulk_storage.LOCK_PATIENCE_S", 0.01)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         (said,) = look(path)

@@ -1,9 +1,10 @@
 """Looking into studies: which there are, what they found, what is refused and how."""
 
+import shlex
 from dataclasses import replace
 
 import pytest
-from fake_evaluator import FakeEvaluator
+from fake_evaluator import FakeEvaluator, as_replay
 from optuna.storages import InMemoryStorage
 from storages import STORAGES, storage_of
 
@@ -13,15 +14,21 @@ from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Stage
 from explorer.model.problem import Problem
+from explorer.report.studies import study_data
+from explorer.report.text import search_command
 from explorer.tuning import (
     list_studies,
     list_views,
+    load_history,
     load_study,
     load_trial,
     open_storage,
     run_search,
 )
+from explorer.tuning.objective import Goal
 from explorer.tuning.study_reader import in_one_unit
+
+PROBLEM = Problem(8192, 4096)
 
 
 @pytest.mark.parametrize(
@@ -161,13 +168,77 @@ def test_a_study_of_an_older_space_is_refused_and_a_new_search_begins_afresh(sto
     assert [summary.is_current for summary in list_studies(storage)] == [True, False]
 
 
-def test_rows_left_out_mean_the_latest_search(storage):
-    for rows in (64, 32, 64):
-        run_search(FakeEvaluator(Problem(rows, 4096)), storage, trials=2)
+def test_rows_left_out_mean_the_usual_rows_or_the_only_ones(storage):
+    run_search(FakeEvaluator(Problem(64, 4096)), storage, trials=2)
     assert load_study(storage, AskedProblem(4096)).summary.problem.rows == 64
     run_search(FakeEvaluator(Problem(32, 4096)), storage, trials=2)
-    assert load_study(storage, AskedProblem(4096)).summary.problem.rows == 32
+    with pytest.raises(InvalidInput, match=r"2 studies fit .* 4096 cols; name one with --study"):
+        load_study(storage, AskedProblem(4096))
     assert load_study(storage, AskedProblem(4096, rows=64)).summary.problem.rows == 64
+    usual = AskedProblem(4096).problem()
+    run_search(FakeEvaluator(usual), storage, trials=2)
+    run_search(FakeEvaluator(Problem(64, 4096)), storage, trials=1)
+    assert load_study(storage, AskedProblem(4096)).summary.problem == usual
+
+
+def test_where_several_studies_fit_they_are_named(storage):
+    """None is taken: `emit best` would write a kernel for another GPU."""
+    for gpu in ("NVIDIA H200", "NVIDIA H100 80GB HBM3"):
+        run_search(FakeEvaluator(gpu=known_gpu(gpu)), storage, trials=2)
+    names = [summary.name for summary in list_studies(storage)]
+    for look in (load_study, load_history, lambda *given: load_trial(*given, "best")):
+        with pytest.raises(InvalidInput, match="2 studies fit") as raised:
+            look(storage, PROBLEM)
+        assert all(name in str(raised.value) for name in names)
+        assert "--study" in str(raised.value) and "--gpu" in str(raised.value)
+    for goal in (
+        Goal(gpu="h100"),
+        Goal(gpu="NVIDIA H100"),
+        Goal(study="H100"),
+        Goal(study=names[0]),
+    ):
+        assert load_study(storage, PROBLEM, goal).summary.name == names[0]
+    assert load_trial(storage, PROBLEM, "best", near="H200")[0].summary.name == names[1]
+    with pytest.raises(InvalidInput, match="2 studies fit"):  # and no study is of this one
+        load_trial(storage, PROBLEM, "best", near="A100")
+    for goal in (Goal(gpu="A100"), Goal(study="moon")):
+        with pytest.raises(NotFound, match="in its name; name one with --study") as raised:
+            load_study(storage, PROBLEM, goal)
+        assert all(name in str(raised.value) for name in names)
+
+
+def test_timing_modes_and_versions_of_replays_are_told_apart(storage):
+    class Warm(FakeEvaluator):
+        @property
+        def environment(self):
+            return replace(super().environment, timing="warm")
+
+    run_search(FakeEvaluator(), storage, trials=2)
+    run_search(Warm(), storage, trials=2)
+    with pytest.raises(InvalidInput, match="2 studies fit"):
+        load_study(storage, PROBLEM)
+    assert load_study(storage, PROBLEM, Goal(study="warm")).environment.timing == "warm"
+    other = InMemoryStorage()
+    for version in ("01d01d01", "02d02d02"):
+        run_search(as_replay(FakeEvaluator(version=version)), other, trials=2)
+    with pytest.raises(InvalidInput, match=r"01d01d01.* replay.*02d02d02|02d02d02.*01d01d01"):
+        load_study(other, PROBLEM)
+    assert "01d01d01" in load_study(other, PROBLEM, Goal(study="01d01d01")).summary.name
+    live = run_search(FakeEvaluator(), other, trials=2)  # before replays of the same GPU
+    assert load_study(other, PROBLEM).summary.name == live.study
+
+
+def test_the_next_command_names_its_study_where_it_must(storage):
+    alone = run_search(FakeEvaluator(), storage, trials=2)
+    assert "--study" not in study_data(load_study(storage, PROBLEM))["emit"]
+    assert alone.goal.study_options == []
+    gpu = known_gpu("NVIDIA H100 80GB HBM3")
+    second = run_search(FakeEvaluator(gpu=gpu), storage, trials=2)
+    assert second.goal.study_options == ["--study", second.study]
+    view = load_study(storage, PROBLEM, Goal(gpu="H200"))
+    words = shlex.split(study_data(view)["emit"])
+    assert words[words.index("--study") + 1] == alone.study
+    assert "--study" not in search_command(view.summary)
 
 
 def test_time_and_copy_of_a_study_are_those_of_its_finals(searched):
@@ -215,16 +286,6 @@ def test_each_listed_study_has_a_view(storage):
         (4096, "NVIDIA H200"),
         (4096, "Tesla T4"),
     ]
-
-
-def test_rows_left_out_mean_the_latest_search_even_if_that_was_a_replay(storage, monkeypatch):
-    run_search(FakeEvaluator(Problem(64, 4096)), storage, trials=2)
-    monkeypatch.setattr("explorer.tuning.search.is_replay", lambda _: True)
-    run_search(FakeEvaluator(Problem(32, 4096)), storage, trials=2)
-    assert load_study(storage, AskedProblem(4096)).summary.problem.rows == 32
-    run_search(FakeEvaluator(Problem(64, 4096)), storage, trials=2)
-    view = load_study(storage, AskedProblem(4096))
-    assert view.summary.problem.rows == 64 and not view.summary.replayed
 
 
 def test_studies_of_other_programs_are_passed_over(storage):

@@ -13,8 +13,8 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import event
 
-from explorer.tuning.storage import ABANDONED_AFTER, BulkStorage, Journal
-from explorer.tuning.study_writer import put
+from explorer.tuning.bulk_storage import ABANDONED_AFTER, BulkStorage
+from explorer.tuning.storage import Journal, bulk
 
 TABLES = ("trials", "trial_values", "trial_params", "trial_user_attributes")
 STARTED = datetime.datetime(2026, 1, 2, 3, 4, 5)
@@ -103,11 +103,11 @@ def running(digest, started=None):
 
 def test_a_running_trial_gets_its_outcome(opened):
     storage, first = opened
-    (at,) = put(storage, first, [running("one")])
+    (at,) = bulk(storage).put(first, [running("one")])
     assert storage.get_trial(at.trial_id).params == TRIALS[0].params
     outcome = trial([1.0, 2.0], True, {"digest": "one", "origin": "seed", "gbps": 3.5})
     outcome._trial_id = at.trial_id
-    put(storage, first, [outcome, outcome])  # the second time it is finished already
+    bulk(storage).put(first, [outcome, outcome])  # the second time it is finished already
     (found,) = storage.get_all_trials(first)
     assert (found.values, found.state) == ([1.0, 2.0], TrialState.COMPLETE)
     assert found.user_attrs == {"digest": "one", "origin": "seed", "gbps": 3.5}
@@ -117,13 +117,13 @@ def test_what_is_finished_or_running_keeps_others_out(opened):
     storage, first = opened
     old = datetime.datetime.now() - ABANDONED_AFTER - datetime.timedelta(seconds=1)
     given = [trial([1.0, 1.0], True, {"digest": "done"}), running("runs"), running("old", old)]
-    stored = put(storage, first, given)
+    stored = bulk(storage).put(first, given)
     assert all(at.is_new for at in stored)
-    again = put(storage, first, [running("done"), running("runs"), running("old")])
+    again = bulk(storage).put(first, [running("done"), running("runs"), running("old")])
     assert [at.is_new for at in again] == [False, False, True]
     assert [at.number for at in again] == [0, 1, 3]
     outcomes = [trial([1.0, 1.0], True, {"digest": name}) for name in ("done", "runs", "new")]
-    assert [at.is_new for at in put(storage, first, outcomes)] == [False, True, True]
+    assert [at.is_new for at in bulk(storage).put(first, outcomes)] == [False, True, True]
 
 
 def test_a_trial_takes_few_statements(tmp_path):
@@ -155,9 +155,9 @@ def test_a_journal_that_was_cut_off_goes_on(tmp_path):
     """As a full disk leaves it; what is written next would be lost with half a line."""
     path = tmp_path / "a.journal"
     storage, (first,) = study(Journal(path), 1)
-    put(storage, first, TRIALS)
+    bulk(storage).put(first, TRIALS)
     whole = path.read_text()
     path.write_text(whole + json.dumps({"op_code": 4})[:-5])
-    put(storage, first, [running("another")])
+    bulk(storage).put(first, [running("another")])
     again = Journal(path)
     assert len(again.get_all_trials(first)) == len(TRIALS) + 1

@@ -30,11 +30,11 @@ from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.outcome import Rejected, Stage
 from explorer.space import Space
 from explorer.tuning import load_study, open_storage, run_search
+from explorer.tuning.bulk_storage import BulkStorage
 from explorer.tuning.objective import LEAST_GAIN, Effort, Objectives
 from explorer.tuning.proposer import Origin, Proposal, Proposer, SpaceCandidates
 from explorer.tuning.samplers import named_sampler
 from explorer.tuning.search import HANDED_OVER
-from explorer.tuning.storage import BulkStorage
 from explorer.tuning.study_attributes import finals_text, finals_to_attributes
 from explorer.tuning.study_writer import Ledger
 from explorer.tuning.surrogate import MIRROR_LIMIT, OptunaSampler

@@ -16,9 +16,9 @@ from optuna.trial import TrialState
 from explorer.model.config import Config
 from explorer.model.problem import Problem
 from explorer.tuning import load_study, open_storage, run_search
-from explorer.tuning.storage import ABANDONED_AFTER
-from explorer.tuning.study_attributes import trial_of
-from explorer.tuning.study_writer import put
+from explorer.tuning.bulk_storage import ABANDONED_AFTER
+from explorer.tuning.storage import bulk
+from explorer.tuning.study_attributes import StudyIdentity
 
 PROBLEM = Problem(64, 256)
 
@@ -58,7 +58,7 @@ def test_one_that_is_killed_leaves_its_kernels_for_ten_minutes(url):
     assert left and not {Config.from_dict(t.params) for t in left} & set(evaluator.evaluated[:3])
     assert running_in(storage) == left
     again = [new(trial, began=datetime.now()) for trial in left]
-    assert not any(at.is_new for at in put(storage, study._study_id, again))
+    assert not any(at.is_new for at in bulk(storage).put(study._study_id, again))
 
 
 def test_a_trial_that_has_run_for_ten_minutes_is_evaluated_by_another(tmp_path):
@@ -73,7 +73,7 @@ def test_a_trial_that_has_run_for_ten_minutes_is_evaluated_by_another(tmp_path):
     now = datetime.now()
     begins = (now, now - ABANDONED_AFTER + timedelta(minutes=5), now - ABANDONED_AFTER)
     claims = [new(known, began, config) for began, config in zip(begins, wanted, strict=True)]
-    assert all(at.is_new for at in put(storage, study, claims))
+    assert all(at.is_new for at in bulk(storage).put(study, claims))
     evaluator = FakeEvaluator(PROBLEM, identity=Config.to_json)
     run_search(evaluator, storage, trials=30, rounds=6)
     found = evaluator.evaluated[:30]
@@ -83,9 +83,8 @@ def test_a_trial_that_has_run_for_ten_minutes_is_evaluated_by_another(tmp_path):
 def new(trial, began, config=None):
     """A trial that another process has RUNNING, like one that is stored."""
     config = config or Config.from_dict(trial.params)
-    told = {**trial.user_attrs, "digest": config.to_json()} if config else trial.user_attrs
-    attributes = {"digest": told["digest"]}
-    return trial_of(config, None, attributes, None, trial.distributions, began)
+    study = StudyIdentity("", PROBLEM, None, None, 0, trial.distributions)
+    return study.trial(config, None, config.to_json(), "seed", began)
 
 
 def test_a_search_whose_finals_are_not_kept_says_so(url):

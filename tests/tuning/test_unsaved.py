@@ -22,7 +22,8 @@ from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.problem import Problem
 from explorer.tuning import load_study, merge_trials, open_storage, run_search
-from explorer.tuning.storage import BulkStorage, Journal
+from explorer.tuning.bulk_storage import BulkStorage
+from explorer.tuning.storage import Journal
 
 PROBLEM = Problem(64, 256)
 

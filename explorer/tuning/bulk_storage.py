@@ -1,0 +1,343 @@
+"""A database of studies, to which many rows are written in one transaction.
+
+Before every row that Optuna writes it reads the trial, and an earlier value of the parameter: some
+hundred statements for a trial of ours. Here a table takes one statement, and the rows are those
+that Optuna writes. This is the one file that uses Optuna's private modules.
+"""
+
+import json
+import random
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from optuna.distributions import distribution_to_json
+from optuna.storages import RDBStorage
+from optuna.storages._rdb import models
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import (
+    Engine,
+    and_,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    inspect,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import StaticPool
+
+from explorer.model.errors import InvalidInput, NotFound
+from explorer.system.plain_data import shown
+
+FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+
+ABANDONED_AFTER = timedelta(minutes=10)
+"""Age of a RUNNING trial from which its process is taken to have ended without an outcome."""
+
+KNOWN_BEFORE = ("digest", "origin", "config", "emit")
+"""The attributes of a RUNNING trial; its outcome adds the others."""
+
+
+class Stored(NamedTuple):
+    """The trial of a study that has the code of a trial that was to be stored."""
+
+    trial_id: int
+    number: int
+    is_new: bool = True
+    """Whether it was stored now; else the study had it."""
+
+
+def keeps_out(state: TrialState, started: datetime | None, new: FrozenTrial) -> bool:
+    """Return whether a trial of a study keeps out a new trial with the same code.
+
+    A finished trial does. A RUNNING one keeps out another that would run as well, for ten minutes.
+    """
+    if state is not TrialState.RUNNING or new.state is not TrialState.RUNNING:
+        return state in FINISHED
+    return started is not None and datetime.now() - started < ABANDONED_AFTER
+
+
+Rows = dict[type[models.BaseModel], list[dict[str, Any]]]
+
+
+class BulkStorage(RDBStorage):
+    """RDBStorage that also writes many rows in one transaction.
+
+    Its user sees to it that all trials of a study have the same distributions.
+    """
+
+    def put(self, study_id: int, trials: Sequence[FrozenTrial]) -> list[Stored]:
+        """Store trials in one transaction, in their order.
+
+        One that has an id is our RUNNING trial, which gets its outcome. Another one is new, and
+        left out if a trial of the study keeps it out. Raises NotFound where the study is gone.
+        """
+        stored, rows = [], defaultdict[Any, list[dict[str, Any]]](list)
+        with self._alone(study_id) as session:
+            there = _same_code(session, study_id, trials)
+            count = select(func.count()).where(models.TrialModel.study_id == study_id)
+            number = session.execute(count).scalar_one()
+            for trial in trials:
+                same, is_ours = there[trial.user_attrs.get("digest")], trial._trial_id >= 0
+                row = _row_of(session, trial, same)
+                if row is not None and not (is_ours and row.state is TrialState.RUNNING):
+                    stored.append(Stored(row.trial_id, row.number, is_ours))
+                    continue
+                is_whole = row is None
+                if row is None:
+                    row = models.TrialModel(study_id=study_id, number=number)
+                    number += 1
+                    same += [row] if trial.user_attrs.get("digest") else []
+                row.state = trial.state
+                row.datetime_start = trial.datetime_start
+                row.datetime_complete = trial.datetime_complete
+                session.add(row)
+                session.flush()  # by which a new row gets its id
+                stored.append(Stored(row.trial_id, row.number))
+                _add_rows(rows, trial, row.trial_id, is_whole=is_whole)
+            for model, some in rows.items():
+                session.execute(insert(model), some)
+        return stored
+
+    def put_attributes(
+        self,
+        study_id: int,
+        user: Mapping[str, Any],
+        system: Mapping[str, Any],
+        trials: Mapping[int, Mapping[str, Any]],
+    ) -> bool:
+        """Set attributes of a study, and of trials by their ids, in one transaction.
+
+        Those of finals, whose names begin with `finals`, take the place of all there were, also of
+        finished trials, which Optuna does not change. Finals know of the trials up to
+        `finals_through`: where the study has some that know of more, nothing is set. Returns
+        whether it was set.
+        """
+        of_study, of_trial = models.StudyUserAttributeModel, models.TrialUserAttributeModel
+        of_system = models.StudySystemAttributeModel
+        with self._alone(study_id) as session:
+            if through := user.get("finals_through"):
+                here = (of_study.study_id == study_id, of_study.key == "finals_through")
+                known = session.execute(select(of_study.value_json).where(*here)).scalar()
+                if known and known.isdecimal() and int(known) > through:
+                    return False
+                ids = select(models.TrialModel.trial_id).where(
+                    models.TrialModel.study_id == study_id
+                )
+                for table, place in (
+                    (of_study, of_study.study_id == study_id),
+                    (of_trial, of_trial.trial_id.in_(ids)),
+                ):
+                    session.execute(delete(table).where(place, table.key.startswith("finals")))
+            _set(session, of_study, of_study.study_id, study_id, user)
+            _set(session, of_system, of_system.study_id, study_id, system)
+            for trial_id, given in trials.items():
+                _set(session, of_trial, of_trial.trial_id, trial_id, given)
+        return True
+
+    def changed(self, study_id: int, after: int, watched: Collection[int]) -> list[int]:
+        """Return ids of the trials that came after an id, and of those watched that have ended."""
+        model = models.TrialModel
+        ended = and_(model.trial_id.in_(watched), model.state != TrialState.RUNNING)
+        wanted = select(model.trial_id).where(model.study_id == study_id)
+        with Session(self.engine) as session:
+            return list(session.scalars(wanted.where(or_(model.trial_id > after, ended))))
+
+    def digests(self, study_id: int) -> set[str]:
+        """Return the digests of a study, of the file that has the database's name at present."""
+        self.engine.dispose()
+        model = models.TrialUserAttributeModel
+        wanted = select(model.value_json).join(models.TrialModel).where(model.key == "digest")
+        with Session(self.engine) as session:
+            found = session.scalars(wanted.where(models.TrialModel.study_id == study_id))
+            return {json.loads(text) for text in found}
+
+    @contextmanager
+    def _alone(self, study_id: int) -> Iterator[Session]:
+        """A transaction in which no other process changes the study, as long as it comes this way.
+
+        It begins by a write to the study's row, which changes nothing: a server then locks the row,
+        as it does for each new trial, and SQLite the file. Raises NotFound where the study is gone.
+        """
+        same = update(models.StudyModel).where(models.StudyModel.study_id == study_id)
+        same = same.values(study_name=models.StudyModel.study_name)
+        with Session(self.engine) as session, session.begin():
+            result: Any = session.execute(same.execution_options(synchronize_session=False))
+            if not result.rowcount:
+                raise NotFound("the study was deleted while it was searched")
+            yield session
+
+
+def _same_code(
+    session: Session, study_id: int, trials: Sequence[FrozenTrial]
+) -> dict[Any, list[Any]]:
+    """Return the rows of a study with the digests that new trials have, by these."""
+    found: dict[Any, list[Any]] = defaultdict(list)
+    attribute = models.TrialUserAttributeModel
+    digests = {trial.user_attrs.get("digest") for trial in trials if trial._trial_id < 0}
+    texts = [json.dumps(digest) for digest in digests if digest]
+    wanted = select(attribute.value_json, models.TrialModel).join(models.TrialModel)
+    wanted = wanted.where(models.TrialModel.study_id == study_id, attribute.key == "digest")
+    for text, row in session.execute(wanted.where(attribute.value_json.in_(texts))):
+        found[json.loads(text)].append(row)
+    return found
+
+
+def _row_of(session: Session, trial: FrozenTrial, same: list[Any]) -> Any:
+    """Return the row of our RUNNING trial, or the one that keeps out a new trial, or None."""
+    if trial._trial_id >= 0:
+        return session.get(models.TrialModel, trial._trial_id)
+    return next((row for row in same if keeps_out(row.state, row.datetime_start, trial)), None)
+
+
+def _add_rows(rows: Rows, trial: FrozenTrial, trial_id: int, *, is_whole: bool) -> None:
+    """Add a trial's rows of other tables: all of them, or those of its outcome."""
+    own = {"trial_id": trial_id}
+    for objective, value in enumerate(trial.values or ()):
+        stored, kind = models.TrialValueModel.value_to_stored_repr(value)
+        row = {**own, "objective": objective, "value": stored, "value_type": kind}
+        rows[models.TrialValueModel].append(row)
+    for name, value in trial.params.items() if is_whole else ():
+        distribution = trial.distributions[name]
+        told = {"param_name": name, "param_value": distribution.to_internal_repr(value)}
+        told |= {"distribution_json": distribution_to_json(distribution)}
+        rows[models.TrialParamModel].append({**own, **told})
+    known = () if is_whole else KNOWN_BEFORE
+    new = {key: value for key, value in trial.user_attrs.items() if key not in known}
+    rows[models.TrialUserAttributeModel] += _attribute_rows(own, new)
+
+
+def _set(session: Session, table: Any, column: Any, owner: int, given: Mapping[str, Any]) -> None:
+    """Set attributes of what has that id in the column; those that are there keep their places."""
+    there = set(session.scalars(select(table.key).where(column == owner)))
+    rows = _attribute_rows({column.key: owner}, given)
+    for row in (row for row in rows if row["key"] in there):
+        here = (column == owner, table.key == row["key"])
+        session.execute(update(table).where(*here).values(value_json=row["value_json"]))
+    new = [row for row in rows if row["key"] not in there]
+    if new:
+        session.execute(insert(table), new)
+
+
+def _attribute_rows(owner: dict[str, int], given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{**owner, "key": key, "value_json": json.dumps(value)} for key, value in given.items()]
+
+
+# ------------------------------------------------------------------ opening one
+
+LOCK_PATIENCE_S = 5.0
+"""How long opening a SQLite file waits for another program that writes to it."""
+
+ATTEMPTS = 4
+"""How often the tables of a new database are tried to be created. Another process may create the
+same ones: then each finds some that were not there before."""
+
+
+def open_database(url: URL, name: str, remedy: str, missing: str | None) -> BulkStorage:
+    """Open a database, creating its tables unless they are to be there.
+
+    `missing` is what to do where they are not. Raises NotFound then, InvalidInput, which ends in
+    `remedy`, for a file with tables of another program or without some of Optuna's, and what
+    SQLAlchemy raises.
+    """
+    options: dict[str, Any] = {}
+    is_sqlite = url.get_backend_name() == "sqlite"
+    if is_sqlite and url.database in (None, "", ":memory:"):  # all threads share its connection
+        options = {"connect_args": {"check_same_thread": False}, "poolclass": StaticPool}
+    elif is_sqlite and "timeout" not in url.query:
+        options = {"connect_args": {"timeout": LOCK_PATIENCE_S}}
+    is_new = _is_new(create_engine(url, **options), name, remedy, missing)
+
+    def opened() -> BulkStorage:
+        if is_new:
+            _create_tables(create_engine(url, **options))
+        full = url.render_as_string(hide_password=False)
+        return BulkStorage(full, options, skip_table_creation=not is_new)
+
+    for _ in range(ATTEMPTS if is_new else 0):
+        with suppress(SQLAlchemyError):
+            storage = opened()
+            break
+        time.sleep(random.uniform(0.0, 0.2))
+    else:
+        storage = opened()
+    if lacking := _lacking(storage.engine):
+        raise InvalidInput(
+            f"storage {name} is damaged or of another version of Optuna: it lacks {lacking}; "
+            f"restore a copy of it, or {remedy}"
+        )
+    if is_sqlite and "poolclass" not in options:
+        event.listen(storage.engine, "connect", _set_pragmas)
+        storage.engine.dispose()
+    return storage
+
+
+def _is_new(engine: Engine, name: str, remedy: str, missing: str | None) -> bool:
+    """Return whether Optuna's tables are to be created, or completed: there is no study yet.
+
+    Half of them are there where the process that created them was killed. A file with the tables
+    of another program is refused; a server may hold them beside Optuna's.
+    """
+    with _closing(engine):
+        tables, ours = set(inspect(engine).get_table_names()), set(models.BaseModel.metadata.tables)
+        if models.StudyModel.__tablename__ in tables:
+            with Session(engine) as session:
+                if session.scalars(select(models.StudyModel.study_id).limit(1)).first():
+                    return False
+    if tables and not tables & ours and engine.dialect.name == "sqlite":
+        raise InvalidInput(
+            f"storage {name} is a database of another program: it has the table "
+            f"{shown(min(tables))} and none of Optuna's; {remedy}"
+        )
+    if missing is not None and not tables >= ours:
+        raise NotFound(f"no study yet: storage {name} is empty; {missing}")
+    return missing is None
+
+
+def _lacking(engine: Engine) -> str:
+    """Return the first table or column of this Optuna that a database lacks; mostly empty."""
+    inspector = inspect(engine)
+    there = set(inspector.get_table_names())
+    for name, table in models.BaseModel.metadata.tables.items():
+        if name not in there:
+            return f"the table {name}"
+        columns = {column["name"] for column in inspector.get_columns(name)}
+        if lost := [column.name for column in table.columns if column.name not in columns]:
+            return f"the column {lost[0]} of the table {name}"
+    return ""
+
+
+def _create_tables(engine: Engine) -> None:
+    """Create the tables and indices that a database lacks, in one transaction: all or none."""
+    with _closing(engine), engine.begin() as connection:
+        if engine.dialect.name == "sqlite":  # Python would commit each statement by itself
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        models.BaseModel.metadata.create_all(connection)
+        for table in models.BaseModel.metadata.tables.values():
+            for index in table.indexes:
+                index.create(connection, checkfirst=True)
+
+
+@contextmanager
+def _closing(engine: Engine) -> Iterator[None]:
+    """Leave no connection of an engine open."""
+    try:
+        yield
+    finally:
+        engine.dispose()
+
+
+def _set_pragmas(connection: Any, _record: Any) -> None:
+    """One fsync less a commit, and patience with readers; the file's format stays plain."""
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute("PRAGMA busy_timeout=30000")
