@@ -126,10 +126,10 @@ class BulkStorage(RDBStorage):
         of_study, of_trial = models.StudyUserAttributeModel, models.TrialUserAttributeModel
         of_system = models.StudySystemAttributeModel
         with self._alone(study_id) as session:
-            if through := user.get("finals_through"):
+            if "finals_through" in user:
                 here = (of_study.study_id == study_id, of_study.key == "finals_through")
                 known = session.execute(select(of_study.value_json).where(*here)).scalar()
-                if known and known.isdecimal() and int(known) > through:
+                if known and known.isdecimal() and int(known) > user["finals_through"]:
                     return False
                 ids = select(models.TrialModel.trial_id).where(
                     models.TrialModel.study_id == study_id

@@ -151,6 +151,13 @@ def test_finals_that_know_of_more_trials_stay(tmp_path):
     assert storage.get_trial(at.trial_id).user_attrs == TRIALS[1].user_attrs
 
 
+def test_finals_of_the_first_trial_alone_replace_others(tmp_path):
+    storage, (first,) = study(BulkStorage(f"sqlite:///{tmp_path / 'a.db'}"), 1)
+    for part in ("one", "two"):
+        storage.put_attributes(first, {"finals_through": 0, f"finals:{part}": ""}, {}, {})
+    assert storage.get_study_user_attrs(first) == {"finals_through": 0, "finals:two": ""}
+
+
 def test_a_journal_that_was_cut_off_goes_on(tmp_path):
     """As a full disk leaves it; what is written next would be lost with half a line."""
     path = tmp_path / "a.journal"
