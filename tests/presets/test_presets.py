@@ -74,39 +74,33 @@ def test_presets_differ_in_their_code(rows, cols, dtype):
     assert len(digests) == len(legal), set(p.name for p in legal) - set(digests.values())
 
 
-def verify_narrowest(preset, dtype, op, kinds=(ROUND, RAGGED)):
-    """At a round and a ragged width, or at one of the two; how many it is for."""
-    problems = [legal_widths(preset, dtype, widths, op)[:1] for widths in kinds]
-    for (problem,) in filter(None, problems):
-        program = ProgramUnderTest.of_config(problem, preset.config(problem, H200))
-        verdict = Emulator("sm_90").verify(program)
-        assert verdict.status is Status.VERIFIED, f"{problem}: {verdict.sentence}"
-    return sum(map(len, problems))
+def verify_narrowest(preset, dtype, op, kinds):
+    """At the narrowest width of the first of the kinds that it is for; whether there is one."""
+    widths = (legal_widths(preset, dtype, kind, op) for kind in kinds)
+    problem = next((found[0] for found in widths if found), None)
+    if problem is None:
+        return False
+    program = ProgramUnderTest.of_config(problem, preset.config(problem, H200))
+    verdict = Emulator("sm_90").verify(program)
+    assert verdict.status is Status.VERIFIED, f"{problem}: {verdict.sentence}"
+    return True
 
 
 @pytest.mark.exhaustive
 @by_name
-def test_it_is_right_at_a_round_and_a_ragged_width(preset):
-    assert verify_narrowest(preset, DType.F32, Op.SOFTMAX) or DType.F32 not in preset.dtypes
+def test_it_is_right(preset):
+    """In f32 at one kind of width and in a 16-bit type at the other, by turns.
 
-
-def one_width(preset, dtype, op, kind):
-    """Verified at a width of a kind; of the other kind, if there is none that it is for."""
-    other = RAGGED if kind is ROUND else ROUND
-    return any(verify_narrowest(preset, dtype, op, (widths,)) for widths in (kind, other))
-
-
-@pytest.mark.exhaustive
-@by_name
-def test_it_is_right_in_16_bits(preset):
-    """In one of both types, at a round or a ragged width, by turns: covering arrays have the rest.
-
-    Each third is tried for log_softmax, of which the last step alone differs.
+    What else a type, a width or log_softmax changes in a kernel is that of every config, which
+    covering arrays try.
     """
     number = PRESETS.index(preset)
-    dtype, kind = (DType.F16, DType.BF16)[number % 2], (ROUND, RAGGED)[number // 2 % 2]
+    kinds = (ROUND, RAGGED) if number % 2 else (RAGGED, ROUND)
+    halves = (DType.F16, DType.BF16)[number // 2 % 2]
     op = Op.LOG_SOFTMAX if number % 3 == 0 and Op.LOG_SOFTMAX in preset.ops else Op.SOFTMAX
-    assert one_width(preset, dtype, op, kind) or dtype not in preset.dtypes
+    for dtype, its_op, its_kinds in ((DType.F32, Op.SOFTMAX, kinds), (halves, op, kinds[::-1])):
+        found = verify_narrowest(preset, dtype, its_op, its_kinds)
+        assert found or dtype not in preset.dtypes
 
 
 def test_what_an_op_or_a_problem_is_refused_for():
