@@ -1,7 +1,7 @@
 """Blocks of few rows that 16 bytes do not divide: threads of a row times bytes of an access.
 
 `python -m tests.narrow_words FILE` times them in turn on the first GPU, which takes a minute and a
-half, and writes what each took. tests/space/test_narrow_words.py holds the heuristic to the files
+half, and writes what each took. tests/choose/test_narrow_words.py holds the heuristic to the files
 that are committed. The tables know few of these kernels: their candidates load 8 or 16 bytes.
 """
 
