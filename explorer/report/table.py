@@ -200,6 +200,9 @@ GAP = 2
 LEAST_PROSE = 16
 """Character cells that a column of sentences has at least, unless its cells are shorter."""
 
+LONGEST_WORD = 24
+"""A word of a sentence is broken only if it is longer, and then only in too short a line."""
+
 WIDTH_WITHOUT_TERMINAL = 100
 """Columns of a report that goes to a file or a pipe."""
 
@@ -221,18 +224,37 @@ def in_parts(table: Table, width: int) -> Iterator[RichTable]:
     Where that is too narrow for all columns, those that are left follow below, beside the first
     ones again. No number is cut.
     """
-    least = [_least_width(table, place) for place in range(len(table.columns))]
+    limits = [_limits(table, place) for place in range(len(table.columns))]
+    least = [low for low, _ in limits]
     for places in _parts(least, table.keys, width):
-        fits = _width(least, places) <= width
-        yield _as_rich(table.only(places), [least[place] for place in places], fits=fits)
+        yield _as_rich(table.only(places), _widths([limits[place] for place in places], width))
 
 
-def _least_width(table: Table, place: int) -> int:
-    """Return the character cells that a column takes at least."""
+def _limits(table: Table, place: int) -> tuple[int, int]:
+    """Return the character cells that a column takes at least and at most."""
     column = table.columns[place]
     texts = [_heading(column), *(str(row[place]) for row in table.rows)]
     most = max(cell_len(line) for text in texts for line in text.split("\n"))
-    return min(most, LEAST_PROSE) if column.kind is Kind.PROSE else most
+    if column.kind is not Kind.PROSE:
+        return most, most
+    longest_word = max(cell_len(word) for text in texts for word in text.split() or [""])
+    return min(most, max(LEAST_PROSE, min(longest_word, LONGEST_WORD))), most
+
+
+def _widths(limits: Sequence[tuple[int, int]], width: int) -> list[int]:
+    """Return the width of each column side by side: the least, and an equal share of the rest.
+
+    The list is empty where even the least widths do not fit.
+    """
+    widths = [low for low, _ in limits]
+    rest = width - sum(widths) - GAP * (len(widths) - 1)
+    if rest < 0:
+        return []
+    for _ in range(rest):
+        growing = [place for place, (_, most) in enumerate(limits) if widths[place] < most]
+        if growing:
+            widths[min(growing, key=widths.__getitem__)] += 1
+    return widths
 
 
 def _heading(column: Column) -> str:
@@ -245,24 +267,26 @@ def _width(least: Sequence[int], places: Sequence[int]) -> int:
 
 
 def _parts(least: Sequence[int], keys: int, width: int) -> list[list[int]]:
-    """Return the places of the columns side by side, part below part, the keys in each."""
+    """Return the places of the columns side by side, part below part, beside keys that fit."""
     parts = [list(range(keys))]
     for place in range(keys, len(least)):
-        if len(parts[-1]) > keys and _width(least, [*parts[-1], place]) > width:
-            parts.append(list(range(keys)))
+        if len(parts[-1]) > 1 and _width(least, [*parts[-1], place]) > width:
+            beside = list(range(keys))
+            while len(beside) > 1 and _width(least, [*beside, place]) > width:
+                beside.pop(0)
+            parts.append(beside)
         parts[-1].append(place)
     return parts
 
 
-def _as_rich(table: Table, least: Sequence[int], *, fits: bool) -> RichTable:
-    """Return a table for a terminal, without a frame; one that does not fit folds its words."""
+def _as_rich(table: Table, widths: Sequence[int]) -> RichTable:
+    """Return a table for a terminal, without a frame; one without widths folds its words."""
     made = RichTable(box=None, pad_edge=False)
-    for column, width in zip(table.columns, least, strict=True):
+    for place, column in enumerate(table.columns):
         made.add_column(
             Text(_heading(column)),
             justify="right" if column.kind is Kind.NUMBER else "left",
-            no_wrap=fits and column.kind is not Kind.PROSE,
-            min_width=width if fits else None,
+            width=widths[place] if widths else None,
             overflow="fold",
         )
     for row in table.rows:

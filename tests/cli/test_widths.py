@@ -11,7 +11,7 @@ import pytest
 from by_hand import SHAPE
 from rich.cells import cell_len
 
-from explorer.report.table import LEAST_PROSE
+from explorer.report.table import LONGEST_WORD
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 WIDTHS = (60, 80, 120, 200)
@@ -37,7 +37,7 @@ def words(text, name):
     Of `show` the numbers with a fraction alone: with less room it tells fewer differences.
     """
     found = (word for line in text.splitlines() for word in line.split())
-    pattern = r"[0-9]+\.[0-9]+" if name == "show" else f".{{1,{LEAST_PROSE}}}"
+    pattern = r"[0-9]+\.[0-9]+" if name == "show" else f".{{1,{LONGEST_WORD}}}"
     return Counter(word for word in found if re.fullmatch(pattern, word))
 
 
