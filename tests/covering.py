@@ -21,7 +21,7 @@ from explorer.model.gpu_spec import known_gpu
 from explorer.model.parameters import parameters
 from explorer.model.problem import Problem
 from explorer.space import Space
-from explorer.space.space import covering_array
+from explorer.space.covering import covering_array
 
 FILE = Path(__file__).with_name("covering_arrays.json.gz")
 NOTES = "EXPLORER_NOTE_ARRAYS"

@@ -11,7 +11,7 @@ class Stuck(Exception):
 
 
 class Uncounted(Space):
-    """A space that draws no config where mending fails: for that it would count all of them."""
+    """A space that draws no config where mending fails."""
 
     def sample(self, rng: random.Random) -> Config:
         raise Stuck
@@ -20,9 +20,7 @@ class Uncounted(Space):
 def mended(space: Space, number: int, seed: int = 0) -> list[Config]:
     """Different legal configs: random points, mended where they break a rule.
 
-    They are not drawn uniformly, as `explorer.space.space.sampled` draws them: that counts all
-    legal points, which takes longer for each problem and architecture than to compile a few. Fewer
-    than `number` where there are hardly more.
+    Fewer than `number` where there are hardly more.
     """
     rng = random.Random(seed)
     uncounted = Uncounted(space.problem, space.gpu, space.parameters)

@@ -21,7 +21,7 @@ from explorer.model.gpu_spec import known_gpu
 from explorer.model.parameters import WARPS
 from explorer.model.problem import Mask, Op, Problem
 from explorer.space import Space
-from explorer.space.space import covering_array
+from explorer.space.covering import covering_array
 from explorer.system.user_files import template_dir
 
 FILE = Path(__file__).with_suffix(".json")

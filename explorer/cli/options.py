@@ -87,11 +87,11 @@ def sub_space(conditions: list[str], dtype: DType) -> dict[str, tuple[Value, ...
 
 def check_size(space: Space) -> None:
     """Raises InvalidInput where a space has too many legal points to measure each."""
-    legal = space.legal_count()
+    legal = space.legal_count().number
     if legal > MOST_POINTS:
         raise InvalidInput(
-            f"--where leaves {legal} legal points, more than {MOST_POINTS}; narrow it further, "
-            "or give --sample 500"
+            f"--where leaves about {legal} legal points, more than {MOST_POINTS}; narrow it "
+            "further, or give --sample 500"
         )
 
 

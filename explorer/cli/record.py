@@ -28,7 +28,7 @@ Sample = Annotated[
         "--sample",
         metavar="N",
         parser=whole_number("sample", 1),
-        help="Configs to draw uniformly from the whole space, with or without --where.",
+        help="Configs to draw at random from the whole space, with or without --where.",
         show_default=False,
     ),
 ]

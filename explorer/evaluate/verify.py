@@ -19,7 +19,8 @@ from explorer.model.config import Config
 from explorer.model.errors import WrongKernel
 from explorer.model.outcome import Environment, Measured
 from explorer.model.problem import Problem
-from explorer.space.space import Space, covering_array, sampled
+from explorer.space.covering import covering_array
+from explorer.space.space import Space, sampled
 from explorer.system.processes import FRESH, leave_interrupts, usable_cores
 
 # ------------------------------------------------------------------ on the emulator

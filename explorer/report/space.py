@@ -32,6 +32,7 @@ from explorer.report.table import (
 from explorer.report.text import count, counted, microseconds, percent, problem_data
 from explorer.space import RULES, Space
 from explorer.space.rules import Rule
+from explorer.space.space import Count
 from explorer.system.plain_data import nearest, shown
 
 # --------------------------------------------- parameters, their values, and what the rules exclude
@@ -68,17 +69,19 @@ class SpaceView:
         return [rule for rule in RULES if not self.names or {*rule.reads} & {*self.names}]
 
     @property
-    def searched_count(self) -> int:
-        """How many legal points a search may propose."""
+    def searched_count(self) -> Count:
+        """Return how many legal points a search may propose."""
         return Space.searched(self.space.problem, self.space.gpu, self.fixed).legal_count()
 
 
 def space_data(view: SpaceView) -> dict[str, Any]:
     """Return problem, gpu, arch, parameters with values and meaning, counts, rules.
 
-    `not_searched` are the values that a search does not propose, `searched` counts what it may.
+    `not_searched` are the values that a search does not propose, `searched` counts what it may. An
+    error is half of the 95 % interval of an estimate, as a share of it; 0 if the count is exact.
     """
-    space = view.space
+    space, searched = view.space, view.searched_count
+    legal = space.legal_count()
     return {
         "problem": problem_data(space.problem),
         "gpu": space.gpu.name,
@@ -93,8 +96,10 @@ def space_data(view: SpaceView) -> dict[str, Any]:
             for name, values in view.parameters.items()
         ],
         "points": space.point_count,
-        "legal": space.legal_count(),
-        "searched": view.searched_count,
+        "legal": legal.number,
+        "legal_error": legal.error,
+        "searched": searched.number,
+        "searched_error": searched.error,
         "rules": [
             {
                 "name": rule.name,
@@ -120,6 +125,14 @@ def parameter_rows(parameters: Mapping[str, tuple[Value, ...]]) -> list[dict[str
     ]
 
 
+def _counted(of: Count) -> str:
+    """Return a number, or an estimate of it to two digits with its 95 % interval."""
+    if not of.error:
+        return count(of.number)
+    digits = max(0, len(str(of.number)) - 2)
+    return f"about {count(round(of.number, -digits))} (± {percent(of.error)})"
+
+
 def _share(part: int, whole: int) -> str:
     """Return a share in per cent, which is not called 0 if it is only small."""
     share = part / whole
@@ -135,11 +148,12 @@ def print_space(view: SpaceView, console: Console) -> None:
     print_table(_parameters_table(view), console)
     console.print()
     legal, points = space.legal_count(), space.point_count
+    share = _share(legal.number, points)
     console.print(
-        f"{count(points)} points, {count(legal)} of them legal ({_share(legal, points)}); many "
-        f"emit the same code. A search proposes {count(view.searched_count)} of them: those "
-        "without the values in parentheses, which lost wherever they were measured; a preset, or "
-        "a config of yours, may have them."
+        f"{count(points)} points, {_counted(legal)} of them legal ({share}); many emit the same "
+        f"code. A search proposes {_counted(view.searched_count)} of them: those without the "
+        "values in parentheses, which lost wherever they were measured; a preset, or a config of "
+        "yours, may have them."
     )
     if view.rules:
         print_table(_rules_table(view), console)

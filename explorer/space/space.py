@@ -1,19 +1,114 @@
-"""The legal points of one problem on one GPU: check, sample, step, repair, count, cover."""
+"""The legal points of one problem on one GPU: check, sample, step, repair, count."""
 
 import random
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import combinations
-from math import prod
+from math import prod, sqrt
+from operator import attrgetter
+from statistics import fmean, stdev
+from typing import Any
 
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
-from explorer.model.parameters import Value, parameters, searched
+from explorer.model.parameters import MEANING, Value, parameters, searched
 from explorer.model.problem import Problem
-from explorer.space.legal_points import Change, LegalPoints, RuleCache, Setting
 from explorer.space.rules import RULES, Point, Rule
+
+# ------------------------------------------------------------------ what rules said, kept
+
+
+Change = dict[str, Value]
+"""Values to give to some parameters of a config."""
+
+READERS = {name: tuple(rule for rule in RULES if name in rule.reads) for name in MEANING}
+"""The rules that read a parameter: a change of it is a matter of these alone."""
+
+
+class RuleCache:
+    """What each rule said, by the values that it reads: the same few come up again and again.
+
+    A search judges some hundred thousand configs; how they would divide a row is worked out for
+    some thousand.
+    """
+
+    def __init__(self, problem: Problem, gpu: GpuSpec) -> None:
+        self._problem = problem
+        self._gpu = gpu
+        self._shared: dict[Any, int] = {}
+        self._said: dict[str, tuple[Callable[[Config], Any], dict[Any, bool]]] = {
+            rule.name: (attrgetter(*rule.reads), {}) for rule in RULES
+        }
+
+    def holds(self, rule: Rule, config: Config) -> bool:
+        """Whether a rule holds for a config."""
+        read, said = self._said[rule.name]
+        values = read(config)
+        holds = said.get(values)
+        if holds is None:
+            holds = said[values] = self._holds(rule, config)
+        return holds
+
+    def broken_rule(self, config: Config) -> Rule | None:
+        """The first rule that a config breaks, or None."""
+        return next(self._broken(config), None)
+
+    def broken_rules(self, config: Config) -> list[Rule]:
+        """All rules that a config breaks."""
+        return list(self._broken(config))
+
+    def still_broken(
+        self, config: Config, before: Iterable[Rule], changed: Iterable[str]
+    ) -> list[Rule]:
+        """All rules that a config breaks, where it broke those `before` some parameters `changed`.
+
+        The others need not be asked: they held, and read nothing that changed.
+        """
+        asked = {rule.name for rule in before}
+        asked |= {rule.name for name in changed for rule in READERS[name]}
+        return [rule for rule in RULES if rule.name in asked and not self.holds(rule, config)]
+
+    def mending(self, config: Config, rule: Rule, changes: Iterable[Change]) -> list[Change]:
+        """The changes of a config after which a rule holds."""
+        return [change for change, draft in _drafts(config, changes) if self.holds(rule, draft)]
+
+    def legal(
+        self, config: Config, broken: Iterable[Rule], changes: Iterable[Change]
+    ) -> list[Change]:
+        """The changes of a config that breaks the `broken` rules after which it breaks none."""
+        mended = [c for c in changes if not any(c.keys().isdisjoint(r.reads) for r in broken)]
+        return [
+            change
+            for change, draft in _drafts(config, mended)
+            if all(self.holds(rule, draft) for name in change for rule in READERS[name])
+        ]
+
+    def _holds(self, rule: Rule, config: Config) -> bool:
+        return rule.holds(Point(self._problem, self._gpu, config, self._shared))
+
+    def _broken(self, config: Config) -> Iterator[Rule]:
+        return (rule for rule in RULES if not self.holds(rule, config))
+
+
+def _drafts(config: Config, changes: Iterable[Change]) -> Iterator[tuple[Change, Config]]:
+    """Each change with the config so changed, until the next: the same one throughout.
+
+    To make one for each takes longer than to judge it.
+    """
+    draft = replace(config)
+    for change in changes:
+        for name, value in change.items():
+            choose(draft, name, value)
+        yield change, draft
+        for name in change:
+            choose(draft, name, getattr(config, name))
+
+
+def choose(draft: Config, name: str, value: Value) -> None:
+    """Assign in place: a Config for each step would take seconds."""
+    object.__setattr__(draft, name, value)
+
 
 # ------------------------------------------------------------------ space
 
@@ -40,15 +135,30 @@ def spread_otherwise(config: Config, threads: Iterable[Value]) -> list[Change]:
 
 MAX_REPAIR_STEPS = 32
 
-TRIES = 1000
-"""Random points that a space tries before it counts its legal ones, which takes up to a second."""
+TRIES = 200
+"""Random descents to a legal config, of which 1 to 50 % lead to one, before all are enumerated."""
+
+DESCENTS = 4000
+"""Random descents by which legal configs are counted: within some 20 %, in a second or two."""
+
+FEW = 20_000
+"""Legal configs that are counted exactly."""
 
 MOST_JUDGED = 10_000
 """Combinations of values for which a rule is judged to say what share it excludes."""
 
 
 SPACES_KEPT = 4
-"""Problems of which what is known of their legal points is kept, some 55 MB each."""
+"""Problems of which what rules said is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many configs there are."""
+
+    number: int
+    error: float = 0.0
+    """Half of the 95 % interval of an estimate, as a share of the number; 0 if it is exact."""
 
 
 class Space:
@@ -63,7 +173,6 @@ class Space:
         self.problem = problem
         self.gpu = gpu
         self.parameters = _narrowed(parameters(problem.dtype), fixed or {})
-        self._tries = 0
         self._rule_cache = _rule_cache(problem, gpu)
 
     @classmethod
@@ -93,30 +202,34 @@ class Space:
         return None
 
     def sample(self, rng: random.Random) -> Config:
-        """A legal config drawn uniformly; raises InvalidInput if there is none."""
-        while self._tries < TRIES:  # of all samples together: once counted, drawing is fast
-            self._tries += 1
-            config = self.draw(rng)
-            if self.broken_rule(config) is None:
+        """Return a legal config at random; raises InvalidInput if there is none.
+
+        Its values are drawn one after the other among those that the rules still allow. The draws
+        are not uniform: values that few others go with come more often than among all legal ones.
+        """
+        for _ in range(TRIES):
+            config, _ = self._descend(rng)
+            if config is not None:
                 return config
-        legal = self.legal_draw(rng)
+        legal = next(self.legal(rng), None)
         if legal is None:
             raise InvalidInput(f"no config is legal for {self.problem} with these values")
         return legal
 
-    def legal_draw(self, rng: random.Random) -> Config | None:
-        """As `sample`, by counting at once; None if no config is legal."""
-        return self._points.draw(rng)
+    def _descend(self, rng: random.Random) -> tuple[Config | None, int]:
+        """Draw a value of each parameter that rules allow with those drawn before.
 
-    def legal_draws(
-        self, wanted: dict[str, Value], number: int, rng: random.Random
-    ) -> list[Config]:
-        """So many legal configs with the wanted values, repeats among them; [] if there is none."""
-        return self._points.draw_with(wanted, number, rng)
-
-    def legal_pairs(self) -> set[tuple[Setting, Setting]]:
-        """Every two settings that some legal config has together, either one first."""
-        return self._points.pairs()
+        Return the config and the number of ways: how many configs there would be if each choice had
+        as many values elsewhere. Return (None, 0) where no value was left.
+        """
+        draft, ways = Config(), 1
+        for name, due in self._steps:
+            allowed = self._allowed(draft, name, due)
+            if not allowed:
+                return None, 0
+            choose(draft, name, rng.choice(allowed))
+            ways *= len(allowed)
+        return draft, ways
 
     def draw(self, rng: random.Random) -> Config:
         """A random value of each parameter, legal together or not."""
@@ -171,23 +284,22 @@ class Space:
         """All combinations of values, legal or not."""
         return prod(len(values) for values in self.parameters.values())
 
-    def legal_count(self) -> int:
-        """How many combinations break no rule, counted exactly."""
-        return self._points.count()
+    def legal_count(self) -> Count:
+        """Estimate how many combinations break no rule; few are counted exactly.
 
-    def counted_elsewhere(self) -> AbstractContextManager[None]:
-        """Have another process count what is legal, during a block; draws after it need not."""
-        return self._points.counted_elsewhere()
+        The mean of what random descents estimate is right (Knuth, Estimating the efficiency of
+        backtrack programs, 1975). The same descents are made each time.
+        """
+        rng = random.Random(0)
+        ways = [self._descend(rng)[1] for _ in range(DESCENTS)]
+        mean, error = fmean(ways), 1.96 * stdev(ways) / sqrt(DESCENTS)
+        if mean + error > FEW:
+            return Count(round(mean), error / mean)
+        return Count(sum(1 for _ in self.legal()))
 
-    @cached_property
-    def _points(self) -> LegalPoints:
-        return _legal_points(self.problem, self.gpu, tuple(self.parameters.items()))
-
-    def legal(self) -> Iterator[Config]:
-        """Every legal config, in a fixed order."""
-        order = self._order()
-        rest = [name for name in self.parameters if name not in order]
-        return self._extend(Config(), order + rest, 0)
+    def legal(self, rng: random.Random | None = None) -> Iterator[Config]:
+        """Yield every legal config, in a fixed order; with `rng` in a random one."""
+        return self._extend(Config(), 0, rng)
 
     def excluded_share(self, rule: Rule) -> float:
         """What share of all combinations `rule` excludes by itself, 0 to 1.
@@ -205,22 +317,37 @@ class Space:
         rng = random.Random(0)
         return [self.draw(rng) for _ in range(MOST_JUDGED)]
 
-    def _order(self) -> list[str]:
-        """The parameters that rules read, so ordered that rules can be judged early."""
-        return list(dict.fromkeys(name for rule in RULES for name in rule.reads))
+    @cached_property
+    def _steps(self) -> list[tuple[str, list[Rule]]]:
+        """The parameters so ordered that rules can be judged early, and those to judge at each."""
+        order = list(dict.fromkeys(name for rule in RULES for name in rule.reads))
+        order += [name for name in self.parameters if name not in order]
+        return [
+            (name, [r for r in READERS[name] if set(r.reads) <= set(order[: place + 1])])
+            for place, name in enumerate(order)
+        ]
 
-    def _extend(self, config: Config, order: list[str], depth: int) -> Iterator[Config]:
-        """Assign `order[depth:]`, dropping a branch as soon as a judged rule is broken."""
-        if depth == len(order):
-            yield config
+    def _allowed(self, draft: Config, name: str, due: list[Rule]) -> list[Value]:
+        """Return the values of a parameter with which the rules hold; `draft` has any of them."""
+        found = []
+        for value in self.parameters[name]:
+            choose(draft, name, value)
+            if all(self._rule_cache.holds(rule, draft) for rule in due):
+                found.append(value)
+        return found
+
+    def _extend(self, draft: Config, depth: int, rng: random.Random | None) -> Iterator[Config]:
+        """Choose from `depth` on, dropping a branch as soon as a judged rule is broken."""
+        if depth == len(self._steps):
+            yield replace(draft)
             return
-        assigned = set(order[: depth + 1])
-        due = [r for r in RULES if order[depth] in r.reads and assigned.issuperset(r.reads)]
-        for value in self.parameters[order[depth]]:
-            step = self._with(config, {order[depth]: value})
-            point = Point(self.problem, self.gpu, step)
-            if all(rule.holds(point) for rule in due):
-                yield from self._extend(step, order, depth + 1)
+        name, due = self._steps[depth]
+        allowed = self._allowed(draft, name, due)
+        if rng is not None:
+            rng.shuffle(allowed)
+        for value in allowed:
+            choose(draft, name, value)
+            yield from self._extend(draft, depth + 1, rng)
 
     def _product(self, config: Config, names: Iterable[str]) -> Iterator[Config]:
         first, *rest = names
@@ -249,13 +376,6 @@ def _rule_cache(problem: Problem, gpu: GpuSpec) -> RuleCache:
     return RuleCache(problem, gpu)
 
 
-@lru_cache(maxsize=SPACES_KEPT)
-def _legal_points(
-    problem: Problem, gpu: GpuSpec, parameters: tuple[tuple[str, tuple[Value, ...]], ...]
-) -> LegalPoints:
-    return LegalPoints(problem, gpu, dict(parameters))
-
-
 def _narrowed(
     all_values: dict[str, tuple[Value, ...]], fixed: dict[str, tuple[Value, ...]]
 ) -> dict[str, tuple[Value, ...]]:
@@ -269,58 +389,6 @@ def _narrowed(
                 shown = ", ".join(map(str, all_values[name]))
                 raise InvalidInput(f"{name} has no value {value}; its values are {shown}")
     return {**all_values, **fixed}
-
-
-# ------------------------------------------------------------------ covering arrays
-
-
-Combination = tuple[Setting, ...]
-
-CANDIDATES = 12
-"""Legal completions tried for each combination; the one that covers most is taken."""
-
-
-def covering_array(space: Space, strength: int = 1, seed: int = 0) -> list[Config]:
-    """Legal configs in which each combination of `strength` values occurs that any legal has.
-
-    Greedy, as in AETG (Cohen et al. 1997): each config is chosen to cover one combination that
-    is still missing, and as many others as it can.
-    """
-    rng = random.Random(seed)
-    missing = _combinations(space, strength)
-    rng.shuffle(missing)
-    covered: set[Combination] = set()
-    array: list[Config] = []
-    for wanted in missing:
-        if wanted in covered:
-            continue
-        candidates = space.legal_draws(dict(wanted), CANDIDATES, rng)
-        if candidates:
-            best = max(candidates, key=lambda c: len(_in(c, strength) - covered))
-            covered |= _in(best, strength)
-            array.append(best)
-    return array
-
-
-def _combinations(space: Space, strength: int) -> list[Combination]:
-    """Every combination of values of `strength` different parameters of which each two are legal.
-
-    That is every legal pair; of more values, some combinations may not be legal as a whole.
-    """
-    result: list[Combination] = []
-    for names in combinations(space.parameters, strength):
-        partial: list[Combination] = [()]
-        for name in names:
-            partial = [(*c, (name, value)) for c in partial for value in space.parameters[name]]
-        result += partial
-    if strength == 1:
-        return result
-    legal = space.legal_pairs()
-    return [c for c in result if all(pair in legal for pair in combinations(c, 2))]
-
-
-def _in(config: Config, strength: int) -> set[Combination]:
-    return set(combinations(config.as_dict().items(), strength))
 
 
 def sampled(space: Space, number: int, seed: int = 0) -> list[Config]:

@@ -48,7 +48,7 @@ class Selection:
 def choose_configs(
     space: Space, *, sample: int | None = None, seed: int = 0, fixed: SubSpace | None = None
 ) -> Selection:
-    """Return every legal config of `space` narrowed by `fixed`, then `sample` uniform draws.
+    """Return every legal config of `space` narrowed by `fixed`, then `sample` random draws.
 
     The first part is a complete sub-space, whose best kernel is therefore known. The second shows
     how the sub-space compares with the whole space. Without `fixed` there is the sample alone,
@@ -69,7 +69,7 @@ def choose_configs(
             chosen[space.sample(rng)] = None
             if len(chosen) == most:
                 break
-        parts.append(f"{len(chosen) - before} drawn uniformly from the whole space, seed {seed}")
+        parts.append(f"{len(chosen) - before} drawn at random from the whole space, seed {seed}")
     return Selection(tuple(chosen), "; ".join(parts), fixed or {})
 
 

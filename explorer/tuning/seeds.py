@@ -139,12 +139,11 @@ def _into(space: Space, config: Config) -> Config:
 
 
 def compile_first(problem: Problem, goal: Goal, seed: int, gpu: GpuSpec, pool: CompilePool) -> None:
-    """Compile what a search tries first, and count the configs of which it draws.
+    """Compile what a search tries first.
 
     The kernels lie on disk then, where the search finds them. To be called while a GPU is prepared,
     which takes its process a second.
     """
     space = Space.searched(problem, gpu)
-    with space.counted_elsewhere():
-        for config in seeds_of(goal, space, random.Random(seed)):
-            pool.submit(emit(problem, config).source)
+    for config in seeds_of(goal, space, random.Random(seed)):
+        pool.submit(emit(problem, config).source)

@@ -13,6 +13,7 @@ from explorer.model.tuned_table import read_table
 from explorer.presets import PRESETS
 from explorer.report.table import as_csv
 from explorer.space import RULES
+from explorer.space.space import Count
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 TABLE = STUDIES / "tuned" / "held-out" / "nvidia-h100-80gb-hbm3.json"
@@ -119,7 +120,7 @@ def test_presets_by_what_they_are_for_a_problem(explorer):
 
 
 def test_a_space_by_parameters_and_values(explorer, monkeypatch):
-    for counted, answer in {"excluded_share": 0.5, "legal_count": 7}.items():  # for 3 s
+    for counted, answer in {"excluded_share": 0.5, "legal_count": Count(7)}.items():  # for 3 s
         monkeypatch.setattr(f"explorer.space.Space.{counted}", lambda *_, answer=answer: answer)
     words = ("space", "exp", "sum", "--cols", "64", "--where", "exp=expf,exp2f")
     data = json.loads(explorer(*words, "--json").out)

@@ -12,6 +12,7 @@ from by_hand import SHAPE
 from rich.cells import cell_len
 
 from explorer.report.table import LONGEST_WORD
+from explorer.space.space import Count
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 WIDTHS = (60, 80, 120, 200)
@@ -44,7 +45,8 @@ def words(text, name):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_nothing_is_cut(explorer, searched, monkeypatch, name):
-    for counted, answer in {"excluded_share": 0.123, "legal_count": 123_456}.items():  # for 2 s
+    counts = {"excluded_share": 0.123, "legal_count": Count(123_456, 0.1)}  # they take 2 s
+    for counted, answer in counts.items():
         monkeypatch.setattr(f"explorer.space.Space.{counted}", lambda *_, answer=answer: answer)
 
     def printed(width):

@@ -12,7 +12,7 @@ from explorer.model.gpu_spec import known_gpu_for
 from explorer.model.problem import Op, Problem
 from explorer.model.work_split import WorkSplit
 from explorer.space import Space
-from explorer.space.space import covering_array
+from explorer.space.covering import covering_array
 
 ARCHS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
 

@@ -11,7 +11,7 @@ from explorer.model.gpu_spec import known_gpu_for
 from explorer.model.problem import Problem
 from explorer.model.work_split import WorkSplit
 from explorer.space import Space
-from explorer.space.space import covering_array
+from explorer.space.covering import covering_array
 
 
 @pytest.mark.exhaustive

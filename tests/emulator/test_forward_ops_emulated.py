@@ -18,7 +18,7 @@ from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op, Problem
 from explorer.reference import verification_inputs
 from explorer.space import Space
-from explorer.space.space import covering_array
+from explorer.space.covering import covering_array
 
 H200 = known_gpu("NVIDIA H200")
 EMULATOR = Emulator(ARCH)

@@ -11,7 +11,7 @@ from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem
 from explorer.space import Space
-from explorer.space.space import covering_array
+from explorer.space.covering import covering_array
 
 H200 = known_gpu("NVIDIA H200")
 

@@ -11,7 +11,7 @@ from explorer.model.dtype import DType
 from explorer.model.outcome import Rejected, Stage
 from explorer.model.problem import Op, Problem
 from explorer.space import Space
-from explorer.space.space import covering_array
+from explorer.space.covering import covering_array
 
 SHAPES = [
     (4096, 4096),  # whole vectors

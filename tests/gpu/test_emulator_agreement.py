@@ -31,7 +31,7 @@ from explorer.model.problem import Problem
 from explorer.ptx_emulator.counters import SECTOR_BYTES
 from explorer.reference import truth_of, verification_inputs
 from explorer.space import Space
-from explorer.space.space import covering_array
+from explorer.space.covering import covering_array
 
 MOST_ULPS = 2
 EXACT = {"exp": ("expf", "exp2f")}

@@ -1,17 +1,19 @@
-"""The fast count of legal points equals plain enumeration."""
+"""Counts, draws and covering arrays agree with plain enumeration of the legal points."""
 
-import os
 import random
+from itertools import combinations
 
 import pytest
 
 from explorer.model.config import Config
 from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem
-from explorer.space import RULES, Space, legal_points
-from explorer.space.legal_points import LegalPoints
+from explorer.space import RULES, Space
+from explorer.space.covering import covering_array
 from explorer.space.rules import Point
+from explorer.space.space import Count
 
 H200 = known_gpu("NVIDIA H200")
 
@@ -65,7 +67,7 @@ def test_count_equals_enumeration(cols, narrow):
         all(rule.holds(point) for rule in rules)
         for _ in every_choice(draft, list(space.parameters.items()))
     )
-    assert space.legal_count() == legal
+    assert space.legal_count() == Count(legal)
 
 
 def strictest_first(space):
@@ -92,42 +94,46 @@ def every_choice(draft, parameters):
 
 
 def test_where_nothing_is_legal_none_is_counted_and_none_drawn():
-    space = Space(Problem(8, 37), known_gpu("NVIDIA H200"), {"launches": ("two",)})
-    assert space.legal_count() == 0 and space.legal_draw(random.Random(0)) is None
+    space = Space(Problem(8, 37), H200, {"launches": ("two",), "threads": (32, 256)})
+    assert space.legal_count() == Count(0)
+    with pytest.raises(InvalidInput, match="no config is legal"):
+        space.sample(random.Random(0))
 
 
-def test_count_equals_the_legal_iterator():
-    fixed = {**NARROW, "threads": (128, 256), "threads_per_row": (128, 256)}
-    space = Space(Problem(8, 1000, DType.BF16), known_gpu("Tesla T4"), fixed)
-    assert space.legal_count() == sum(1 for _ in space.legal())
+def test_an_estimate_is_as_close_as_it_says(monkeypatch):
+    space = Space(Problem(8, 4096), H200, NARROW | FEWER)
+    exact = space.legal_count()
+    assert exact.error == 0 and exact.number == sum(1 for _ in space.legal()) > 100
+    monkeypatch.setattr("explorer.space.space.FEW", 0)
+    estimate = space.legal_count()
+    assert 0 < estimate.error < 0.3
+    assert abs(estimate.number / exact.number - 1) < 1.5 * estimate.error
 
 
-def of_narrow_space(cols):
-    """Legal points that nobody has counted yet."""
-    parameters = Space(Problem(8, cols), H200, NARROW | FEWER).parameters
-    return LegalPoints(Problem(8, cols), H200, parameters)
+def test_draws_reach_every_legal_value():
+    space = Space(Problem(8, 4096), H200, NARROW | FEWER)
+    rng = random.Random(0)
+    drawn = [space.sample(rng) for _ in range(300)]
+    assert all(map(space.is_legal, drawn)) and len(set(drawn)) > 100
+    legal = list(space.legal())
+    for name in space.parameters:
+        assert {getattr(c, name) for c in drawn} == {getattr(c, name) for c in legal}, name
 
 
-def test_another_process_counts_the_same(monkeypatch):
-    here, elsewhere = of_narrow_space(4096), of_narrow_space(4096)
-    with elsewhere.counted_elsewhere():
-        pass
-    counted = here.count(), [here.draw(random.Random(seed)) for seed in range(20)]
-    monkeypatch.setattr(LegalPoints, "_completions", None)  # what would count here
-    assert counted == (
-        elsewhere.count(),
-        [elsewhere.draw(random.Random(seed)) for seed in range(20)],
-    )
+def test_a_space_that_descents_miss_is_enumerated(monkeypatch):
+    monkeypatch.setattr(Space, "_descend", lambda *_: (None, 0))
+    space = Space(Problem(8, 4096), H200, NARROW | FEWER)
+    rng = random.Random(0)
+    drawn = {space.sample(rng) for _ in range(5)}
+    assert len(drawn) > 1 and all(map(space.is_legal, drawn))
 
 
-def test_what_another_process_did_not_count_is_counted_here(monkeypatch):
-    monkeypatch.setattr(legal_points, "_tell_known", _ended)
-    points = of_narrow_space(4096)
-    with points.counted_elsewhere():
-        pass
-    assert points.count() == of_narrow_space(4096).count() > 0
+def test_an_array_covers_what_is_legal_and_nothing_else():
+    space = Space(Problem(8, 4096), H200, NARROW | FEWER)
+    legal, array = list(space.legal()), covering_array(space, 2)
+    assert all(map(space.is_legal, array)) and len(array) < len(legal) / 4
+    assert pairs(array) == pairs(legal)
 
 
-def _ended(connection, *asked):
-    """As a process that is ended before it tells anything."""
-    os._exit(1)
+def pairs(configs):
+    return {pair for config in configs for pair in combinations(config.as_dict().items(), 2)}

@@ -15,9 +15,9 @@ from explorer.model.gpu_spec import known_gpu, known_gpu_for
 from explorer.model.parameters import MEANING, REFUTED
 from explorer.model.problem import Mask, Op, Problem
 from explorer.space import RULES, Space, parameters
-from explorer.space.legal_points import RuleCache
+from explorer.space.covering import covering_array
 from explorer.space.rules import Point
-from explorer.space.space import MOST_JUDGED, covering_array
+from explorer.space.space import MOST_JUDGED, RuleCache
 
 H200 = known_gpu("NVIDIA H200")
 NEED_WIDE_ROWS = ("threads_per_row", "unroll", "vector_bytes", "reduction")

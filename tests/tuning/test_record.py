@@ -42,7 +42,7 @@ def test_a_sample_is_distinct_legal_and_says_its_rule(recorded):
     space = Space(recorded.header.problem, recorded.header.gpu)
     assert len({kernel.digest for kernel in recorded.kernels}) == 400
     assert all(space.is_legal(kernel.config) for kernel in recorded.kernels)
-    assert recorded.header.rule == "400 drawn uniformly from the whole space, seed 0"
+    assert recorded.header.rule == "400 drawn at random from the whole space, seed 0"
     assert recorded.header.sub_space == {}
 
 
@@ -127,12 +127,12 @@ def test_every_legal_config_of_a_sub_space():
         "persistent": (0,),
     }
     choice = choose_configs(space, fixed=fixed)
-    assert len(choice.configs) == Space(space.problem, space.gpu, fixed).legal_count() == 384
+    assert len(choice.configs) == Space(space.problem, space.gpu, fixed).legal_count().number == 384
     assert choice.rule.startswith("every legal config with threads in (256,), ")
     assert choice.sub_space == fixed
     both = choose_configs(space, sample=50, seed=3, fixed=fixed)
     assert both.configs[:384] == choice.configs and len(set(both.configs)) == 434
-    assert both.rule.endswith(": 384; 50 drawn uniformly from the whole space, seed 3")
+    assert both.rule.endswith(": 384; 50 drawn at random from the whole space, seed 3")
 
 
 def test_nothing_measured_is_no_recording(tmp_path):
