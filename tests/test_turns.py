@@ -147,6 +147,21 @@ def test_nothing_follows_in_a_turn_that_has_lasted_long(process, monkeypatch):
     assert len(process.asked) == 1
 
 
+def test_none_overtakes_another_that_was_begun_before(process, monkeypatch):
+    """It would be answered first, and evaluated again when it is asked for."""
+    first, second, third = numbers(1, 2, 3)
+    monkeypatch.setattr(requests, "LONGEST_TURN_S", 0.01)
+    process.requests.begin(first)
+    time.sleep(0.02)
+    process.requests.begin(second)  # after a turn that has lasted long
+    process.may_go_on.release(9)
+    assert process.requests.ask(first, 9) == 2
+    process.requests.begin(third)
+    assert process.requests.ask(second, 9) == 4
+    assert process.requests.ask(third, 9) == 6
+    assert [one.number for one in process.asked] == [1, 2, 3]
+
+
 def test_a_hang_an_end_and_a_bug_are_told_apart(process, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     process.requests.turns_on = "ab"

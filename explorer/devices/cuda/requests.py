@@ -52,19 +52,27 @@ class Requests:
         """The GPU that this process takes turns on, by its UUID; empty: it asks when it likes."""
         self._connection = connection
         self._process = process
+        self._begun: deque[Any] = deque()
+        """Requests that wait until the process can take them, in order."""
         self._sent: deque[Any] = deque()
         """Those that were not answered."""
         self._turn = ExitStack()
         self._turn_began_s = 0.0
 
     def begin(self, request: Any) -> None:
-        """Send a request that `ask` will be called for, if the process can take it now.
+        """Send a request that `ask` will be called for, once the process can take it.
 
-        It does not where two are under way, or where the turn has lasted long.
+        It cannot where two are under way, or where the turn has lasted long. Requests are sent in
+        the order in which they were begun: one that overtook another would be answered first, and
+        its answer dropped.
         """
-        has_time = time.monotonic() - self._turn_began_s < LONGEST_TURN_S
-        if not self._sent or (len(self._sent) == 1 and has_time and not self._has_sent(request)):
-            self._send(request)
+        if not (self._is_in(self._begun, request) or self._is_in(self._sent, request)):
+            self._begun.append(request)
+        while self._begun and len(self._sent) < 2:
+            if self._sent and time.monotonic() - self._turn_began_s >= LONGEST_TURN_S:
+                return
+            if not self._send(self._begun.popleft()):
+                return
 
     def ask(self, request: Any, limit_s: float) -> Any:
         """Return the reply; None if none came in time, Failed if the process ended.
@@ -72,8 +80,11 @@ class Requests:
         The time counts from the reply to the request before. What was begun, and is not asked for,
         is answered first. Raises RuntimeError for a bug in that process.
         """
-        if not self._has_sent(request) and not self._send(request):
-            return Failed("the worker ended unexpectedly", context_lost=True)
+        if not self._is_in(self._sent, request):
+            while self._is_in(self._begun, request):
+                self._send(self._begun.popleft())
+            if not self._is_in(self._sent, request) and not self._send(request):
+                return Failed("the worker ended unexpectedly", context_lost=True)
         while True:
             try:
                 reply = self.receive(limit_s)
@@ -100,11 +111,13 @@ class Requests:
     def close(self) -> None:
         """Say no more, and end the turn."""
         self._connection.close()
+        self._begun.clear()
         self._sent.clear()
         self._turn.close()
 
-    def _has_sent(self, request: Any) -> bool:
-        return any(sent is request for sent in self._sent)
+    @staticmethod
+    def _is_in(requests: deque[Any], request: Any) -> bool:
+        return any(one is request for one in requests)
 
     def _send(self, request: Any) -> bool:
         """Send a request, in a turn on the GPU; return False if the process has ended."""
