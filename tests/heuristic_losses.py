@@ -24,7 +24,6 @@ TABLES = {
     "of the H200's table": FOLDER / "nvidia-h200.json",
     "of the H100's table": FOLDER / "nvidia-h100-80gb-hbm3.json",
     "held out, H200": FOLDER / "held-out" / "nvidia-h200.json",
-    "held out, H100": FOLDER / "held-out" / "nvidia-h100-80gb-hbm3.json",
 }
 
 OF_LITTLE_WEIGHT = (

@@ -20,15 +20,14 @@ from tests.heuristic_losses import (
 REACHED = {
     "of the H200's table": (1.0082, 1.091, 40),
     "of the H100's table": (1.0087, 1.087, 40),
-    "held out, H200": (1.0110, 1.068, 7),
-    "held out, H100": (1.0090, 1.071, 6),
+    "held out, H200": (1.0335, 1.238, 0),
 }
 """Geometric mean of the losses, the largest, and how many choices have no time of their own.
 
 Some of these kernels load narrow words, and are judged by wider ones, which take more time:
 `test_narrow_words.py` has what they take. One is a span without cache hints (200000 x 17 f32),
-judged by spans of two threads a row. Of the held-out gradients, the sixteen of wide rows lose 1.016
-and 1.014, the fourteen of up to 8192 columns 1.004 and 1.006.
+judged by spans of two threads a row. The held-out problems lose more than those of the tables: they
+were drawn after the rules were made, and one in five has a mask, another axis or two types.
 
 Rules are made on the problems of the tables (studies/DECISIONS.md):
 where a new one makes the held-out problems worse, it is wrong.
@@ -61,7 +60,7 @@ def test_the_best_loses_nothing_and_the_earlier_choice_what_it_did():
     assert max(x.ratio for x in losses_of(table, lambda one: one.best.config)) < 1.01
     earlier = losses_of(table, lambda one: one.untuned)
     assert all(x.measured and x.ratio == x.earlier_ratio for x in earlier)
-    assert mean(x.ratio for x in earlier) == pytest.approx(1.0705, abs=1e-4)
+    assert mean(x.ratio for x in earlier) == pytest.approx(1.0330, abs=1e-4)
 
 
 def test_a_kernel_without_a_time_is_judged_by_the_slowest_of_those_most_like_it():
