@@ -139,16 +139,17 @@ class Ledger:
         self._last_id = max((trial._trial_id for trial in found), default=-1)
         return [known for trial in found for known in self._read(trial)]
 
-    def run(self, proposal: Proposal) -> bool:
-        """Have a kernel RUNNING, unless another process has it so, or has finished it.
+    def run(self, proposals: Sequence[Proposal]) -> list[bool]:
+        """Have kernels RUNNING, but for those that another process has so, or has finished.
 
-        Raises InvalidInput where the storage fails.
+        Returns which of them are. Raises InvalidInput where the storage fails.
         """
-        trial = self._trial(proposal, None, datetime.now())
-        (at,) = self._put([trial])
-        if at.is_new:
-            self._running[proposal.digest] = trial
-        return at.is_new
+        trials = [self._trial(one, None, datetime.now()) for one in proposals]
+        granted = [at.is_new for at in self._put(trials)]
+        for one, trial, is_ours in zip(proposals, trials, granted, strict=True):
+            if is_ours:
+                self._running[one.digest] = trial
+        return granted
 
     def add(self, proposal: Proposal, outcome: Outcome, started: datetime) -> Known:
         """Take a finished trial, COMPLETE or PRUNED, which is stored together with others."""
