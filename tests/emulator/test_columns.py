@@ -31,7 +31,7 @@ def verify_legal(emulator, problem, config):
 @pytest.mark.parametrize("dtype", list(DType))
 def test_each_op_of_each_dtype(emulator, op, dtype):
     problem = Problem(96, 61, dtype, op, inner=48)
-    drawn = mended(Space(problem, H200, FEW), 3, seed=len(op))
+    drawn = mended(Space(problem, H200, FEW), 2, seed=len(op))
     for config in some(drawn, dtype):
         verify_legal(emulator, problem, config)
 

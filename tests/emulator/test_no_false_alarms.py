@@ -80,17 +80,11 @@ OF_AN_ARCH = [(dtype, 1 if dtype is DType.F32 else 3) for dtype in DType]
 kernel, since what is emitted does not depend on the architecture."""
 
 
-def each(dtype):
-    """Every third in f64, whose kernels take an emulator three times as long, and in f16, whose
-    kernels are as those of bf16 but for conversions."""
-    return 3 if dtype in (DType.F64, DType.F16) else 1
-
-
 SHAPES = ((17, 1), (33, 5), (17, 33), (17, 37), (17, 1000), (3, 4096), (3, 4097))
 GROUPS = [
     *(Group(17, 1000, DType.F32, 2, part, PARTS) for part in range(PARTS)),
-    *(Group(*shape, dtype, each=each(dtype)) for shape in SHAPES for dtype in DType),
-    *(Group(17, 301, dtype, each=each(dtype), lead=1) for dtype in DType),
+    *(Group(*shape, dtype, each=3) for shape in SHAPES for dtype in DType),
+    *(Group(17, 301, dtype, each=3, lead=1) for dtype in DType),
     *(Group(17, 264, dtype, each=each, arch=arch) for arch in ARCHS for dtype, each in OF_AN_ARCH),
 ]
 

@@ -49,7 +49,7 @@ def test_every_choice_at_ragged_and_whole_rows(emulator, cols, dtype):
 )
 def test_rows_of_every_kind(emulator, changes):
     problem = Problem(3, 8291, **changes)
-    verify_all(emulator, problem, mended(Space(problem, H200, CLUSTERS), 3))
+    verify_all(emulator, problem, mended(Space(problem, H200, CLUSTERS), 2))
 
 
 @pytest.mark.exhaustive
@@ -66,11 +66,14 @@ def test_rows_of_every_kind(emulator, changes):
     ],
 )
 def test_gradients_by_clusters(emulator, op, cols, changes):
-    """Of both gradients by turns: what clusters exchange is one sum of either."""
+    """Of both gradients by turns: what clusters exchange is one sum of either.
+
+    Every second of the configs is run: choices that clusters do not change are in other arrays.
+    """
     problem = Problem(3, cols, op=op, **changes)
     configs = covering_array(Space(problem, H200, CLUSTERS))
     assert {config.cache for config in configs} == {"registers", "shared", "none"}
-    verify_all(emulator, problem, configs)
+    verify_all(emulator, problem, configs[cols % 2 :: 2])
 
 
 GRADIENT = Config(exp="exp2f", cache_holds="input", cluster=4, exchange="mbarrier")
