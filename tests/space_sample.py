@@ -209,7 +209,7 @@ def templates_of(kernel: Sampled) -> set[str]:
 
     environment._load_template = watched
     try:
-        program = assembled(kernel.problem, kernel.config)
+        program = assembled(kernel.problem, kernel.config, main=True)
         program.program()
     finally:
         environment._load_template = load

@@ -343,7 +343,7 @@ def test_results_are_shown_on_a_line(result, emitted, tmp_path):
     run = read_compared(ROOT / "studies" / "results" / "retimed-h100.json")
     assert re.fullmatch(r"PeerRun\(7 problems on NVIDIA H100 80GB HBM3 beside [^\n]*\)", repr(run))
     tuned = Tuned(TuneRun(read_table("held-out/nvidia-h200"), (), 0), Path("mine.json"))
-    assert repr(tuned) == f"Tuned(90 problems on {GPU}, mine.json)"
+    assert repr(tuned) == f"Tuned(60 problems on {GPU}, mine.json)"
 
 
 def test_a_cache_that_cannot_be_written_is_told_once(tmp_path, monkeypatch):

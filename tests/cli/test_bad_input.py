@@ -35,14 +35,14 @@ USAGE = {
         "cols is missing; give the number of columns, for example --cols 4096",
     ),
     "cols empty": ("search --cols=", "cols is ''"),
-    "verify a folder": ("verify tests", "'tests' is no kernel: give best, a trial's number, heur"),
+    "verify a folder": ("verify tests", "'tests' is no kernel: give best, a trial's number such"),
     "verify nothing known": (
         "verify nosuch",
-        "'nosuch' is no kernel: give best, a trial's number, heuristic, a preset, a config as "
-        "JSON, or an emitted file whose name ends in .cu",
+        "'nosuch' is no kernel: give best, a trial's number such as 12, heuristic, a preset that "
+        "explorer presets lists, a config as JSON such as",
     ),
     "verify misspelled": ("verify onefow-warp", ".cu; the nearest is oneflow-warp"),
-    "emit misspelled": ("emit heuristc --cols 8", "256}'; the nearest is heuristic"),
+    "emit misspelled": ("emit heuristc --cols 8", "an emitted FILE.cu; the nearest is heuristic"),
     "option without a value": ("search --cols", "see explorer search --help"),
     "option of a subcommand without a value": (
         "table check x --problems",
@@ -127,7 +127,7 @@ USAGE = {
     "scale beyond fp32": ("emit heuristic --cols 8 --scale 1e39", "kernels take it in fp32"),
     "scale below fp32": ("emit heuristic --cols 8 --scale 1e-50", "kernels take it in fp32"),
     "strides beyond memory": (
-        "verify heuristic --cols 4096 --rows 10 --input-stride 1000000000000",
+        "verify {} --cols 4096 --rows 10 --input-stride 1000000000000",
         "not enough memory",
     ),
     "shape and cols": (
@@ -168,7 +168,7 @@ USAGE = {
     "device number": ("search --cols 8 --device cuda:one", "device 'cuda:one' is not known"),
     "device of many digits": (f"search --cols 8 --device cuda:{'9' * 5000}", "is not known; it is"),
     "device in other digits": (
-        "verify heuristic --cols 8 --rows 9 --device cuda:٣",
+        "verify {} --cols 4096 --rows 9 --device cuda:٣",
         "'cuda:٣' is not known",
     ),
     "device of many digits, profiled": (

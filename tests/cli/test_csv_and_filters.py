@@ -16,7 +16,7 @@ from explorer.space import RULES
 from explorer.space.space import Count
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
-TABLE = STUDIES / "tuned" / "held-out" / "nvidia-h100-80gb-hbm3.json"
+TABLE = STUDIES / "tuned" / "held-out" / "nvidia-h200.json"
 JOURNEY = STUDIES / "results" / "journey-h200-f32-4096.json"
 COMPARED = STUDIES / "results" / "compare-h200-bf16.json"
 
@@ -47,7 +47,7 @@ def test_a_tuned_table_is_rows(explorer):
     problems = read_table(TABLE).problems
     assert [float(row["time_us"]) for row in rows] == [one.best.time_us for one in problems]
     assert [int(row["cols"]) for row in rows] == [one.problem.cols for one in problems]
-    assert {row["gpu"] for row in rows} == {"NVIDIA H100 80GB HBM3"}
+    assert {row["gpu"] for row in rows} == {"NVIDIA H200"}
 
 
 def test_a_comparison_has_a_row_for_each_contender(explorer):

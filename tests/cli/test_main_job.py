@@ -104,15 +104,15 @@ def test_a_trial_of_a_recording_older_than_the_templates_is_emitted_with_a_notic
     searched, explorer, monkeypatch
 ):
     number = shlex.split(searched.out.splitlines()[-1])[2]
-    from explorer import export
+    from explorer.export import choice
 
-    real = export.emit
+    real = choice.emit
 
     def changed(problem, config):
         variant = real(problem, config)
         return replace(variant, source=variant.source + "// new\n")
 
-    monkeypatch.setattr(export, "emit", changed)
+    monkeypatch.setattr(choice, "emit", changed)
     for what in ("best", number):
         ran = explorer("emit", what, *SHAPE, "--output", "-")
         assert ran.code == 0 and ran.out.endswith("// new\n")

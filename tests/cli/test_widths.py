@@ -27,7 +27,7 @@ COMMANDS = {
     "guide": ("guide",),
     "compare": ("compare", "--from", STUDIES / "results" / "compare-h200-bf16.json"),
     "journey": ("journey", "--from", STUDIES / "results" / "journey-h200-f32-4096.json"),
-    "table": ("table", "show", STUDIES / "tuned" / "held-out" / "nvidia-h100-80gb-hbm3.json"),
+    "table": ("table", "show", STUDIES / "tuned" / "held-out" / "nvidia-h200.json"),
     "profile": ("profile", "heuristic", "--cols", "512", "--rows", "64"),
 }
 

@@ -174,4 +174,7 @@ def test_an_output_that_is_read_back_by_nc_is_wrong():
     assert tested.source.count(plain) == 1
     wrong = replace(tested, source=tested.source.replace(plain, cached))
     verdict = Emulator("sm_90").verify(wrong)
-    assert verdict.status is Status.WRONG and verdict.told.findings[0].kind is Kind.NON_COHERENT
+    assert (
+        verdict.status is Status.WRONG
+        and verdict.deciding_run.findings[0].kind is Kind.NON_COHERENT
+    )

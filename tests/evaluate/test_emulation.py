@@ -217,10 +217,10 @@ def test_a_race_is_found_with_its_line(emulator):
     raced = replace(tested, source=tested.source.replace("  __syncthreads();\n", "", 1))
     verdict = emulator.verify(raced)
     assert verdict.status is Status.WRONG and "shared-race" in verdict.sentence
-    finding = verdict.told.findings[0]
+    finding = verdict.deciding_run.findings[0]
     assert finding.source.file == "softmax.cu"
     assert "scratch" in raced.source.splitlines()[finding.source.line - 1]
-    assert verdict.told.check.wrong == 0  # the numbers alone do not show it
+    assert verdict.deciding_run.check.wrong == 0  # the numbers alone do not show it
 
 
 def test_wrong_numbers_are_wrong(emulator):

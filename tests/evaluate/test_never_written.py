@@ -13,7 +13,7 @@ STORE = "  reinterpret_cast<Word*>(output)[k] = as_word(vector);\n"
 def never_written(tmp_path, source):
     path = tmp_path / "mine.cu"
     path.write_text(source)
-    told = Emulator("sm_90").verify(read_emitted(path)).told
+    told = Emulator("sm_90").verify(read_emitted(path)).deciding_run
     return next(f for f in told.findings if f.kind is Kind.NEVER_WRITTEN)
 
 
