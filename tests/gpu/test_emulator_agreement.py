@@ -37,6 +37,15 @@ MOST_ULPS = 2
 EXACT = {"exp": ("expf", "exp2f")}
 """Values of the parameters that leave the exponential to the compiler's own functions."""
 
+
+def is_emulated(config: Config) -> bool:
+    """Return whether a kernel ends within the steps that the emulator executes.
+
+    Where each thread reduces the whole row, hundreds of threads a row execute too many.
+    """
+    return config.arrangement != "replicated" or config.threads_per_row <= 64
+
+
 MOVED_TOLERANCE = 0.02
 PROFILED = [
     # rows x cols of at most 2^17 elements, which are counted whole.
@@ -136,7 +145,8 @@ def told(gpu, problem, found, record_property, figure):
 @pytest.mark.parametrize("problem", SAME_BITS, ids=str)
 def test_outputs_are_those_of_the_gpu(problem, part, gpu, record_property):
     """Every algorithm, reduction, cache and width, on the same machine code's PTX and input."""
-    configs = covering_array(Space(problem, gpu, EXACT))[part::PARTS]
+    configs = [one for one in covering_array(Space(problem, gpu, EXACT)) if is_emulated(one)]
+    configs = configs[part::PARTS]
     assert len(configs) >= 3
     told(gpu, problem, compared(gpu, problem, configs), record_property, "f32_softmax")
 
@@ -190,7 +200,7 @@ def test_a_gpu_judges_programs_as_the_emulator_does(gpu):
 
 def built(folder: Path, compiler: str, number: int, problem: Problem, config: Config) -> Path:
     source = folder / f"softmax{number}.cu"
-    source.write_text(emit(problem, config).source)
+    source.write_text(emit(problem, config, main=True).source)
     program = folder / f"softmax{number}"
     flags = ["-std=c++17", "-arch=native", "-lineinfo"]
     subprocess.run([compiler, *flags, "-o", program, source], check=True, capture_output=True)

@@ -116,7 +116,7 @@ def test_the_emitted_file_is_a_program(problem, config, tmp_path):
     if compiler is None:
         pytest.skip("nvcc is not installed")
     source = tmp_path / "softmax.cu"
-    source.write_text(emit(problem, config).source)
+    source.write_text(emit(problem, config, main=True).source)
     program = tmp_path / "softmax"
     subprocess.run([compiler, "-std=c++17", "-arch=native", "-o", program, source], check=True)
     ran = subprocess.run([program, "999"], capture_output=True, text=True)
