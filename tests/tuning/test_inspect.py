@@ -93,7 +93,7 @@ def test_effects_are_ordered_and_name_the_extremes(searched):
 
 
 @pytest.mark.exhaustive
-def test_importances_mostly_lie_in_their_ranges_with_more_trials(one_at_a_time):
+def test_importances_mostly_lie_in_their_ranges_with_more_trials():
     """Each range is of the parameter's importance; what more trials say lies within or beside.
 
     In four of twelve searches a parameter leaves its range by more than 0.05, and once by 0.27:
