@@ -135,6 +135,8 @@ def _proposed(
     begun: deque[Proposal] = deque()
 
     def begin(evaluated: int) -> None:
+        if len(begun) > HANDED_OVER // 2:
+            return
         while waiting and len(begun) < HANDED_OVER:
             ready = [one for one, since in waiting.items() if since + compiling <= evaluated]
             chosen = proposer.most_promising(ready or list(waiting)[:1])
@@ -145,7 +147,7 @@ def _proposed(
         begin(evaluated)
         while len(waiting) + len(begun) <= ahead and (proposal := proposer.propose()) is not None:
             waiting[proposal] = evaluated
-        begin(evaluated)
+            begin(evaluated)
 
     fill(0)
     for evaluated in count_from(1):

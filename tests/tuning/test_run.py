@@ -165,7 +165,8 @@ def test_what_is_compiled_is_evaluated_before_what_is_not():
 
     slow = Slow()
     run_search(slow, InMemoryStorage(), trials=20, ahead=6)
-    assert slow.evaluated.index(slow.submitted[0]) in (11, 12)  # others were handed over first
+    # The eleventh is evaluated meanwhile, and others were handed over before.
+    assert slow.evaluated.index(slow.submitted[0]) - 10 in range(1, HANDED_OVER + 1)
     others = [config for config in slow.evaluated if config != slow.submitted[0]]
     assert len(set(others)) == 19 and set(others) <= set(slow.submitted)
 
@@ -204,7 +205,8 @@ def test_the_gpu_has_the_next_kernel_before_the_outcome_of_the_one_before():
 
     evaluator = Told()
     run_search(evaluator, InMemoryStorage(), trials=30, ahead=6)
-    assert evaluator.next == [HANDED_OVER - 1] * 29 + [0]
+    assert min(evaluator.next[: 1 - HANDED_OVER]) >= HANDED_OVER // 2
+    assert evaluator.next[-1] == 0
 
 
 def test_a_sampler_is_told_of_a_twin_once_its_code_was_evaluated(monkeypatch):
@@ -253,9 +255,11 @@ def refuse_first(monkeypatch, number):
     """Let another process have the first kernels RUNNING; return the digests that were wanted."""
     wanted, run = [], Ledger.run
 
-    def refused(self, proposal):
-        wanted.append(proposal.digest)
-        return len(wanted) > number and run(self, proposal)
+    def refused(self, proposals):
+        before = len(wanted)
+        wanted.extend(one.digest for one in proposals)
+        granted = run(self, proposals)
+        return [ours and before + n >= number for n, ours in enumerate(granted)]
 
     monkeypatch.setattr(Ledger, "run", refused)
     return wanted
