@@ -37,7 +37,6 @@ from explorer.tuning.study_attributes import StudyIdentity
 from explorer.tuning.study_reader import must_be_named
 from explorer.tuning.study_writer import (
     UNWRITTEN,
-    UNWRITTEN_OF_REPLAYS,
     Known,
     Ledger,
 )
@@ -104,10 +103,6 @@ class Budget:
         self._evaluated += 1
         self._evaluating_s += seconds
         self._best_us.append(math.inf if best_us is None else best_us)
-
-    def refund(self) -> None:
-        """Count a kernel less, which another process was the first to evaluate."""
-        self._evaluated -= 1
 
     def allows_another(self, running: int = 0) -> bool:
         """Return whether one more kernel may be evaluated now, beside the `running` ones.
@@ -177,16 +172,6 @@ class Tally:
         else:
             self.rejected[trial.outcome.stage] += 1
         self.recall(trial)
-
-    def drop(self, trial: Known) -> None:
-        """Count a trial less, which another process was the first to store."""
-        self.trials -= 1
-        if isinstance(trial.outcome, Measured):
-            self.measured_now -= 1
-            self._trials.remove(trial)
-            self.best = min(self._trials, key=_time_us, default=None)
-        else:
-            self.rejected[trial.outcome.stage] -= 1
 
     def progress(self, budget: Budget, duplicates: int, copy_us: float, phase: str) -> Progress:
         """Return a snapshot to show; the best is stored for it, as it gets its number then."""
@@ -301,8 +286,6 @@ class _Search:
         """By the digest of the code."""
         self._of_others: set[str] = set()
         """Digests of the code that other processes, or earlier runs, have evaluated."""
-        self._doubles: set[str] = set()
-        """Those of a replay that this run has evaluated as well, and that others had stored."""
         self._exhausted = False
         self._candidates = candidates = _candidates(evaluator, space)
         goal = Goal(objectives, evaluator.environment.accuracy)
@@ -331,24 +314,14 @@ class _Search:
         if self._candidates.left() != 0:
             self._tell_progress("search")
         has_more = True
-        while self._begun or self._goes_on(has_more):
+        while self._begun or (self._budget.allows_another() and (bool(self._pending) or has_more)):
             has_more = self._propose((ahead or self._evaluator.ahead) + 1)
             self._await_code()
             if self._begun:
                 self._finish(self._begun.popleft())
                 self._tell_progress("search", self._on_their_way)
-            self._hear()
+            self._learn(self._ledger.heard())
         self._exhausted = not self._pending and self._budget.allows_another()
-
-    def _goes_on(self, has_more: bool) -> bool:
-        """Return whether another kernel may be evaluated.
-
-        Only in the end does a replay know of all that another process was the first to store.
-        """
-        if is_replay(self._evaluator) and not self._budget.allows_another():
-            self._ledger.flush()
-            self._hear()
-        return self._budget.allows_another() and (bool(self._pending) or has_more)
 
     def _propose(self, wanted: int) -> bool:
         """Keep proposals on their way; return whether there may be more.
@@ -367,17 +340,12 @@ class _Search:
         return True
 
     def _hand_over(self) -> None:
-        """Have the GPU go on with what is compiled; put aside what another process has RUNNING.
-
-        A replay's outcome costs nothing, so that none of its trials is ever RUNNING.
-        """
+        """Have the GPU go on with what is compiled; put aside what another process has RUNNING."""
         while len(self._begun) <= HANDED_OVER // 2:
             chosen = self._next(HANDED_OVER - len(self._begun))
             if not chosen:
                 return
-            replays = is_replay(self._evaluator)
-            granted = [True] * len(chosen) if replays else self._ledger.run(chosen)
-            for one, is_ours in zip(chosen, granted, strict=True):
+            for one, is_ours in zip(chosen, self._ledger.run(chosen), strict=True):
                 if not is_ours:
                     self._refused[one.digest] = _Refused(one, self._tally.trials)
                     continue
@@ -423,7 +391,7 @@ class _Search:
         self._tally.count(self._ledger.add(one, outcome, started))
         self._budget.spend(seconds, self._tally.best_us)
         self._proposer.learn(one.config, one.digest, self._objectives.values(outcome))
-        self._ledger.flush(UNWRITTEN_OF_REPLAYS if is_replay(self._evaluator) else UNWRITTEN)
+        self._ledger.flush(UNWRITTEN)
 
     def _offered_again(self) -> Proposal | None:
         """Return a proposal that another process had RUNNING, and did not finish since."""
@@ -451,7 +419,7 @@ class _Search:
         """Re-measure the best, and sum up."""
         tally, evaluator = self._tally, self._evaluator
         self._ledger.flush()
-        self._hear()
+        self._learn(self._ledger.heard())
         records = tally.records
         if not records:
             raise NotFound(_nothing_usable(evaluator, tally))
@@ -503,27 +471,18 @@ class _Search:
         """Store what finished."""
         self._ledger.close()
 
-    def _hear(self) -> None:
-        """Learn what other processes evaluated, and drop what they were the first to store."""
-        for entry in self._ledger.doubles():
-            self._doubles.add(entry.digest)
-            self._budget.refund()
-            self._tally.drop(entry)
-        self._learn(self._ledger.heard())
-
     def _learn(self, trials: Iterable[Known]) -> None:
         """Learn the trials of earlier runs of the study, or of other processes."""
         for trial in trials:
             self._of_others.add(trial.digest)
-            if trial.digest not in self._doubles:
-                values = self._objectives.values(trial.outcome)
-                self._proposer.learn(trial.config, trial.digest, values)
+            values = self._objectives.values(trial.outcome)
+            self._proposer.learn(trial.config, trial.digest, values)
             self._tally.recall(trial)
 
     @property
     def _duplicates(self) -> int:
         """Number of proposals without a trial: their code was known, or is another process's."""
-        return self._proposer.duplicates + len(self._refused) + len(self._doubles)
+        return self._proposer.duplicates + len(self._refused)
 
     def _add_illegal(self, config: Config, rule: Rule, origin: Origin) -> None:
         outcome = Rejected(Stage.INVALID, rule.reason(config))

@@ -47,10 +47,6 @@ UNWRITTEN = 1
 """Finished kernels that wait to be stored at most, as hardly more than what is measured is to be
 lost by kill -9. The transaction that has the next kernel run stores them as well."""
 
-UNWRITTEN_OF_REPLAYS = 16
-"""The same of a replay, whose trials can be had again. It would wait for the disk: 0.6 to 24 ms a
-transaction."""
-
 
 @dataclass(eq=False, slots=True)
 class Known:
@@ -87,9 +83,8 @@ class Ledger:
     """Opens or creates a study, stores finished trials, and reads those of other processes.
 
     A kernel that is to be evaluated is a RUNNING trial, by which other processes leave it alone.
-    A replay's trials enter finished, since an outcome costs nothing: those that another process was
-    the first to store are `doubles`. What the storage does not take is kept in a file, and so is
-    what a SQLite file lacks in the end, because it was deleted, replaced or overwritten.
+    What the storage does not take is kept in a file, and so is what a SQLite file lacks in the end,
+    because it was deleted, replaced or overwritten.
     """
 
     def __init__(
@@ -114,7 +109,6 @@ class Ledger:
         """Ids of the trials that this run stored, and of those that others have RUNNING."""
         self._last_id = -1
         self._heard: list[Known] = []
-        self._doubles: list[Known] = []
         self._faults: dict[int, str] = {}
         self._unsaved = UnsavedTrials(study, storage)
         self._lost = ""
@@ -172,11 +166,6 @@ class Ledger:
         """Return what other processes have evaluated since this was last asked."""
         heard, self._heard = self._heard, []
         return heard
-
-    def doubles(self) -> list[Known]:
-        """Return what another process was the first to store, since this was last asked."""
-        doubles, self._doubles = self._doubles, []
-        return doubles
 
     def close(self) -> None:
         """Store what finished, and leave no trial of ours RUNNING.
@@ -236,11 +225,7 @@ class Ledger:
             trial._trial_id, trial.number = at.trial_id, at.number
             self._ids[at.number] = at.trial_id
             self._own |= {at.trial_id} if at.is_new else set()
-        for known, at in zip(waiting, stored, strict=False):
-            if not at.is_new:
-                self._doubles.append(known)
-            elif known.digest:
-                self._stored[known.digest] = known.trial
+        self._stored |= {known.digest: known.trial for known in waiting if known.digest}
         self._listen()
         return stored[len(waiting) :]
 

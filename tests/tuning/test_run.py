@@ -30,7 +30,6 @@ from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.outcome import Rejected, Stage
 from explorer.space import Space
 from explorer.tuning import load_study, open_storage, run_search
-from explorer.tuning.bulk_storage import BulkStorage
 from explorer.tuning.objective import LEAST_GAIN, Effort, Objectives
 from explorer.tuning.proposer import Origin, Proposal, Proposer, SpaceCandidates
 from explorer.tuning.samplers import named_sampler
@@ -275,40 +274,6 @@ def test_a_search_goes_on_where_others_have_all_that_it_proposes_first(monkeypat
     assert result.duplicates >= refused
 
 
-def test_what_another_replay_was_first_to_store_is_not_counted(monkeypatch):
-    """A replay knows only when it stores its outcomes, since an outcome costs nothing."""
-    storage, results = InMemoryStorage(), []
-    monkeypatch.setattr(Ledger, "known", lambda self: [])  # as of one that began as early
-    for trials in (10, 25):
-        evaluator = as_replay(FakeEvaluator(identity=Config.to_json))
-        results.append(run_search(evaluator, storage, trials=trials, ahead=6, rounds=6))
-    (study,) = storage.get_all_studies()
-    trials = storage.get_all_trials(study._study_id)
-    stored = [t.user_attrs["digest"] for t in trials if t.user_attrs["digest"]]
-    assert len(stored) == len(set(stored)) == 35
-    assert results[1].duplicates >= 10
-    assert (
-        results[1].trials - results[1].duplicates - results[1].rejected.get(Stage.INVALID, 0) == 25
-    )
-    assert {f.trial.number for f in results[1].finals.finalists} <= {t.number for t in trials}
-
-
-def test_a_replay_stores_many_trials_in_one_transaction(path, monkeypatch):
-    """And all of them, in the order in which they were evaluated."""
-    stored, put = [], BulkStorage.put
-
-    def watched(self, study_id, trials):
-        stored.append(len(trials))
-        return put(self, study_id, trials)
-
-    monkeypatch.setattr(BulkStorage, "put", watched)
-    evaluator, storage = as_replay(FakeEvaluator()), open_storage(str(path))
-    result = run_search(evaluator, storage, trials=64, ahead=6)
-    trials = trials_of(storage, result.study)
-    assert [Config.from_dict(trial.params) for trial in trials] == evaluator.evaluated[:64]
-    assert sum(stored) == 64 and len(stored) <= 5
-
-
 def test_what_others_found_out_is_heard_of_before_much_more_is_claimed(monkeypatch):
     wanted, at_hearing = refuse_first(monkeypatch, 40), []
 
@@ -421,20 +386,6 @@ def test_an_interrupt_keeps_what_finished_and_leaves_nothing_running(storage):
     with pytest.raises(KeyboardInterrupt):
         run_search(Interrupted(), storage, trials=60)
     assert _finished(storage) == 20
-
-
-@pytest.mark.parametrize("at", [20, 31])
-def test_an_interrupt_keeps_what_a_replay_has_not_stored_yet(path, at):
-    class Interrupted(FakeEvaluator):
-        def evaluate(self, config):
-            if len(self.evaluated) == at:
-                raise KeyboardInterrupt
-            return super().evaluate(config)
-
-    evaluator = as_replay(Interrupted())
-    with pytest.raises(KeyboardInterrupt):
-        run_search(evaluator, open_storage(str(path)), trials=60)
-    assert _finished(open_storage(str(path))) == at
 
 
 def test_a_bug_keeps_what_finished_and_leaves_nothing_running(storage):
