@@ -10,6 +10,7 @@ only loses accuracy within the tolerance.
 
 import re
 from dataclasses import dataclass
+from functools import partial
 
 from corpus_run import WRONG_NUMBERS
 
@@ -129,23 +130,39 @@ class Bug:
 BUGS: list[Bug] = []
 
 
-def bug(name, base, old, new, *shows, **more):
-    BUGS.append(Bug(name, base, old, new, frozenset(shows), **more))
+def bug(shows, name, base, old, new, **more):
+    """Add a bug that shows as one finding or as each of several."""
+    shows = frozenset([shows] if isinstance(shows, str) else shows)
+    BUGS.append(Bug(name, base, old, new, shows, **more))
+
+
+barrier = partial(bug, BARRIER)
+global_race = partial(bug, GLOBAL_RACE)
+limit = partial(bug, LIMIT)
+misaligned = partial(bug, MISALIGNED)
+never_written = partial(bug, NEVER_WRITTEN)
+nothing_there = partial(bug, NOTHING_THERE)
+out_of_bounds = partial(bug, OUT_OF_BOUNDS)
+read_only = partial(bug, READ_ONLY)
+shared_race = partial(bug, SHARED_RACE)
+uninitialised = partial(bug, UNINITIALISED)
+warp_mask = partial(bug, WARP_MASK)
+written_twice = partial(bug, WRITTEN_TWICE)
+wrong_numbers = partial(bug, WRONG_NUMBERS)
 
 
 # ---------------------------------------------------------------- barriers
 
 BLOCK = "  __syncthreads();\n"
 for each in ("shuffle", "shuffle, two rows", "online", "block-max", "cache of exp, run-time"):
-    bug(f"no block barrier: {each}", each, BLOCK, "", SHARED_RACE)
-    bug(f"a warp barrier for a block's: {each}", each, BLOCK, "  __syncwarp();\n", SHARED_RACE)
+    shared_race(f"no block barrier: {each}", each, BLOCK, "")
+    shared_race(f"a warp barrier for a block's: {each}", each, BLOCK, "  __syncwarp();\n")
 for each in ("tree", "serial", "cache of exp", "online tree", "block-max in cache", "tree of 96"):
-    bug(
+    shared_race(
         f"the row's barrier is a warp's: {each}",
         each,
         "synchronise_row() { __syncthreads(); }",
         "synchronise_row() { __syncwarp(); }",
-        SHARED_RACE,
     )
 
 
@@ -159,136 +176,114 @@ PUT_OWN = "scratch[row][lane] = value;"
 AFTER_PUT = PUT_OWN + "\n  synchronise_row();"
 FOLD = "\n    }\n    synchronise_row();"
 for each in ("tree", "tree in a warp", "online tree", "block-max, no cache"):
-    bug(f"no barrier before the tree: {each}", each, AFTER_PUT, PUT_OWN, SHARED_RACE)
-    bug(f"no barrier in the tree: {each}", each, FOLD, "\n    }", SHARED_RACE)
+    shared_race(f"no barrier before the tree: {each}", each, AFTER_PUT, PUT_OWN)
+    shared_race(f"no barrier in the tree: {each}", each, FOLD, "\n    }")
 FOLDED = "    scratch[row][0] = value;\n  }\n  synchronise_row();"
 for each in ("serial", "serial in a warp", "online in cache", "cache of input"):
     put, folded = in_scratch(each, AFTER_PUT), in_scratch(each, FOLDED)
     own = in_scratch(each, PUT_OWN)
-    bug(f"no barrier before the fold: {each}", each, put, own, SHARED_RACE)
-    bug(f"no barrier after the fold: {each}", each, folded, folded[:-20], SHARED_RACE)
-bug(
+    shared_race(f"no barrier before the fold: {each}", each, put, own)
+    shared_race(f"no barrier after the fold: {each}", each, folded, folded[:-20])
+barrier(
     "a barrier for half of the block",
     "shuffle",
     BLOCK,
     "  if (threadIdx.x < 32) __syncthreads();\n",
-    BARRIER,
 )
-bug(
-    "a barrier in a branch within a warp",
-    "shuffle",
-    BLOCK,
-    "  if (lane < 16) __syncthreads();\n",
-    BARRIER,
+barrier(
+    "a barrier in a branch within a warp", "shuffle", BLOCK, "  if (lane < 16) __syncthreads();\n"
 )
-bug(
+barrier(
     "different barriers of two branches",
     "tree",
     AFTER_PUT,
     "scratch[row][lane] = value;\n"
     '  if (lane < 32) asm volatile("bar.sync 0;" ::: "memory"); else synchronise_row();',
-    BARRIER,
 )
-bug(
+shared_race(
     "a warp barrier of half its lanes",
     "tree in a warp",
     "synchronise_row() { __syncwarp(); }",
     "synchronise_row() { if (threadIdx.x % 2 == 0) __syncwarp(); }",
-    SHARED_RACE,
 )
 IS_ROW = "  const bool is_row = index < rows;\n"
 for each in ("shuffle, two rows", "tree", "cache of exp", "block-max", "no cache"):
-    bug(
-        f"return before the barriers: {each}",
-        each,
-        IS_ROW,
-        IS_ROW + "  if (!is_row) return;\n",
-        BARRIER,
+    barrier(
+        f"return before the barriers: {each}", each, IS_ROW, IS_ROW + "  if (!is_row) return;\n"
     )
 
-bug(
+barrier(
     "one more barrier for one warp",
     "shuffle",
     "  // Normalise and store.\n",
     "  if (thread < 32) __syncthreads();\n",
-    BARRIER,
 )
-bug(
+shared_race(
     "a named barrier of too few threads",
     "shuffle",
     BLOCK,
     '  asm volatile("bar.sync 1, 32;" ::: "memory");\n',
-    SHARED_RACE,
 )
-bug(
+shared_race(
     "a named barrier for each warp",
     "tree",
     "synchronise_row() { __syncthreads(); }",
     "synchronise_row() {\n"
     '  asm volatile("bar.sync %0, 32;" ::"r"(threadIdx.x / 32 + 1) : "memory");\n}',
-    SHARED_RACE,
 )
-bug(
+warp_mask(
     "a warp barrier without the caller",
     "tree in a warp",
     "__syncwarp();",
     "__syncwarp(0xfffffffeu);",
-    WARP_MASK,
 )
-bug(
+shared_race(
     "warp barriers of a row's first lanes",
     "serial in a warp",
     "__syncwarp();",
     "if (threadIdx.x % 16 < 8) __syncwarp(0x00ff00ffu);",
-    SHARED_RACE,
 )
 for each, size in (("tree in a warp", "tree"), ("serial in a warp", "fold")):
-    bug(
+    shared_race(
         f"volatile for a warp barrier: {size}",
         each,
         "synchronise_row() { __syncwarp(); }",
         'synchronise_row() { asm volatile("" ::: "memory"); }',
-        SHARED_RACE,
     )
-bug(
+barrier(
     "a barrier in a loop of unequal length",
     "cache of exp",
     "    sum += part;\n",
     "    sum += part;\n    __syncthreads();\n",
-    BARRIER,
 )
-bug(
+barrier(
     "a barrier passed by early",
     "online tree",
     "    synchronise_row();\n  }\n",
     "    if (lane >= 32 && half < 16) continue;\n    synchronise_row();\n  }\n",
-    BARRIER,
 )
-bug(
+shared_race(
     "the barrier comes before the value",
     "shuffle",
     "  if (lane == 0) scratch[warp] = value;\n" + BLOCK,
     BLOCK + "  if (lane == 0) scratch[warp] = value;\n",
-    SHARED_RACE,
 )
 ALONE = "  const float inverse_sum = 1.0f / sum;"
 SCALE = "  const float inverse_sum = 1.0f / reduce_row(sum, Sum{});"
-bug(
+shared_race(
     "a thread's value for all, without a barrier",
     "one thread",
     ALONE,
     "  __shared__ float common;\n  if (threadIdx.x == 3) common = sum;\n"
     "  const float inverse_sum = 1.0f / (sum + 0.0f * common);",
-    SHARED_RACE,
 )
-bug(
+shared_race(
     "a shuffle for a barrier",
     "shuffle in a warp",
     SCALE,
     "  __shared__ volatile float common[4];\n  if (thread == 0) common[threadIdx.x / 32] = sum;\n"
     "  const float total = reduce_row(sum, Sum{});\n"
     "  const float inverse_sum = 1.0f / (total + 0.0f * common[threadIdx.x / 32]);",
-    SHARED_RACE,
 )
 
 # ---------------------------------------------------------------- scratch
@@ -305,178 +300,115 @@ for each, size in (
     ("cache of input", "kThreadsPerRow"),
 ):
     of_rows = "[kRowsPerBlock]" if BASES[each][1].rows_per_block > 1 else ""
-    bug(
+    shared_race(
         f"both reductions in one scratch: {each}",
         each,
         TEMPLATE + HEAD,
         f"__shared__ float common_scratch{of_rows}[{size}];\n" + TEMPLATE + ONE_SCRATCH,
-        SHARED_RACE,
     )
 bug(
+    (SHARED_RACE, WRONG_NUMBERS),
     "scratch without the row",
     "shuffle, two rows",
     "scratch[row]",
     "scratch[0]",
-    SHARED_RACE,
-    WRONG_NUMBERS,
     times=2,
 )
-bug("scratch without the row: tree", "tree", "scratch[row]", "scratch[0]", SHARED_RACE, times=5)
-bug("scratch without the row: serial", "serial", "[row]", "[0]", SHARED_RACE, times=4)
-bug(
-    "scratch without the row: online in cache",
-    "online in cache",
-    "[row]",
-    "[0]",
-    SHARED_RACE,
-    times=4,
-)
+shared_race("scratch without the row: tree", "tree", "scratch[row]", "scratch[0]", times=5)
+shared_race("scratch without the row: serial", "serial", "[row]", "[0]", times=4)
+shared_race("scratch without the row: online in cache", "online in cache", "[row]", "[0]", times=4)
 PUT = "if (lane == 0) scratch[row][warp] = value;"
 PUT_ALONE = in_scratch("shuffle", PUT)
-bug(
-    "one warp only leaves its value",
-    "shuffle",
-    PUT_ALONE,
-    PUT_ALONE.replace("lane", "threadIdx.x"),
-    UNINITIALISED,
+uninitialised(
+    "one warp only leaves its value", "shuffle", PUT_ALONE, PUT_ALONE.replace("lane", "threadIdx.x")
 )
-bug("no warp leaves its value", "block-max", PUT, "", UNINITIALISED)
-bug("all warps use one slot", "online", PUT, PUT.replace("[warp]", "[0]"), SHARED_RACE)
-bug("the next slot", "shuffle", PUT_ALONE, PUT_ALONE.replace("[warp]", "[warp + 1]"), OUT_OF_BOUNDS)
-bug(
-    "the slot of a lane",
-    "shuffle of three warps",
-    PUT,
-    PUT.replace("[warp]", "[lane]"),
-    SHARED_RACE,
-)
-bug(
+uninitialised("no warp leaves its value", "block-max", PUT, "")
+shared_race("all warps use one slot", "online", PUT, PUT.replace("[warp]", "[0]"))
+out_of_bounds("the next slot", "shuffle", PUT_ALONE, PUT_ALONE.replace("[warp]", "[warp + 1]"))
+shared_race("the slot of a lane", "shuffle of three warps", PUT, PUT.replace("[warp]", "[lane]"))
+wrong_numbers(
     "every lane its own sum: the wrong one writes",
     "shuffle",
     "value = reduce_lanes<32>(value, combine);\n  if (lane == 0)",
     "const auto own = reduce_lanes<32>(value, combine);\n  if (lane == 0)",
-    WRONG_NUMBERS,
 )
 SOURCE = "source < kWarpsPerRow ? scratch[row][source] : Combine::identity()"
-bug(
-    "reads a slot that no warp has",
-    "shuffle of three warps",
-    SOURCE,
-    "scratch[row][source]",
-    OUT_OF_BOUNDS,
+out_of_bounds(
+    "reads a slot that no warp has", "shuffle of three warps", SOURCE, "scratch[row][source]"
 )
-bug(
+uninitialised(
     "folds before the barrier",
     "tree",
     "scratch[row][lane] = value;\n  synchronise_row();",
     "scratch[row][lane] = combine(value, scratch[row][lane ^ 32]);\n  synchronise_row();",
-    UNINITIALISED,
 )
-bug(
+shared_race(
     "tree folds around",
     "tree",
     "    if (lane + half < count) {\n"
     "      scratch[row][lane] = combine(scratch[row][lane], scratch[row][lane + half]);",
     "    {\n      const int other = (lane + half) % kThreadsPerRow;\n"
     "      scratch[row][lane] = combine(scratch[row][lane], scratch[row][other]);",
-    SHARED_RACE,
 )
-bug(
-    "another row's result",
-    "shuffle, two rows",
-    "? scratch[row][source]",
-    "? scratch[0][source]",
-    WRONG_NUMBERS,
+wrong_numbers(
+    "another row's result", "shuffle, two rows", "? scratch[row][source]", "? scratch[0][source]"
 )
-bug("tree folds past its end", "tree", "lane + half < count", "lane + half <= count", SHARED_RACE)
-bug("tree folds everywhere", "tree of 96", "if (lane + half < count) ", "", SHARED_RACE)
-bug(
-    "tree drops the odd one",
-    "tree of 96",
-    "(count + 1) / 2",
-    "count / 2",
-    WRONG_NUMBERS,
-    times=2,
-)
-bug("tree stops early", "tree", "count > 1;", "count > 2;", WRONG_NUMBERS)
+shared_race("tree folds past its end", "tree", "lane + half < count", "lane + half <= count")
+shared_race("tree folds everywhere", "tree of 96", "if (lane + half < count) ", "")
+wrong_numbers("tree drops the odd one", "tree of 96", "(count + 1) / 2", "count / 2", times=2)
+wrong_numbers("tree stops early", "tree", "count > 1;", "count > 2;")
 FOLD_LOOP = "for (int i = 1; i < kThreadsPerRow; ++i)"
-bug("fold skips one", "serial", FOLD_LOOP, FOLD_LOOP.replace("= 1", "= 2"), WRONG_NUMBERS)
-bug(
-    "fold goes one too far",
-    "cache of input",
-    FOLD_LOOP,
-    FOLD_LOOP.replace("<", "<="),
-    OUT_OF_BOUNDS,
-)
-bug("fold goes into the next row", "serial", FOLD_LOOP, FOLD_LOOP.replace("<", "<="), SHARED_RACE)
-bug("fold by two threads", "serial", "if (lane == 0) {", "if (lane < 2) {", SHARED_RACE)
-bug("fold is not shared", "serial", "return scratch[row][0];", "return value;", WRONG_NUMBERS)
+wrong_numbers("fold skips one", "serial", FOLD_LOOP, FOLD_LOOP.replace("= 1", "= 2"))
+out_of_bounds("fold goes one too far", "cache of input", FOLD_LOOP, FOLD_LOOP.replace("<", "<="))
+shared_race("fold goes into the next row", "serial", FOLD_LOOP, FOLD_LOOP.replace("<", "<="))
+shared_race("fold by two threads", "serial", "if (lane == 0) {", "if (lane < 2) {")
+wrong_numbers("fold is not shared", "serial", "return scratch[row][0];", "return value;")
 
-bug(
+shared_race(
     "every warp folds and writes the same",
     "serial",
     "if (lane == 0) {",
     "if (lane % 32 == 0) {\n    value = scratch[row][0];",
-    SHARED_RACE,
 )
-bug(
+shared_race(
     "every warp stores the same sum",
     "shuffle",
     "  return reduce_lanes<kFoldLanes>(value, combine);",
     "  value = reduce_lanes<kFoldLanes>(value, combine);\n"
     "  if (lane == 0) scratch[0] = value;\n  return value;",
-    SHARED_RACE,
 )
 
 # ---------------------------------------------------------------- shuffles
 
 WHOLE = "kWholeWarp = 0xffffffffu"
-bug("mask of half a warp", "shuffle", WHOLE, WHOLE.replace("ffffffff", "0000ffff"), WARP_MASK)
-bug("mask without lane 0", "shuffle in a warp", WHOLE, WHOLE.replace("ffu", "feu"), WARP_MASK)
-bug(
+warp_mask("mask of half a warp", "shuffle", WHOLE, WHOLE.replace("ffffffff", "0000ffff"))
+warp_mask("mask without lane 0", "shuffle in a warp", WHOLE, WHOLE.replace("ffu", "feu"))
+warp_mask(
     "mask of the row's first lanes",
     "shuffle in part of a warp",
     WHOLE,
     WHOLE.replace("ffffffff", "ff"),
-    WARP_MASK,
 )
 SHUFFLE = "__shfl_xor_sync(kWholeWarp, value, lanes)"
-bug(
+warp_mask(
     "shuffle in a branch",
     "shuffle",
     f"return {SHUFFLE};",
     f"if (threadIdx.x % 32 < 16) return {SHUFFLE};\n  return value;",
-    WARP_MASK,
 )
-bug(
-    "shuffle down for xor",
-    "shuffle",
-    "__shfl_xor_sync",
-    "__shfl_down_sync",
-    WRONG_NUMBERS,
+wrong_numbers("shuffle down for xor", "shuffle", "__shfl_xor_sync", "__shfl_down_sync")
+wrong_numbers(
+    "shuffle up for xor", "online in registers", "__shfl_xor_sync", "__shfl_up_sync", times=2
 )
-bug(
-    "shuffle up for xor",
-    "online in registers",
-    "__shfl_xor_sync",
-    "__shfl_up_sync",
-    WRONG_NUMBERS,
-    times=2,
-)
-bug(
+warp_mask(
     "vote in a branch",
     "branchy",
     "    state.sum *= exponential(state.reference, x);",
     "    if (__any_sync(0xffffffffu, true)) state.sum *= exponential(state.reference, x);",
-    WARP_MASK,
 )
-bug("lane of the distance", "shuffle in a warp", "__shfl_xor_sync", "__shfl_sync", WRONG_NUMBERS)
-bug(
-    "shuffle within half a warp",
-    "shuffle",
-    SHUFFLE,
-    SHUFFLE.replace("lanes)", "lanes, 16)"),
-    WRONG_NUMBERS,
+wrong_numbers("lane of the distance", "shuffle in a warp", "__shfl_xor_sync", "__shfl_sync")
+wrong_numbers(
+    "shuffle within half a warp", "shuffle", SHUFFLE, SHUFFLE.replace("lanes)", "lanes, 16)")
 )
 LANES = "for (int lanes = kLanes / 2; lanes > 0; lanes /= 2)"
 for each, new in (
@@ -486,34 +418,30 @@ for each, new in (
     ("block-max", LANES.replace("kLanes / 2", "kLanes")),
     ("shuffle in part of a warp", LANES.replace("kLanes / 2", "kLanes")),
 ):
-    bug(f"xor distances {new[5:-1]}: {each}", each, LANES, new, WRONG_NUMBERS)
-bug(
+    wrong_numbers(f"xor distances {new[5:-1]}: {each}", each, LANES, new)
+wrong_numbers(
     "half a warp's lanes",
     "branchy",
     "reduce_lanes<kThreadsPerRow>",
     "reduce_lanes<kThreadsPerRow / 2>",
-    WRONG_NUMBERS,
 )
-bug(
+wrong_numbers(
     "a whole warp's lanes for part of one",
     "shuffle in part of a warp",
     "reduce_lanes<kThreadsPerRow>",
     "reduce_lanes<32>",
-    WRONG_NUMBERS,
 )
-bug(
+wrong_numbers(
     "half of the warps",
     "shuffle, two rows",
     "return reduce_lanes<kFoldLanes>",
     "return reduce_lanes<kFoldLanes / 2>",
-    WRONG_NUMBERS,
 )
-bug(
+wrong_numbers(
     "only the first lanes fold",
     "online",
     "const int source = lane % kFoldLanes;",
     "const int source = lane;",
-    WRONG_NUMBERS,
 )
 
 # ---------------------------------------------------------------- ends of rows
@@ -529,28 +457,16 @@ for each, load, store in (
     ("branchy in cache", LOAD_RUN_TIME, STORE_RUN_TIME),
 ):
     less, more = load.replace(") {", " - 1) {"), load.replace("<", "<=")
-    bug(f"last vector not loaded: {each}", each, load, less, WRONG_NUMBERS)
-    bug(f"a vector past the row loaded: {each}", each, load, more, OUT_OF_BOUNDS)
+    wrong_numbers(f"last vector not loaded: {each}", each, load, less)
+    out_of_bounds(f"a vector past the row loaded: {each}", each, load, more)
     less = store.replace(") return", " - 1) return").replace(") {", " - 1) {")
     more = store.replace(">=", ">").replace(" < ", " <= ")
-    bug(f"last vector not stored: {each}", each, store, less, NEVER_WRITTEN)
+    never_written(f"last vector not stored: {each}", each, store, less)
     if each != "branchy in cache":  # which steps by single vectors there, never past the row
-        bug(f"a vector past the row stored: {each}", each, store, more, WRITTEN_TWICE)
-bug("first vector not loaded", "shuffle", LOAD, LOAD.replace("k <", "k && k <"), WRONG_NUMBERS)
-bug(
-    "first vector not stored",
-    "block-max",
-    STORE,
-    STORE.replace("k >=", "!k || k >="),
-    NEVER_WRITTEN,
-)
-bug(
-    "loads without an end",
-    "shuffle",
-    LOAD,
-    LOAD.replace("k < kRowVectors", "k >= 0"),
-    OUT_OF_BOUNDS,
-)
+        written_twice(f"a vector past the row stored: {each}", each, store, more)
+wrong_numbers("first vector not loaded", "shuffle", LOAD, LOAD.replace("k <", "k && k <"))
+never_written("first vector not stored", "block-max", STORE, STORE.replace("k >=", "!k || k >="))
+out_of_bounds("loads without an end", "shuffle", LOAD, LOAD.replace("k < kRowVectors", "k >= 0"))
 HIDE_OTHERS = ("ragged", "block-max of input")
 IN_ROW = "in_row = place >= row.begin && place < row.end;"
 PUT_IN_ROW = "if (place >= row.begin && place < row.end) row.output"
@@ -573,7 +489,7 @@ for each in ("ragged", "cache, ragged", "no cache, ragged", "branchy", "block-ma
         ):
             if each in HIDE_OTHERS and place == "element before the row" and what == "loaded":
                 continue  # what is loaded of a neighbour is hidden
-            bug(f"{place} {what}: {each}", each, old, old.replace(change, to), shows)
+            bug(shows, f"{place} {what}: {each}", each, old, old.replace(change, to))
 LOW = "low = place >= row.begin && place < row.end"
 HIGH = "high = place + 1 >= row.begin && place + 1 < row.end"
 for each in HIDE_OTHERS:
@@ -585,317 +501,255 @@ for each in HIDE_OTHERS:
             ("after", "< row.end", "<= row.end"),
         ):
             name = f"{which} element {place} the row: {each}"
-            bug(name, each, old, old.replace(change, to), WRONG_NUMBERS)
+            wrong_numbers(name, each, old, old.replace(change, to))
 INSIDE = "return k * kWidth >= row.begin && (k + 1) * kWidth <= row.end;"
 bug(
+    (WRITTEN_TWICE, WRONG_NUMBERS),
     "first vector taken whole",
     "ragged",
     INSIDE,
     "return (k + 1) * kWidth <= row.end;",
-    WRITTEN_TWICE,
-    WRONG_NUMBERS,
 )
 bug(
+    (OUT_OF_BOUNDS, WRITTEN_TWICE),
     "last vector taken whole",
     "branchy",
     INSIDE,
     "return k * kWidth >= row.begin && k * kWidth <= row.end;",
-    OUT_OF_BOUNDS,
-    WRITTEN_TWICE,
 )
-bug("slot 0 always inside", "ragged", "slot > 0 && (slot", "(slot", WRITTEN_TWICE)
-bug(
+written_twice("slot 0 always inside", "ragged", "slot > 0 && (slot", "(slot")
+out_of_bounds(
     "last slot always inside",
     "ragged f32",
     "(slot + 1) * kThreadsPerRow * kWidth <= kCols",
     "slot * kThreadsPerRow * kWidth <= kCols",
-    OUT_OF_BOUNDS,
 )
-bug(
+misaligned(
     "rows taken as aligned",
     "ragged",
     "return {input - begin, output - begin, begin, begin + kCols, in_step, between};",
     "return {input, output, 0, kCols, in_step, between};",
-    MISALIGNED,
 )
-bug(
+misaligned(
     "rows taken as aligned, run-time",
     "no cache, ragged",
     "const int begin = place_in_vector(input);",
     "const int begin = 0;",
-    MISALIGNED,
 )
-bug(
-    "only the input starts in the vector",
-    "ragged f32",
-    "output - begin",
-    "output",
-    MISALIGNED,
-)
-bug(
+misaligned("only the input starts in the vector", "ragged f32", "output - begin", "output")
+misaligned(
     "output taken to be in step",
     "ragged",
     "in_step = place_in_vector(output) == begin;",
     "in_step = true;",
-    MISALIGNED,
     lead=1,
 )
-bug(
+never_written(
     "one vector too few in a span",
     "cache, ragged, run-time",
     "(end + kWidth - 1) / kWidth}",
     "end / kWidth}",
-    NEVER_WRITTEN,
 )
-bug(
+never_written(
     "spans not covered in the worst case",
     "cache, ragged",
     "kRowVectors = (kCols + 2 * (kWidth - 1)) / kWidth",
     "kRowVectors = (kCols + kWidth - 1) / kWidth",
-    NEVER_WRITTEN,
 )
-bug(
+misaligned(
     "vectors one element off",
     "shuffle",
     "reinterpret_cast<Word*>(output)[k]",
     "reinterpret_cast<Word*>(output + 1)[k]",
-    MISALIGNED,
 )
-bug("one vector too many", "no cache", "cols / kWidth}", "cols / kWidth + 1}", OUT_OF_BOUNDS)
-bug("one vector too few", "no cache", "cols / kWidth}", "cols / kWidth - 1}", NEVER_WRITTEN)
+out_of_bounds("one vector too many", "no cache", "cols / kWidth}", "cols / kWidth + 1}")
+never_written("one vector too few", "no cache", "cols / kWidth}", "cols / kWidth - 1}")
 
-bug(
+out_of_bounds(
     "the row after loaded ahead",
     "shuffle",
     "  output += index * kCols;\n",
     "  output += index * kCols;\n  float next;\n"
     '  asm volatile("ld.global.f32 %0, [%1];" : "=f"(next) : "l"(input + kCols));\n',
-    OUT_OF_BOUNDS,
 )
-bug(
+written_twice(
     "last element stored again, the same",
     "ragged",
     PUT_IN_ROW + "[place] = vector.elements[i];",
     PUT_IN_ROW + "[place] = vector.elements[i];\n      if (place == row.end - 1)\n"
     '        asm volatile("st.global.u16 [%0], %1;" ::"l"(row.output + place), '
     '"h"(__bfloat16_as_ushort(vector.elements[i])) : "memory");',
-    WRITTEN_TWICE,
 )
 
 # ---------------------------------------------------------------- rows and shares
 
-bug("rows past the last one", "shuffle, two rows", "index < rows;", "index <= rows;", OUT_OF_BOUNDS)
-bug("the last row left out", "tree", "index < rows;", "index < rows - 1;", NEVER_WRITTEN)
-bug("reads past the last row", "cache of exp", "is_row ? index : rows - 1", "index", OUT_OF_BOUNDS)
+out_of_bounds("rows past the last one", "shuffle, two rows", "index < rows;", "index <= rows;")
+never_written("the last row left out", "tree", "index < rows;", "index < rows - 1;")
+out_of_bounds("reads past the last row", "cache of exp", "is_row ? index : rows - 1", "index")
 GUARD = "  if (!is_row) return;\n"
 for each in ("shuffle, two rows", "serial", "branchy", "block-max in cache"):
-    bug(f"threads of no row store: {each}", each, GUARD, "", WRITTEN_TWICE)
+    written_twice(f"threads of no row store: {each}", each, GUARD, "")
 MINE = "first_row + threadIdx.x / kThreadsPerRow;"
-bug("all rows of a block are the first", "tree", MINE, "first_row;", WRITTEN_TWICE)
-bug(
+written_twice("all rows of a block are the first", "tree", MINE, "first_row;")
+written_twice(
     "blocks overlap by rows",
     "shuffle in a warp",
     "(blockIdx.x) * kRowsPerBlock",
     "(blockIdx.x) * (kRowsPerBlock - 1)",
-    WRITTEN_TWICE,
 )
 OFFSETS = "  input += index * kCols;\n  output += index * kCols;\n"
-bug(
+wrong_numbers(
     "input rows too close",
     "shuffle",
     OFFSETS,
     OFFSETS.replace("input += index * kCols", "input += index * (kCols - kWidth)"),
-    WRONG_NUMBERS,
 )
-bug(
+out_of_bounds(
     "input rows too far apart",
     "shuffle",
     OFFSETS,
     OFFSETS.replace("input += index * kCols", "input += index * (kCols + kWidth)"),
-    OUT_OF_BOUNDS,
 )
 bug(
+    (WRITTEN_TWICE, NEVER_WRITTEN),
     "output rows too close",
     "block-max",
     OFFSETS.replace("index", "loaded_row"),
     "  input += loaded_row * kCols;\n  output += loaded_row * (kCols - kWidth);\n",
-    WRITTEN_TWICE,
-    NEVER_WRITTEN,
 )
-bug(
+never_written(
     "lanes numbered in the block",
     "tree",
     "const int thread = threadIdx.x % kThreadsPerRow;",
     "const int thread = threadIdx.x;",
-    NEVER_WRITTEN,
 )
 LOOP = "for (int first = thread; first < vectors; first += kUnroll * kThreadsPerRow) {"
 bug(
+    (WRITTEN_TWICE, WRONG_NUMBERS),
     "steps without the unrolling",
     "no cache",
     LOOP,
     LOOP.replace("kUnroll * ", ""),
-    WRITTEN_TWICE,
-    WRONG_NUMBERS,
     times=3,
 )
-bug(
-    "steps twice as long",
-    "online",
-    LOOP,
-    LOOP.replace("kUnroll", "2 * kUnroll"),
-    NEVER_WRITTEN,
-    times=2,
+never_written(
+    "steps twice as long", "online", LOOP, LOOP.replace("kUnroll", "2 * kUnroll"), times=2
 )
-bug(
+wrong_numbers(
     "sum leaves out a share",
     "no cache",
     LOOP,
     LOOP.replace("= thread", "= thread + kThreadsPerRow"),
-    WRONG_NUMBERS,
     times=3,
     only=1,
 )
-bug("a pass that never ends", "no cache", LOOP, LOOP.replace("+= kUnroll", "+= 0"), LIMIT, times=3)
+limit("a pass that never ends", "no cache", LOOP, LOOP.replace("+= kUnroll", "+= 0"), times=3)
 bug(
+    (WRITTEN_TWICE, NEVER_WRITTEN),
     "every vector stored by two threads",
     "shuffle",
     "store_vector(output, slot * kThreadsPerRow + thread, y);",
     "store_vector(output, slot * kThreadsPerRow + thread / 2, y);",
-    WRITTEN_TWICE,
-    NEVER_WRITTEN,
 )
-bug(
+written_twice(
     "one vector stored again",
     "no cache",
     "store_vector(row, k, x);\n    }\n  }\n",
     "store_vector(row, k, x);\n    }\n  }\n  float zero[kWidth] = {};\n"
     "  if (thread == 5) store_vector(row, 0, zero);\n",
-    WRITTEN_TWICE,
 )
-bug(
-    "no store",
-    "shuffle",
-    "  reinterpret_cast<Word*>(output)[k] = as_word(vector);",
-    "",
-    NEVER_WRITTEN,
-)
-bug(
+never_written("no store", "shuffle", "  reinterpret_cast<Word*>(output)[k] = as_word(vector);", "")
+read_only(
     "the input is written",
     "shuffle",
     "store_vector(output, slot",
     "store_vector(const_cast<Element*>(input), slot",
-    READ_ONLY,
 )
-bug(
+out_of_bounds(
     "written beside the output",
     "tree",
     "  output += loaded_row",
     "  output[rows * kCols] = 1.0f;\n  output += loaded_row",
-    OUT_OF_BOUNDS,
 )
 
-bug(
+global_race(
     "another thread's output read",
     "no cache",
     "store_vector(row, k, x);\n    }\n  }\n",
     "store_vector(row, k, x);\n    }\n  }\n"
     "  if (row.output[cols - 1 - thread] > 2.0f) row.output[thread] = 2.0f;\n",
-    GLOBAL_RACE,
 )
 bug(
+    (NOTHING_THERE, GLOBAL_RACE),
     "output of another block read",
     "shuffle",
     "  // Normalise and store.\n",
     "  if (output[kCols * (gridDim.x - 1)] == 7.0f) return;\n",
-    NOTHING_THERE,
-    GLOBAL_RACE,
 )
 
 # ---------------------------------------------------------------- cache in shared memory
 
 CACHED = "if (k < vectors) cache[k] = loaded[u];"
-bug("nothing put into the cache", "cache of input", CACHED, "", UNINITIALISED)
-bug("nothing put into the cache: online", "online in cache", CACHED, "", UNINITIALISED)
-bug(
+uninitialised("nothing put into the cache", "cache of input", CACHED, "")
+uninitialised("nothing put into the cache: online", "online in cache", CACHED, "")
+out_of_bounds(
     "cache written past its end",
     "branchy in cache",
     CACHED,
     CACHED.replace("if (k < vectors) ", ""),
-    OUT_OF_BOUNDS,
 )
-bug(
-    "first vector not cached",
-    "branchy in cache",
-    CACHED,
-    CACHED.replace("k <", "k > 0 && k <"),
-    UNINITIALISED,
+uninitialised(
+    "first vector not cached", "branchy in cache", CACHED, CACHED.replace("k <", "k > 0 && k <")
 )
-bug("cache one off", "cache of input", CACHED, CACHED.replace("[k]", "[k + 1]"), OUT_OF_BOUNDS)
+out_of_bounds("cache one off", "cache of input", CACHED, CACHED.replace("[k]", "[k + 1]"))
 AGAIN = "to_floats(cache[k], x);"
 OTHERS = "to_floats(cache[vectors - 1 - k], x);"
-bug("another thread's cache", "cache in a warp", AGAIN, OTHERS, SHARED_RACE, times=2)
-bug(
-    "another thread's cache, after a barrier",
-    "online in cache",
-    AGAIN,
-    OTHERS,
-    WRONG_NUMBERS,
-)
+shared_race("another thread's cache", "cache in a warp", AGAIN, OTHERS, times=2)
+wrong_numbers("another thread's cache, after a barrier", "online in cache", AGAIN, OTHERS)
 for each in ("cache of exp", "online in cache", "cache, ragged"):
-    bug(f"rows share a cache: {each}", each, "row_in_block * kStride", "0", SHARED_RACE)
-bug(
+    shared_race(f"rows share a cache: {each}", each, "row_in_block * kStride", "0")
+shared_race(
     "cache stride too small",
     "cache, ragged, run-time",
     "stride = (cols + 2 * (kWidth - 1)) / kWidth",
     "stride = cols / kWidth",
-    SHARED_RACE,
 )
-bug(
+shared_race(
     "cache stride too small: aligned",
     "cache of exp",
     "kStride = kRowVectors",
     "kStride = kRowVectors - 1",
-    SHARED_RACE,
 )
-bug(
-    "cache stride too large",
-    "cache of exp",
-    "kStride = kRowVectors",
-    "kStride = kRowVectors + 1",
-    OUT_OF_BOUNDS,
+out_of_bounds(
+    "cache stride too large", "cache of exp", "kStride = kRowVectors", "kStride = kRowVectors + 1"
 )
-bug(
+out_of_bounds(
     "cache begins a row late",
     "cache, ragged",
     "row_in_block * kStride",
     "(row_in_block + 1) * kStride",
-    OUT_OF_BOUNDS,
 )
-bug(
+uninitialised(
     "last of four not cached",
     "cache, ragged",
     CACHED,
     "if (k < vectors) {\n"
     "        for (int i = 0; i < kWidth - 1; ++i) cache[k].elements[i] = loaded[u].elements[i];\n"
     "      }",
-    UNINITIALISED,
 )
-bug("cache off a vector boundary", "cache of input", "*>(shared)", "*>(shared + 4)", MISALIGNED)
-bug(
+misaligned("cache off a vector boundary", "cache of input", "*>(shared)", "*>(shared + 4)")
+wrong_numbers(
     "exponentials not put back",
     "cache of exp",
     "      part += x[i];\n    }\n#pragma unroll\n"
     "    for (int i = 0; i < kWidth; ++i) cache[k].elements[i] = x[i];\n",
     "      part += x[i];\n    }\n",
-    WRONG_NUMBERS,
 )
-bug(
+nothing_there(
     "output read for the cache",
     "cache of input",
     "to_floats(cache[k], x);",
     "to_floats(reinterpret_cast<const Vector*>(output)[k], x);",
-    NOTHING_THERE,
     times=2,
     only=0,
 )
@@ -903,170 +757,113 @@ bug(
 # ---------------------------------------------------------------- numbers
 
 START = "float maximum = -infinity();"
-bug("maximum starts at 0", "shuffle", START, "float maximum = 0.0f;", WRONG_NUMBERS)
-bug(
-    "maximum starts at FLT_MIN",
-    "no cache, ragged",
-    START,
-    "float maximum = 1.17549435e-38f;",
-    WRONG_NUMBERS,
+wrong_numbers("maximum starts at 0", "shuffle", START, "float maximum = 0.0f;")
+wrong_numbers(
+    "maximum starts at FLT_MIN", "no cache, ragged", START, "float maximum = 1.17549435e-38f;"
 )
-bug(
+wrong_numbers(
     "identity of max is 0",
     "shuffle of three warps",
     "identity() { return -infinity(); }",
     "identity() { return 0.0f; }",
-    WRONG_NUMBERS,
 )
-bug("sum starts at 1", "shuffle", "float sum = 0.0f;", "float sum = 1.0f;", WRONG_NUMBERS)
-bug(
+wrong_numbers("sum starts at 1", "shuffle", "float sum = 0.0f;", "float sum = 1.0f;")
+wrong_numbers(
     "identity of sum is 1",
     "shuffle of three warps",
     "identity() { return 0.0f; }",
     "identity() { return 1.0f; }",
-    WRONG_NUMBERS,
 )
 LOWEST = "{__int_as_float(0xff7fffff), 0.0f}"
 for each in ("online", "branchy", "block-max", "block-max of input"):
-    bug(f"online starts at -inf: {each}", each, LOWEST, "{-infinity(), 0.0f}", WRONG_NUMBERS)
-bug("online starts at 0", "online tree", LOWEST, "{0.0f, 0.0f}", WRONG_NUMBERS)
-bug("padding of 0", "shuffle", "elements[i] = -infinity()", "elements[i] = 0.0f", WRONG_NUMBERS)
-bug(
-    "ragged padding of 0",
-    "ragged",
-    "kHidden = 0xff80ff80u",
-    "kHidden = 0u",
-    WRONG_NUMBERS,
-)
-bug(
-    "stale maximum",
-    "shuffle",
-    "maximum = fmaxf(maximum, x[i]);",
-    "maximum = x[i];",
-    WRONG_NUMBERS,
-)
-bug("missing accumulate", "shuffle", "sum += x[i];", "sum = x[i];", WRONG_NUMBERS)
-bug("missing accumulate of a part", "cache of exp", "sum += part;", "sum = part;", WRONG_NUMBERS)
-bug(
+    wrong_numbers(f"online starts at -inf: {each}", each, LOWEST, "{-infinity(), 0.0f}")
+wrong_numbers("online starts at 0", "online tree", LOWEST, "{0.0f, 0.0f}")
+wrong_numbers("padding of 0", "shuffle", "elements[i] = -infinity()", "elements[i] = 0.0f")
+wrong_numbers("ragged padding of 0", "ragged", "kHidden = 0xff80ff80u", "kHidden = 0u")
+wrong_numbers("stale maximum", "shuffle", "maximum = fmaxf(maximum, x[i]);", "maximum = x[i];")
+wrong_numbers("missing accumulate", "shuffle", "sum += x[i];", "sum = x[i];")
+wrong_numbers("missing accumulate of a part", "cache of exp", "sum += part;", "sum = part;")
+wrong_numbers(
     "lost rescale: block-max",
     "block-max in cache",
     "state.sum * exponential(state.reference, reference) + sum",
     "state.sum + sum",
-    WRONG_NUMBERS,
 )
-bug(
+wrong_numbers(
     "lost rescale: online",
     "online in registers",
     "state.sum * exponential(state.reference, reference) +",
     "state.sum +",
-    WRONG_NUMBERS,
 )
-bug(
-    "lost rescale: branchy",
-    "branchy",
-    "    state.sum *= exponential(state.reference, x);\n",
-    "",
-    WRONG_NUMBERS,
+wrong_numbers(
+    "lost rescale: branchy", "branchy", "    state.sum *= exponential(state.reference, x);\n", ""
 )
-bug(
-    "lost rescale: merge",
-    "online",
-    "b.sum * exponential(b.reference, reference)",
-    "b.sum",
-    WRONG_NUMBERS,
+wrong_numbers(
+    "lost rescale: merge", "online", "b.sum * exponential(b.reference, reference)", "b.sum"
 )
-bug(
+wrong_numbers(
     "lost rescale: exponentials",
     "block-max",
     "x[slot * kWidth + i] * (correction * inverse_sum)",
     "x[slot * kWidth + i] * inverse_sum",
-    WRONG_NUMBERS,
 )
-bug(
+wrong_numbers(
     "rescale the wrong way",
     "online",
     "exponential(b.reference, reference)",
     "exponential(reference, b.reference)",
-    WRONG_NUMBERS,
 )
-bug(
-    "merge keeps one maximum",
-    "branchy in cache",
-    "fmaxf(a.reference, b.reference)",
-    "a.reference",
-    WRONG_NUMBERS,
+wrong_numbers(
+    "merge keeps one maximum", "branchy in cache", "fmaxf(a.reference, b.reference)", "a.reference"
 )
-bug(
-    "maximum does not move",
-    "branchy",
-    "    state.reference = x;\n",
-    "",
-    WRONG_NUMBERS,
+wrong_numbers("maximum does not move", "branchy", "    state.reference = x;\n", "")
+wrong_numbers("not normalised", "cache, ragged", "reference) * inverse_sum;", "reference);")
+wrong_numbers("a little off", "tree", "+ i] * inverse_sum;", "+ i] * inverse_sum * 1.00001f;")
+wrong_numbers(
+    "maximum not subtracted", "online in cache", "return __expf(x - maximum);", "return __expf(x);"
 )
-bug("not normalised", "cache, ragged", "reference) * inverse_sum;", "reference);", WRONG_NUMBERS)
-bug(
-    "a little off",
-    "tree",
-    "+ i] * inverse_sum;",
-    "+ i] * inverse_sum * 1.00001f;",
-    WRONG_NUMBERS,
-)
-bug(
-    "maximum not subtracted",
-    "online in cache",
-    "return __expf(x - maximum);",
-    "return __expf(x);",
-    WRONG_NUMBERS,
-)
-bug("log2(e) of five digits", "shuffle", "1.44269504f", "1.4427f", WRONG_NUMBERS)
-bug(
+wrong_numbers("log2(e) of five digits", "shuffle", "1.44269504f", "1.4427f")
+wrong_numbers(
     "sum kept in 16 bits",
     "one thread",
     "sum += x[i];",
     "sum = __half2float(__float2half_rn(sum + x[i]));",
-    WRONG_NUMBERS,
 )
-bug(
+wrong_numbers(
     "NaN made zero",
     "shuffle",
     "x[slot * kWidth + i] * inverse_sum;",
     "fmaxf(x[slot * kWidth + i] * inverse_sum, 0.0f);",
-    WRONG_NUMBERS,
 )
-bug(
+wrong_numbers(
     "NaN left out of the sum",
     "no cache",
     "exp2f((x - maximum) * kLog2E)",
     "exp2f(fmaxf((x - maximum) * kLog2E, -200.0f))",
-    WRONG_NUMBERS,
 )
-bug(
+wrong_numbers(
     "halves of a pair swapped on load",
     "shuffle in a warp",
     "x[2 * i] = pair.x;\n    x[2 * i + 1] = pair.y;",
     "x[2 * i] = pair.y;\n    x[2 * i + 1] = pair.x;",
-    WRONG_NUMBERS,
 )
-bug(
+wrong_numbers(
     "halves of a pair swapped on store",
     "ragged",
     "(x[2 * i], x[2 * i + 1])",
     "(x[2 * i + 1], x[2 * i])",
-    WRONG_NUMBERS,
 )
-bug(
+wrong_numbers(
     "one half of a pair for both",
     "cache of exp, run-time",
     "x[2 * i + 1] = pair.y;",
     "x[2 * i + 1] = pair.x;",
-    WRONG_NUMBERS,
 )
-bug(
+wrong_numbers(
     "bits of the other 16-bit type",
     "one thread",
     "__half2float(vector.elements[0])",
     "__int_as_float(__half_as_ushort(vector.elements[0]) << 16)",
-    WRONG_NUMBERS,
 )
 
 # ---------------------------------------------------------------- barriers, each in turn

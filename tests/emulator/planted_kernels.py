@@ -5,7 +5,8 @@ of arithmetic, arguments, sizes and launches: whether they show depends on the i
 and the orders of execution that a verification tries.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 from explorer.model.config import Config
 from explorer.model.dtype import DType
@@ -21,7 +22,7 @@ class Plant:
     name: str
     problem: Problem
     config: Config
-    changes: tuple[tuple[str, str], ...] = field(default=())
+    changes: tuple[tuple[str, str], ...]
 
     def planted(self, source):
         """The source made wrong; asserts that there is what is changed."""
@@ -37,8 +38,25 @@ class Plant:
 PLANTS: list[Plant] = []
 
 
-def plant(kind, name, problem, config, *changes):
-    PLANTS.append(Plant(kind, name, problem, config, changes))
+def plant(kind, name, base, *changes):
+    """Add a bug: `base` is the problem and the config of the kernel that is right."""
+    PLANTS.append(Plant(kind, name, *base, changes))
+
+
+alignment = partial(plant, "alignment")
+arguments = partial(plant, "arguments")
+cache = partial(plant, "cache")
+exponents = partial(plant, "exponents")
+far = partial(plant, "far")
+influence = partial(plant, "influence")
+inputs = partial(plant, "inputs")
+launch = partial(plant, "launch")
+maximum = partial(plant, "maximum")
+order = partial(plant, "order")
+readers = partial(plant, "readers")
+sizes = partial(plant, "sizes")
+start = partial(plant, "start")
+zeros = partial(plant, "zeros")
 
 
 HELD = Config()
@@ -54,11 +72,7 @@ ONE_THREAD = Config(
     threads=64, threads_per_row=1, vector_bytes=4, cache="none", cache_holds="input", exp="expf"
 )
 CLUSTER = Config(
-    threads=128,
-    threads_per_row=128,
-    cluster=4,
-    exchange="mbarrier",
-    cache_holds="input",
+    threads=128, threads_per_row=128, cluster=4, exchange="mbarrier", cache_holds="input"
 )
 WIDE = Config(threads=1024, threads_per_row=1024, cache="none", cache_holds="input", unroll=4)
 
@@ -77,7 +91,7 @@ SHARE = "x[slot * kWidth + i] * inverse_sum"
 EXP2 = "return exp2f((x - maximum) * kLog2E);"
 for limit in (18, 25, 33, 40, 60, 80, 86):
     cut = f"return x - maximum < -{limit}.0f ? 0.0f : exp2f((x - maximum) * kLog2E);"
-    plant("exponents", f"e^x is 0 below -{limit}", P4096, HELD, (EXP2, cut))
+    exponents(f"e^x is 0 below -{limit}", (P4096, HELD), (EXP2, cut))
 for name, problem, config in (
     ("in a loop", P1000, LOOPED),
     ("online", P1000, ONLINE),
@@ -86,105 +100,74 @@ for name, problem, config in (
     ("of wide rows", Problem(64, 131072), WIDE),
 ):
     cut = "return x - maximum < -50.0f ? 0.0f : exp2f((x - maximum) * kLog2E);"
-    plant("exponents", f"e^x is 0 below -50 {name}", problem, config, (EXP2, cut))
-plant(
-    "exponents",
+    exponents(f"e^x is 0 below -50 {name}", (problem, config), (EXP2, cut))
+exponents(
     "the argument is clamped at -30",
-    P4096,
-    HELD,
+    (P4096, HELD),
     (EXP2, "return exp2f(fmaxf((x - maximum) * kLog2E, -30.0f));"),
 )
 for limit in (50, 87, 1000, 5000):
-    plant(
-        "exponents",
+    exponents(
         f"log_softmax clamped at -{limit}",
-        LOG,
-        KEPT,
+        (LOG, KEPT),
         (LOG_RESULT, f"fmaxf(x[i] - reference, -{limit}.0f) - log_sum;"),
     )
 for limit in (100, 300, 700):
-    plant(
-        "exponents",
+    exponents(
         f"f64: e^x is 0 below -{limit}",
-        Problem(8192, 1000, DType.F64),
-        Config(exp="expf"),
-        (
-            "return exp(x - maximum);",
-            f"return x - maximum < -{limit}.0 ? 0.0 : exp(x - maximum);",
-        ),
+        (Problem(8192, 1000, DType.F64), Config(exp="expf")),
+        ("return exp(x - maximum);", f"return x - maximum < -{limit}.0 ? 0.0 : exp(x - maximum);"),
     )
-plant(
-    "exponents",
+exponents(
     "a sum far below the new maximum is forgotten",
-    P1000,
-    ONLINE,
+    (P1000, ONLINE),
     (
         "state.sum * exponential(state.reference, reference)",
         "state.sum * (state.reference - reference < -10.0f ? 0.0f : "
         "exponential(state.reference, reference))",
     ),
 )
-plant(
-    "exponents",
-    "results below 1e-36 are 0",
-    P4096,
-    HELD,
-    (SHARE, f"{SHARE} < 1e-36f ? 0.0f : {SHARE}"),
-)
-plant(
-    "exponents",
+exponents("results below 1e-36 are 0", (P4096, HELD), (SHARE, f"{SHARE} < 1e-36f ? 0.0f : {SHARE}"))
+exponents(
     "the smallest normal results are 0",
-    P4096,
-    HELD,
+    (P4096, HELD),
     (SHARE, f"{SHARE} < 2e-38f ? 0.0f : {SHARE}"),
 )
-plant(
-    "exponents",
+exponents(
     "small shares have no gradient",
-    GRADIENT,
-    KEPT,
+    (GRADIENT, KEPT),
     ("return y * (dy - sum);", "return y < 1e-12f ? 0.0f : y * (dy - sum);"),
 )
-plant(
-    "exponents",
+exponents(
     "log_softmax backward takes e^y for 0 below -40",
-    LOG_GRADIENT,
-    KEPT,
+    (LOG_GRADIENT, KEPT),
     (EXP2, "return x - maximum < -40.0f ? 0.0f : exp2f((x - maximum) * kLog2E);"),
 )
 
-plant(
-    "exponents",
+exponents(
     "log_softmax backward of f16 takes e^y for 0 below -20",
-    Problem(8192, 1000, DType.F16, Op.LOG_SOFTMAX_BACKWARD),
-    KEPT,
+    (Problem(8192, 1000, DType.F16, Op.LOG_SOFTMAX_BACKWARD), KEPT),
     (EXP2, "return x < -20.0f ? 0.0f : exp2f((x - maximum) * kLog2E);"),
 )
-plant(
-    "exponents",
+exponents(
     "the order of negative numbers above -2 is another",
-    P4096,
-    Config(reduction="shuffle-redux"),
+    (P4096, Config(reduction="shuffle-redux")),
     ("& 0x7fffffff", "& 0x3fffffff"),
 )
 
-plant(
-    "exponents",
+exponents(
     "exponentials are rounded to 16 bits before they are added up",
-    Problem(8192, 777, DType.F16),
-    KEPT,
+    (Problem(8192, 777, DType.F16), KEPT),
     (EXP2, "return __half2float(__float2half_rn(exp2f((x - maximum) * kLog2E)));"),
 )
 
 # ------------------------------------------------------------------ start of the maximum
 
-for start in ("-1e30f", "-1e9f", "-65504.0f", "-1e5f", "-3.3e38f"):
-    plant(
-        "start",
-        f"the maximum starts at {start}",
-        P4096,
-        HELD,
-        ("float maximum = -infinity();", f"float maximum = {start};"),
+for first in ("-1e30f", "-1e9f", "-65504.0f", "-1e5f", "-3.3e38f"):
+    start(
+        f"the maximum starts at {first}",
+        (P4096, HELD),
+        ("float maximum = -infinity();", f"float maximum = {first};"),
     )
 for name, problem, config in (
     ("wide rows", Problem(64, 262144), WIDE),
@@ -192,184 +175,125 @@ for name, problem, config in (
     ("bf16", BF16, HELD),
     ("a row a thread", Problem(8192, 37), ONE_THREAD),
 ):
-    plant(
-        "start",
+    start(
         f"the maximum of {name} starts at -1e30",
-        problem,
-        config,
+        (problem, config),
         ("float maximum = -infinity();", "float maximum = -1e30f;"),
     )
-plant(
-    "start",
+start(
     "reductions start at -1e30",
-    Problem(8192, 900),
-    Config(threads=96, threads_per_row=96),
+    (Problem(8192, 900), Config(threads=96, threads_per_row=96)),
     ("float identity() { return -infinity(); }", "float identity() { return -1e30f; }"),
 )
-plant(
-    "start",
+start(
     "online sums start at -1e30",
-    P1000,
-    ONLINE,
+    (P1000, ONLINE),
     ("return {__int_as_float(0xff7fffff), 0.0f};", "return {-1e30f, 0.0f};"),
 )
-plant(
-    "start",
+start(
     "the maximum is clamped at 1e30",
-    P4096,
-    HELD,
-    (
-        "reduce_row(maximum, Max{})",
-        "fminf(1e30f, reduce_row(maximum, Max{}))",
-    ),
+    (P4096, HELD),
+    ("reduce_row(maximum, Max{})", "fminf(1e30f, reduce_row(maximum, Max{}))"),
 )
-plant(
-    "start",
+start(
     "f16 starts at -30000",
-    Problem(8192, 1000, DType.F16),
-    HELD,
+    (Problem(8192, 1000, DType.F16), HELD),
     ("float maximum = -infinity();", "float maximum = -3e4f;"),
 )
-plant(
-    "start",
+start(
     "clusters: what hides starts at -1e9",
-    Problem(512, 32768),
-    CLUSTER,
+    (Problem(512, 32768), CLUSTER),
     ("float maximum = -infinity();", "float maximum = -1e9f;"),
 )
 
 # ------------------------------------------------------------------ run-time arguments
 
 SCALED = Problem(8192, 1000, scale=0.5)
-plant(
-    "arguments",
+arguments(
     "the scale is the one it was emitted for",
-    SCALED,
-    HELD,
+    (SCALED, HELD),
     ("__fmul_rn(scale, x[i])", "__fmul_rn(0.5f, x[i])"),
 )
-plant(
-    "arguments",
+arguments(
     "the scale's sign is lost",
-    SCALED,
-    HELD,
+    (SCALED, HELD),
     ("__fmul_rn(scale, x[i])", "__fmul_rn(fabsf(scale), x[i])"),
 )
-plant(
-    "arguments",
+arguments(
     "a scale of 0 counts as 1",
-    SCALED,
-    HELD,
+    (SCALED, HELD),
     ("__fmul_rn(scale, x[i])", "__fmul_rn(scale == 0.0f ? 1.0f : scale, x[i])"),
 )
-plant(
-    "arguments",
+arguments(
     "a gradient's scale is the one it was emitted for",
-    Problem(8192, 1000, op=Op.SOFTMAX_BACKWARD, scale=0.25),
-    HELD,
+    (Problem(8192, 1000, op=Op.SOFTMAX_BACKWARD, scale=0.25), HELD),
     ("return scale * y", "return 0.25f * y"),
 )
 STRIDED = Problem(8192, 1000, input_stride=1024, output_stride=1008)
-plant(
-    "arguments",
+arguments(
     "the input's stride is the one it was emitted for",
-    STRIDED,
-    HELD,
+    (STRIDED, HELD),
     ("input += index * input_stride", "input += index * 1024"),
 )
-plant(
-    "arguments",
+arguments(
     "the output's stride is the one it was emitted for",
-    STRIDED,
-    HELD,
+    (STRIDED, HELD),
     ("output += index * output_stride", "output += index * 1008"),
 )
-plant(
-    "arguments",
+arguments(
     "both strides are the output's less 16",
-    STRIDED,
-    LOOPED,
+    (STRIDED, LOOPED),
     ("input += index * input_stride", "input += index * (output_stride + 16)"),
 )
 CAUSAL = Problem(4096, 1024, mask=Mask.CAUSAL, mask_rows=1024)
-plant(
-    "arguments",
+arguments(
     "a causal mask has the rows it was emitted for",
-    CAUSAL,
-    HELD,
+    (CAUSAL, HELD),
     ("visible_elements(index, mask_rows)", "visible_elements(index, 1024)"),
 )
-plant(
-    "arguments",
+arguments(
     "a causal mask is as many rows as there are columns",
-    CAUSAL,
-    HELD,
+    (CAUSAL, HELD),
     ("visible_elements(index, mask_rows)", "visible_elements(index, kCols)"),
 )
-plant(
-    "arguments",
+arguments(
     "the rows of a causal mask in 32 bits",
-    CAUSAL,
-    HELD,
+    (CAUSAL, HELD),
     ("visible_elements(index, mask_rows)", "visible_elements(index, static_cast<int>(mask_rows))"),
 )
 ADDITIVE = Problem(4096, 1000, mask=Mask.ADDITIVE, mask_rows=512)
-plant(
-    "arguments",
+arguments(
     "an additive mask repeats after the rows it was emitted for",
-    ADDITIVE,
-    HELD,
+    (ADDITIVE, HELD),
     ("index % mask_rows", "index % 512"),
 )
-plant(
-    "arguments",
+arguments(
     "an additive mask of one row is the first of several",
-    Problem(4096, 1000, mask=Mask.ADDITIVE),
-    HELD,
+    (Problem(4096, 1000, mask=Mask.ADDITIVE), HELD),
     ("mask + index % mask_rows * kCols", "mask"),
 )
 LENGTHS = Problem(4096, 1000, mask=Mask.LENGTHS)
 CLAMP = "return min(max(length, 0), kCols);"
-plant(
-    "arguments",
-    "lengths below 0 count as positive",
-    LENGTHS,
-    HELD,
-    (CLAMP, "return min(abs(length), kCols);"),
+arguments(
+    "lengths below 0 count as positive", (LENGTHS, HELD), (CLAMP, "return min(abs(length), kCols);")
 )
-plant(
-    "arguments",
+arguments(
     "lengths below 0 are all columns",
-    Problem(4096, 37, mask=Mask.LENGTHS),
-    TREE,
+    (Problem(4096, 37, mask=Mask.LENGTHS), TREE),
     (CLAMP, "return static_cast<int>(min(static_cast<unsigned>(length), 37u));"),
 )
-plant(
-    "arguments",
-    "lengths above cols are not clamped",
-    LENGTHS,
-    HELD,
-    (CLAMP, "return max(length, 0);"),
+arguments("lengths above cols are not clamped", (LENGTHS, HELD), (CLAMP, "return max(length, 0);"))
+arguments(
+    "a length of 0 counts as 1", (LENGTHS, HELD), (CLAMP, "return min(max(length, 1), kCols);")
 )
-plant(
-    "arguments",
-    "a length of 0 counts as 1",
-    LENGTHS,
-    HELD,
-    (CLAMP, "return min(max(length, 1), kCols);"),
-)
-plant(
-    "arguments",
+arguments(
     "a length of 1 counts as 2",
-    LENGTHS,
-    HELD,
+    (LENGTHS, HELD),
     (CLAMP, "return min(max(length == 1 ? 2 : length, 0), kCols);"),
 )
-plant(
-    "arguments",
+arguments(
     "the width of the inner axis is the one it was emitted for",
-    Problem(4096, 100, inner=64),
-    HELD,
+    (Problem(4096, 100, inner=64), HELD),
     ("row % inner", "row % 64"),
 )
 
@@ -377,64 +301,41 @@ plant(
 
 IN_STEP = "place_in_vector(output) == begin"
 for elements in range(1, 8):
-    plant(
-        "alignment",
+    alignment(
         f"whole vectors stored where the output begins {elements} of 8 elements farther",
-        RAGGED,
-        HELD,
+        (RAGGED, HELD),
         (IN_STEP, f"{IN_STEP} || (place_in_vector(output) - begin & 7) == {elements}"),
     )
 OUT_OF_STEP = "place_in_word(first) != span.begin"
 for elements in (1, 2, 3):
-    plant(
-        "alignment",
+    alignment(
         f"whole words of a span stored where the output begins {elements} of 4 elements farther",
-        Problem(8192, 37),
-        Config(threads=128, threads_per_row=32, staging="span"),
+        (Problem(8192, 37), Config(threads=128, threads_per_row=32, staging="span")),
         (OUT_OF_STEP, f"{OUT_OF_STEP} && (place_in_word(first) - span.begin & 3) != {elements}"),
     )
 
 # ------------------------------------------------------------------ sizes
 
-LOADED = "if (k < row.vectors) {"
+
+def wrong_where(condition):
+    """The change by which results are too large where a C++ condition holds."""
+    right = "const float inverse_sum = 1.0f / "
+    return right, right.replace("1.0f", f"({condition} ? 1.25f : 1.0f)")
+
+
 BF16_RUN_TIME = Problem(8192, 1001, DType.BF16)
 for remainder in range(8):
-    plant(
-        "sizes",
+    sizes(
         f"wrong where cols % 8 is {remainder}",
-        BF16_RUN_TIME,
-        RUN_TIME,
-        (
-            "const float inverse_sum = 1.0f / ",
-            f"const float inverse_sum = (cols % 8 == {remainder} ? 1.25f : 1.0f) / ",
-        ),
+        (BF16_RUN_TIME, RUN_TIME),
+        wrong_where(f"cols % 8 == {remainder}"),
     )
 for least in (1024, 4096, 16384):
-    plant(
-        "sizes",
-        f"wrong above {least} columns",
-        P1000,
-        RUN_TIME,
-        (
-            "const float inverse_sum = 1.0f / ",
-            f"const float inverse_sum = (cols > {least} ? 1.25f : 1.0f) / ",
-        ),
-    )
-plant(
-    "sizes",
-    "wrong at fewer columns than a vector has",
-    P1000,
-    RUN_TIME,
-    (
-        "const float inverse_sum = 1.0f / ",
-        "const float inverse_sum = (cols < 8 ? 1.25f : 1.0f) / ",
-    ),
-)
-plant(
-    "sizes",
+    sizes(f"wrong above {least} columns", (P1000, RUN_TIME), wrong_where(f"cols > {least}"))
+sizes("wrong at fewer columns than a vector has", (P1000, RUN_TIME), wrong_where("cols < 8"))
+sizes(
     "the cols it was emitted for",
-    P1000,
-    RUN_TIME,
+    (P1000, RUN_TIME),
     ("index * cols, output + index * cols", "index * 1000, output + index * 1000"),
 )
 BLOCK = "static_cast<long long>(blockIdx.x) * kRowsPerBlock"
@@ -444,61 +345,49 @@ for name, number in (
     ("16 bits", "blockIdx.x & 0xffff"),
 ):
     own = ("long long index = blockIdx.x;", f"long long index = {number};")
-    plant("far", f"the block's number in {name}", P4096, HELD, own)
+    far(f"the block's number in {name}", (P4096, HELD), own)
     wrong = f"static_cast<long long>({number}) * kRowsPerBlock"
-    plant("far", f"the block's number in {name}, several rows a block", P1000, TREE, (BLOCK, wrong))
+    far(f"the block's number in {name}, several rows a block", (P1000, TREE), (BLOCK, wrong))
 for name, problem, config, row in (
     ("4096", P4096, HELD, "index"),
     ("1000", P1000, TREE, "loaded_row"),
     ("bf16 1001", RAGGED, BLOCK_MAX, "index"),
     ("37", Problem(8192, 37), ONE_THREAD, "row"),
 ):
-    plant(
-        "far",
+    far(
         f"index * cols in 32 bits, {name}",
-        problem,
-        config,
+        (problem, config),
         (f"{row} * kCols", f"static_cast<int>({row}) * kCols"),
     )
-plant(
-    "far",
+far(
     "offsets by unsigned 32 bits",
-    P4096,
-    HELD,
+    (P4096, HELD),
     ("index * kCols", "static_cast<unsigned>(index * kCols)"),
 )
-plant(
-    "far",
+far(
     "the row in unsigned 32 bits",
-    Problem(8192, 3),
-    ONE_THREAD,
+    (Problem(8192, 3), ONE_THREAD),
     (
         "static_cast<long long>(blockIdx.x) * kThreads + threadIdx.x",
         "blockIdx.x * kThreads + threadIdx.x",
     ),
 )
-plant(
-    "sizes",
+sizes(
     "a last block that is whole stores nothing",
-    P1000,
-    TREE,
+    (P1000, TREE),
     (
         "if (!is_row) return;",
         "if (!is_row || (rows % kRowsPerBlock == 0 && blockIdx.x + 1 == gridDim.x)) return;",
     ),
 )
-plant(
-    "far",
+far(
     "lengths by the lower 16 bits of the row",
-    LENGTHS,
-    HELD,
+    (LENGTHS, HELD),
     ("lengths[index]", "lengths[index & 0xffff]"),
 )
-plant(
-    "far",
+far(
     "strides in 32 bits",
-    STRIDED,
-    HELD,
+    (STRIDED, HELD),
     ("index * input_stride", "static_cast<int>(index) * static_cast<int>(input_stride)"),
 )
 
@@ -507,34 +396,10 @@ plant(
 SUMMED = "    sum += x[i];"
 COLUMN = "((i / kWidth * kThreadsPerRow + thread) * kWidth + i % kWidth)"
 for name, problem, config, old, new in (
-    (
-        "the last element of 4096",
-        P4096,
-        HELD,
-        SUMMED,
-        f"    if ({COLUMN} != 4095) sum += x[i];",
-    ),
-    (
-        "element 1234 of 4096",
-        P4096,
-        HELD,
-        SUMMED,
-        f"    if ({COLUMN} != 1234) sum += x[i];",
-    ),
-    (
-        "a vector of 4096",
-        P4096,
-        HELD,
-        SUMMED,
-        f"    if ({COLUMN} / kWidth != 300) sum += x[i];",
-    ),
-    (
-        "an element of 4096 in bf16",
-        BF16,
-        HELD,
-        SUMMED,
-        f"    if ({COLUMN} != 2222) sum += x[i];",
-    ),
+    ("the last element of 4096", P4096, HELD, SUMMED, f"    if ({COLUMN} != 4095) sum += x[i];"),
+    ("element 1234 of 4096", P4096, HELD, SUMMED, f"    if ({COLUMN} != 1234) sum += x[i];"),
+    ("a vector of 4096", P4096, HELD, SUMMED, f"    if ({COLUMN} / kWidth != 300) sum += x[i];"),
+    ("an element of 4096 in bf16", BF16, HELD, SUMMED, f"    if ({COLUMN} != 2222) sum += x[i];"),
     (
         "an element of 1000 in f16",
         Problem(8192, 1000, DType.F16),
@@ -543,60 +408,47 @@ for name, problem, config, old, new in (
         f"    if ({COLUMN} != 77) sum += x[i];",
     ),
 ):
-    plant("influence", f"{name} is left out", problem, config, (old, new))
+    influence(f"{name} is left out", (problem, config), (old, new))
 LOOP_SUM = "part += exponential(x[i], reference);"
 for cols, place in ((131072, 77777), (1048576, 500001), (1048576, 1048575)):
-    plant(
-        "influence",
+    influence(
         f"element {place} of {cols} is left out",
-        Problem(64, cols),
-        WIDE,
+        (Problem(64, cols), WIDE),
         (LOOP_SUM, f"if ((first + u * kThreadsPerRow) * kWidth + i != {place}) {LOOP_SUM}"),
     )
-for dtype, op in (
-    (DType.BF16, Op.SOFTMAX),
-    (DType.F16, Op.SOFTMAX),
-    (DType.BF16, Op.LOG_SOFTMAX),
-):
-    plant(
-        "influence",
+for dtype, op in ((DType.BF16, Op.SOFTMAX), (DType.F16, Op.SOFTMAX), (DType.BF16, Op.LOG_SOFTMAX)):
+    influence(
         f"element 77777 of 131072 of a {dtype} {op} is left out",
-        Problem(64, 131072, dtype, op),
-        WIDE,
+        (Problem(64, 131072, dtype, op), WIDE),
         (LOOP_SUM, f"if ((first + u * kThreadsPerRow) * kWidth + i != 77777) {LOOP_SUM}"),
     )
-plant(
-    "influence",
+influence(
     "element 777 of a causal mask's rows of bf16 is left out",
-    Problem(8192, 1024, DType.BF16, mask=Mask.CAUSAL, mask_rows=1024),
-    HELD,
+    (Problem(8192, 1024, DType.BF16, mask=Mask.CAUSAL, mask_rows=1024), HELD),
     (SUMMED, f"    if ({COLUMN} != 777) sum += x[i];"),
 )
-plant(
-    "influence",
+influence(
     "a vector of a million is left out",
-    Problem(64, 1048576),
-    WIDE,
+    (Problem(64, 1048576), WIDE),
     (LOOP_SUM, f"if (first + u * kThreadsPerRow != 100000) {LOOP_SUM}"),
 )
-plant(
-    "influence",
+influence(
     "an element counts twice, another not at all",
-    P4096,
-    HELD,
+    (P4096, HELD),
     (SUMMED, f"    sum += x[{COLUMN} == {(256 + 17) * 4 + 2} ? i - 1 : i];"),
 )
-plant(
-    "influence",
+influence(
     "an element of a thread's own maximum is left out",
-    Problem(64, 131072),
-    Config(
-        algorithm="online",
-        threads=1024,
-        threads_per_row=1024,
-        cache="none",
-        cache_holds="input",
-        unroll=2,
+    (
+        Problem(64, 131072),
+        Config(
+            algorithm="online",
+            threads=1024,
+            threads_per_row=1024,
+            cache="none",
+            cache_holds="input",
+            unroll=2,
+        ),
     ),
     (
         "accumulate(state, x[i]);",
@@ -604,57 +456,31 @@ plant(
         "        else state.sum += exponential(x[i], state.reference); }",
     ),
 )
-plant(
-    "influence",
+influence(
     "an element of log_softmax is left out",
-    LOG,
-    KEPT,
+    (LOG, KEPT),
     ("sum += exponential(", "if (slot > 0 || thread != 33 || i != 1) sum += exponential("),
 )
-plant(
-    "influence",
+influence(
     "the first element of a gradient is left out",
-    GRADIENT,
-    KEPT,
+    (GRADIENT, KEPT),
     ("sum +=", "if (slot > 0 || thread > 0 || i > 0) sum +="),
 )
 
 # ------------------------------------------------------------------ exact zeros
 
 for name, value in (("2^-126", "0x1p-126f"), ("1e-30", "1e-30f"), ("a subnormal", "1e-42f")):
-    plant(
-        "zeros",
-        f"what is hidden comes out as {name}",
-        P4096,
-        HELD,
-        (SHARE, f"fmaxf({SHARE}, {value})"),
-    )
-plant(
-    "zeros",
-    "what a causal mask hides comes out as 1e-38",
-    CAUSAL,
-    HELD,
-    (SHARE, f"{SHARE} + 1.2e-38f"),
-)
-plant(
-    "zeros",
+    zeros(f"what is hidden comes out as {name}", (P4096, HELD), (SHARE, f"fmaxf({SHARE}, {value})"))
+zeros("what a causal mask hides comes out as 1e-38", (CAUSAL, HELD), (SHARE, f"{SHARE} + 1.2e-38f"))
+zeros(
     "log_softmax of -inf is the lowest number",
-    LOG,
-    KEPT,
+    (LOG, KEPT),
     (LOG_RESULT, "fmaxf(x[i] - reference - log_sum, -3.4e38f);"),
 )
-plant(
-    "zeros",
-    "a bf16 zero is the smallest subnormal",
-    BF16,
-    HELD,
-    (SHARE, f"fmaxf({SHARE}, 1e-40f)"),
-)
-plant(
-    "zeros",
+zeros("a bf16 zero is the smallest subnormal", (BF16, HELD), (SHARE, f"fmaxf({SHARE}, 1e-40f)"))
+zeros(
     "a gradient of 0 is not",
-    GRADIENT,
-    KEPT,
+    (GRADIENT, KEPT),
     ("return y * (dy - sum);", "return y * (dy - sum) + 1e-38f;"),
 )
 
@@ -662,21 +488,17 @@ plant(
 
 LAUNCH_BOUNDS = "__launch_bounds__(kThreads, kMinBlocks)"
 for bounds in ("__launch_bounds__(128)", "__launch_bounds__(kThreads - 32, kMinBlocks)"):
-    plant("launch", f"{bounds} of 256 threads", P4096, HELD, (LAUNCH_BOUNDS, bounds))
-plant(
-    "launch",
+    launch(f"{bounds} of 256 threads", (P4096, HELD), (LAUNCH_BOUNDS, bounds))
+launch(
     "__launch_bounds__ of half the threads of a cluster's block",
-    P4096,
-    CLUSTER,
+    (P4096, CLUSTER),
     (LAUNCH_BOUNDS, "__launch_bounds__(kThreads / 2)"),
 )
 READ_BACK = "reinterpret_cast<const Word*>(row.output)[k];"
 for name, problem in (("f32", P4096), ("f64", Problem(8192, 1024, DType.F64))):
-    plant(
-        "cache",
+    cache(
         f"its output is read back through the non-coherent cache, {name}",
-        problem,
-        Config(cache="output", exp="expf"),
+        (problem, Config(cache="output", exp="expf")),
         (READ_BACK, "__ldg(reinterpret_cast<const Word*>(row.output) + k);"),
     )
 FUNCTIONS = "// ------------------------------------------------------------------ kernel\n"
@@ -704,11 +526,9 @@ __device__ float sum_of_all(float value) {
 
 """
 for name, function in (("threads", ATOMIC_SUM), ("warps", SUM_OF_WARPS)):
-    plant(
-        "order",
+    order(
         f"{name} add to a sum in the order in which they come",
-        P4096,
-        HELD,
+        (P4096, HELD),
         (FUNCTIONS, function + FUNCTIONS),
         ("reduce_row(sum, Sum{})", "sum_of_all(sum)"),
     )
@@ -718,21 +538,14 @@ for name, function in (("threads", ATOMIC_SUM), ("warps", SUM_OF_WARPS)):
 FOLDED = "  return reduce_lanes<kFoldLanes>(value, combine);\n"
 CLEARED = "scratch[2] = Combine::identity();"
 for warp in (0, 3, 7):
-    plant(
-        "readers",
+    readers(
         f"warp {warp} clears the scratch that all warps read",
-        P4096,
-        HELD,
-        (
-            FOLDED,
-            f"  if (threadIdx.x == {warp * 32}) {CLEARED}\n" + FOLDED,
-        ),
+        (P4096, HELD),
+        (FOLDED, f"  if (threadIdx.x == {warp * 32}) {CLEARED}\n" + FOLDED),
     )
-plant(
-    "readers",
+readers(
     "a warp that is past the barrier puts its next value while others fold",
-    P1000,
-    TWO_WARPS_A_ROW,
+    (P1000, TWO_WARPS_A_ROW),
     (FOLDED, "  if (lane == 0) scratch[row][warp] = value;\n" + FOLDED),
 )
 
@@ -750,29 +563,21 @@ for name, condition in (
     ("of one lane's third element", "threadIdx.x % 32 != 9 || i % kWidth != 2"),
     ("of one warp", "threadIdx.x / 32 != 5"),
 ):
-    plant(
-        "maximum",
-        f"the share {name} is left out",
-        P4096,
-        HELD,
-        (MAXIMUM, f"if ({condition}) {MAXIMUM}"),
+    maximum(
+        f"the share {name} is left out", (P4096, HELD), (MAXIMUM, f"if ({condition}) {MAXIMUM}")
     )
-plant(
-    "maximum",
+maximum(
     "a warp's maximum is not combined",
-    P4096,
-    HELD,
+    (P4096, HELD),
     (
         "if (lane == 0) scratch[warp] = value;",
         "if (lane == 0) scratch[warp] = warp == 5 && Combine::identity() != 0.0f "
         "? Combine::identity() : value;",
     ),
 )
-plant(
-    "maximum",
+maximum(
     "the shares of some warps of a wide row are left out",
-    Problem(64, 131072),
-    WIDE,
+    (Problem(64, 131072), WIDE),
     (MAXIMUM, f"if (threadIdx.x / 128 != 5) {MAXIMUM}"),
 )
 
@@ -794,7 +599,7 @@ for name, changed in (
 ):
     body = f"const float v = x[i]; x[i] = {changed};"
     each = f"for (int i = slot * kWidth; i < (slot + 1) * kWidth; ++i) {{ {body} }}"
-    plant("inputs", f"x is {name}", P4096, HELD, (FLOATS, f"{{ {FLOATS} {each} }}"))
+    inputs(f"x is {name}", (P4096, HELD), (FLOATS, f"{{ {FLOATS} {each} }}"))
 
 GRADIENTS = "to_floats(gradients[slot], dy);"
 for name, changed in (
@@ -803,7 +608,7 @@ for name, changed in (
     ("0 where it is NaN", "isnan(dy[i]) ? 0.0f : dy[i]"),
 ):
     each = f"for (int i = 0; i < kWidth; ++i) dy[i] = {changed};"
-    plant("inputs", f"dy is {name}", GRADIENT, KEPT, (GRADIENTS, f"{GRADIENTS} {each}"))
+    inputs(f"dy is {name}", (GRADIENT, KEPT), (GRADIENTS, f"{GRADIENTS} {each}"))
 
 ADDITIVE = Problem(8192, 1024, mask=Mask.ADDITIVE, mask_rows=512)
 for name, changed in (
@@ -811,13 +616,7 @@ for name, changed in (
     ("0 where it is NaN", "isnan(added[i]) ? 0.0f : added[i]"),
     ("finite where it is +inf", "fminf(added[i], 3.4e38f)"),
 ):
-    plant(
-        "inputs",
-        f"the mask is {name}",
-        ADDITIVE,
-        HELD,
-        ("x[i] += added[i];", f"x[i] += {changed};"),
-    )
+    inputs(f"the mask is {name}", (ADDITIVE, HELD), ("x[i] += added[i];", f"x[i] += {changed};"))
 
 # ------------------------------------------------------------------ arguments of every size
 
@@ -828,13 +627,7 @@ for name, changed in (
     ("kept in 16 bits", "__int_as_float(__float_as_int(scale) & 0xffff0000)"),
 ):
     counted = "to_counted(loaded[slot], scale, x + slot * kWidth);"
-    plant(
-        "arguments",
-        f"scale is {name}",
-        SCALED,
-        HELD,
-        (counted, counted.replace("scale", changed)),
-    )
+    arguments(f"scale is {name}", (SCALED, HELD), (counted, counted.replace("scale", changed)))
 for name, row in (
     ("in 32 bits", "static_cast<unsigned>(index % mask_rows * kCols)"),
     (
@@ -842,30 +635,24 @@ for name, row in (
         "static_cast<long long>(static_cast<unsigned short>(index % mask_rows)) * kCols",
     ),
 ):
-    plant("far", f"the mask's row is {name}", ADDITIVE, HELD, ("index % mask_rows * kCols", row))
-plant(
-    "arguments",
+    far(f"the mask's row is {name}", (ADDITIVE, HELD), ("index % mask_rows * kCols", row))
+arguments(
     "one row is nothing to do",
-    P1000,
-    TWO_WARPS_A_ROW,
+    (P1000, TWO_WARPS_A_ROW),
     ("const long long index", "if (rows == 1) return;\n  const long long index"),
 )
 
 # ------------------------------------------------------------------ far blocks in other orders
 
 DESCENDING = Config(threads=128, threads_per_row=128, row_order="descending")
-plant(
-    "far",
+far(
     "descending rows in 32 bits",
-    Problem(8192, 1024, mask=Mask.CAUSAL),
-    DESCENDING,
+    (Problem(8192, 1024, mask=Mask.CAUSAL), DESCENDING),
     ("index * kCols", "static_cast<unsigned>(index * kCols)"),
 )
-plant(
-    "far",
+far(
     "descending blocks of 16 bits",
-    Problem(8192, 1024, mask=Mask.CAUSAL),
-    DESCENDING,
+    (Problem(8192, 1024, mask=Mask.CAUSAL), DESCENDING),
     ("gridDim.x - 1 - blockIdx.x", "gridDim.x - 1 - (blockIdx.x & 0xffff)"),
 )
 
@@ -883,12 +670,10 @@ for name, body in (
         GAP + "return exp2f((d < -2e4f && d > -1e20f ? -12.0f : d) * kLog2E);",
     ),
 ):
-    plant("exponents", name, P4096, HELD, (EXP2, body))
-plant(
-    "exponents",
+    exponents(name, (P4096, HELD), (EXP2, body))
+exponents(
     "arguments of double are rounded to float below -40",
-    Problem(8192, 1000, DType.F64),
-    Config(exp="expf"),
+    (Problem(8192, 1000, DType.F64), Config(exp="expf")),
     (
         "return exp(x - maximum);",
         "const double d = x - maximum;\n  "
@@ -909,12 +694,10 @@ for name, element in (
         "  for (int i = 0; i < kSlots * kWidth; ++i) {\n"
         f"    const float v = x[i];\n    x[i] = {element};\n  }}\n"
     )
-    plant("inputs", name, P4096, HELD, (COUNTED, COUNTED + every))
-plant(
-    "inputs",
+    inputs(name, (P4096, HELD), (COUNTED, COUNTED + every))
+inputs(
     "what is subtracted is at most 16 below 110",
-    P4096,
-    HELD,
+    (P4096, HELD),
     (
         "  const float reference = reduce_row(maximum, Max{});",
         "  const float m = reduce_row(maximum, Max{});\n"
@@ -928,100 +711,69 @@ for name, scale in (
     ("0 below 0.01", "(fabsf(scale) < 0.01f ? 0.0f : scale)"),
 ):
     told = Problem(8192, 1000, scale=0.5)
-    plant("arguments", f"scale is {name}", told, HELD, (PRODUCT, f"__fmul_rn({scale}, x[i])"))
-plant(
-    "arguments",
+    arguments(f"scale is {name}", (told, HELD), (PRODUCT, f"__fmul_rn({scale}, x[i])"))
+arguments(
     "a length of 16 counts as 15",
-    LENGTHS,
-    HELD,
+    (LENGTHS, HELD),
     ("return min(max(length, 0), kCols);", "return min(max(length - (length == 16), 0), kCols);"),
 )
-plant(
-    "arguments",
+arguments(
     "the mask is at most 30000",
-    ADDITIVE,
-    HELD,
+    (ADDITIVE, HELD),
     ("x[i] += added[i];", "x[i] += added[i] < infinity() ? fminf(added[i], 30000.0f) : added[i];"),
 )
 WIDE_GAPS = Problem(8192, 1000, input_stride=1024, output_stride=1008)
 for name, side, mask in (("20", "input", "0xfffff"), ("24", "output", "0xffffff")):
     right = f"{side} += index * {side}_stride"
     wrong = f"{side} += index * ({side}_stride & {mask})"
-    plant("far", f"the {side}'s stride in {name} bits", WIDE_GAPS, HELD, (right, wrong))
+    far(f"the {side}'s stride in {name} bits", (WIDE_GAPS, HELD), (right, wrong))
 CAUSAL_REPEATS = Problem(4096, 1024, mask=Mask.CAUSAL, mask_rows=1024)
-plant(
-    "far",
+far(
     "the rows of a causal mask in 16 bits",
-    CAUSAL_REPEATS,
-    HELD,
+    (CAUSAL_REPEATS, HELD),
     ("kCols - mask_rows;", "kCols - (mask_rows & 0xffff);"),
 )
-plant(
-    "sizes",
+sizes(
     "a causal mask is wrong from its third repeat on",
-    CAUSAL_REPEATS,
-    HELD,
+    (CAUSAL_REPEATS, HELD),
     (
         "kCols - mask_rows;",
         "kCols - mask_rows + (index >= 2 * mask_rows && mask_rows > 700 && index < 60000);",
     ),
 )
-plant(
-    "sizes",
+sizes(
     "wrong at blocks of the middle",
-    P4096,
-    HELD,
-    (
-        "const float inverse_sum = 1.0f / ",
-        "const float inverse_sum = (blockIdx.x >= 1000 && blockIdx.x < 60000 ? 1.25f : 1.0f) / ",
-    ),
+    (P4096, HELD),
+    wrong_where("blockIdx.x >= 1000 && blockIdx.x < 60000"),
 )
 for name, condition in (
     ("where two rows are left for a block", "rows - first_row == 2"),
     ("where five rows are left for a block", "rows - first_row == 5"),
     ("where a multiple of 1024 rows is", "rows % 1024 == 0"),
 ):
-    plant(
-        "sizes",
+    sizes(
         f"wrong {name}",
-        Problem(8192, 512),
-        Config(threads=256, threads_per_row=32),
-        (
-            "const float inverse_sum = 1.0f / ",
-            f"const float inverse_sum = ({condition} ? 1.25f : 1.0f) / ",
-        ),
+        (Problem(8192, 512), Config(threads=256, threads_per_row=32)),
+        wrong_where(condition),
     )
 for name, condition in (
     ("at multiples of 32 columns", "cols % 32 == 0"),
     ("at two columns", "cols == 2"),
     ("above 100000 columns", "cols > 100000"),
 ):
-    plant(
-        "sizes",
-        f"wrong {name}",
-        Problem(8192, 1001),
-        RUN_TIME,
-        (
-            "const float inverse_sum = 1.0f / ",
-            f"const float inverse_sum = ({condition} ? 1.25f : 1.0f) / ",
-        ),
-    )
-plant(
-    "sizes",
+    sizes(f"wrong {name}", (Problem(8192, 1001), RUN_TIME), wrong_where(condition))
+sizes(
     "the last round is left out where rounds are whole",
-    P1000,
-    RUN_TIME,
+    (P1000, RUN_TIME),
     (
         "const int vectors = row.vectors;",
         "const int vectors = row.vectors - (row.vectors % kThreadsPerRow == 0);",
     ),
 )
 COLUMNS = Problem(8 * 96, 512, inner=96)
-plant(
-    "sizes",
+sizes(
     "wrong where slices are multiples of 8 rows wide",
-    COLUMNS,
-    Config(threads=256, threads_per_row=32, cache="none", cache_holds="input"),
+    (COLUMNS, Config(threads=256, threads_per_row=32, cache="none", cache_holds="input")),
     (
         "sums[i] = 1.0f / sums[i];",
         "sums[i] = (inner % 8 == 0 && inner < 4096 ? 1.25f : 1.0f) / sums[i];",
@@ -1033,7 +785,7 @@ for name, gradient in (
 ):
     right = "to_floats(gradients[slot], dy);"
     wrong = f"{right}\n    for (int i = 0; i < kWidth; ++i) dy[i] = {gradient};"
-    plant("arguments", f"gradients are {name}", GRADIENT, KEPT, (right, wrong))
+    arguments(f"gradients are {name}", (GRADIENT, KEPT), (right, wrong))
 
 # ------------------------------------------------------------------ in one share, round or size
 
@@ -1045,16 +797,10 @@ for name, config, lost in (
 ):
     body = f"const float v = x[i]; x[i] = {lost} && v != v ? -infinity() : v;"
     each = f"for (int i = slot * kWidth; i < (slot + 1) * kWidth; ++i) {{ {body} }}"
-    plant("inputs", f"NaN is lost in {name}", P4096, config, (FLOATS, f"{{ {FLOATS} {each} }}"))
+    inputs(f"NaN is lost in {name}", (P4096, config), (FLOATS, f"{{ {FLOATS} {each} }}"))
 for name, lost in (("a thread", "threadIdx.x == 77"), ("a warp", "threadIdx.x / 32 == 5")):
     each = f"for (int i = 0; i < kWidth; ++i) dy[i] = {lost} && isnan(dy[i]) ? 0.0f : dy[i];"
-    plant(
-        "inputs",
-        f"a gradient's NaN is lost in {name}",
-        GRADIENT,
-        KEPT,
-        (GRADIENTS, GRADIENTS + each),
-    )
+    inputs(f"a gradient's NaN is lost in {name}", (GRADIENT, KEPT), (GRADIENTS, GRADIENTS + each))
 for problem in (GRADIENT, LOG_GRADIENT):
     for name, finite in (
         ("+inf", "dy[i] > 3.402823466e38f ? 3.4e38f : dy[i]"),
@@ -1062,18 +808,17 @@ for problem in (GRADIENT, LOG_GRADIENT):
         ("an infinity", "isinf(dy[i]) ? 0.0f : dy[i]"),
     ):
         each = f"for (int i = 0; i < kWidth; ++i) dy[i] = {finite};"
-        plant(
-            "inputs",
+        inputs(
             f"dy is finite where it is {name}, {problem.op}",
-            problem,
-            KEPT,
+            (problem, KEPT),
             (GRADIENTS, f"{GRADIENTS} {each}"),
         )
-plant(
-    "maximum",
+maximum(
     "a warp's share of one round of a wide row is left out",
-    Problem(64, 65536, DType.BF16),
-    Config(threads=1024, threads_per_row=1024, cache="none", cache_holds="input"),
+    (
+        Problem(64, 65536, DType.BF16),
+        Config(threads=1024, threads_per_row=1024, cache="none", cache_holds="input"),
+    ),
     (
         "for (int i = 0; i < kWidth; ++i) maximum = fmaxf(maximum, x[i]);",
         "for (int i = 0; i < kWidth; ++i)\n"
@@ -1090,7 +835,7 @@ for name, product in (
     ("a scale is at least -100", "__fmul_rn(fmaxf(scale, -100.0f), x[i])"),
 ):
     product = f"(fabsf(x[i]) < infinity() ? {product.replace('P', PRODUCT)} : {PRODUCT})"
-    plant("arguments", name, Problem(8192, 1000, scale=0.5), HELD, (PRODUCT, product))
+    arguments(name, (Problem(8192, 1000, scale=0.5), HELD), (PRODUCT, product))
 STRIDING = Config(threads=128, threads_per_row=128, persistent=2)
 RING = Config(
     threads=128,
@@ -1101,11 +846,9 @@ RING = Config(
     cache="shared",
     cache_holds="input",
 )
-plant(
-    "sizes",
+sizes(
     "the fortieth stride of a block is its first one again",
-    Problem(8192, 1024),
-    STRIDING,
+    (Problem(8192, 1024), STRIDING),
     (
         "softmax_rows(input, output, first_row);",
         "softmax_rows(input, output, "
@@ -1113,11 +856,9 @@ plant(
     ),
 )
 for strides in (64, 128):
-    plant(
-        "sizes",
+    sizes(
         f"the parity of a ring is wrong from stride {strides} on",
-        Problem(8192, 1024),
-        RING,
+        (Problem(8192, 1024), RING),
         ("unsigned parity = 0;", "unsigned parity = 0;\n  int round = 0;"),
         (
             "if (++stage == kStages) {",
@@ -1128,31 +869,27 @@ for name, condition in (
     ("of long rows", "cols % 8 == 7 && cols > 5000"),
     ("of short rows", "cols % 8 == 3 && cols > 20 && cols < 900"),
 ):
-    plant(
-        "sizes",
+    sizes(
         f"wrong at a remainder {name}",
-        Problem(8192, 1001, DType.BF16),
-        Config(
-            threads=128,
-            threads_per_row=128,
-            cache="none",
-            cache_holds="input",
-            static_cols=False,
-        ),
         (
-            "const float inverse_sum = 1.0f / ",
-            f"const float inverse_sum = ({condition} ? 1.25f : 1.0f) / ",
+            Problem(8192, 1001, DType.BF16),
+            Config(
+                threads=128,
+                threads_per_row=128,
+                cache="none",
+                cache_holds="input",
+                static_cols=False,
+            ),
         ),
+        wrong_where(condition),
     )
 
 # ------------------------------------------------------------------ what only few inputs show
 
 for limit in (15.3, 15.9):
-    plant(
-        "exponents",
+    exponents(
         f"f16: e^x is 0 below -{limit}",
-        Problem(8192, 768, DType.F16),
-        Config(threads_per_row=32),
+        (Problem(8192, 768, DType.F16), Config(threads_per_row=32)),
         (EXP2, f"return x - maximum < -{limit}f ? 0.0f : exp2f((x - maximum) * kLog2E);"),
     )
 for name, cut in (
@@ -1160,31 +897,27 @@ for name, cut in (
     ("24 bits", "max(length, 0) & 0xffffff"),
     ("a short", "max(static_cast<short>(length), 0)"),
 ):
-    plant("arguments", f"lengths in {name}", LENGTHS, HELD, (CLAMP, f"return min({cut}, kCols);"))
+    arguments(f"lengths in {name}", (LENGTHS, HELD), (CLAMP, f"return min({cut}, kCols);"))
 for name, number in (
     ("24 bits", "(blockIdx.x & 0xffffff)"),
     ("fp32", "static_cast<unsigned>(static_cast<float>(blockIdx.x))"),
 ):
     wrong = f"static_cast<long long>({number}) * kRowsPerBlock"
-    plant("far", f"the block's number in {name}", Problem(8192, 12), TREE, (BLOCK, wrong))
+    far(f"the block's number in {name}", (Problem(8192, 12), TREE), (BLOCK, wrong))
 for name, problem, lost in (
     ("the last vector", P1000, "vectors > 8192 && {} == vectors - 1"),
     ("a vector", P1000, "vectors > 30000 && {} == 3000"),
     ("the last vector of log_softmax", LOG, "vectors > 4000 && {} == vectors - 1"),
     ("the last vector of bf16", BF16, "vectors > 4000 && {} == vectors - 1"),
 ):
-    plant(
-        "sizes",
+    sizes(
         f"{name} of wide rows is left out of the sum",
-        problem,
-        RUN_TIME,
+        (problem, RUN_TIME),
         ("sum += part;", f"if (!({lost.format('first + u * kThreadsPerRow')})) sum += part;"),
     )
-plant(
-    "sizes",
+sizes(
     "the last of every 4096 vectors of a row is left out of the maximum",
-    P1000,
-    RUN_TIME,
+    (P1000, RUN_TIME),
     (
         "for (int i = 0; i < kWidth; ++i) maximum = fmaxf(maximum, x[i]);",
         "for (int i = 0; i < kWidth; ++i) {\n"
@@ -1192,21 +925,22 @@ plant(
         "      }",
     ),
 )
-plant(
-    "sizes",
+sizes(
     "vectors of a row in 16 bits",
-    P1000,
-    Config(threads=128, threads_per_row=128, cache="none", cache_holds="input", static_cols=False),
+    (
+        P1000,
+        Config(
+            threads=128, threads_per_row=128, cache="none", cache_holds="input", static_cols=False
+        ),
+    ),
     (
         "load_vector(row, first + u * kThreadsPerRow)",
         "load_vector(row, static_cast<unsigned short>(first + u * kThreadsPerRow))",
     ),
 )
-plant(
-    "arguments",
+arguments(
     "hidden elements of the last vector count in the maximum",
-    LENGTHS,
-    RUN_TIME,
+    (LENGTHS, RUN_TIME),
     (
         "      hide(row, k, loaded[u]);\n"
         "      float x[kWidth];\n"
@@ -1221,56 +955,50 @@ for name, wrong in (
     ("below -1000 is -1000", "fmaxf(scale, -1e3f)"),
     ("below 1e-6 is 0", "(fabsf(scale) < 1e-6f ? 0.0f : scale)"),
 ):
-    plant(
-        "arguments",
-        f"a scale {name}",
-        SCALED_LOG,
-        KEPT,
-        ("return scale * (dy", f"return {wrong} * (dy"),
+    arguments(
+        f"a scale {name}", (SCALED_LOG, KEPT), ("return scale * (dy", f"return {wrong} * (dy")
     )
 for left in (3, 6):
-    plant(
-        "sizes",
+    sizes(
         f"the last row is left out where the last block has {left}",
-        Problem(8192, 768, DType.F16),
-        Config(threads=256, threads_per_row=32, cache_holds="input"),
+        (
+            Problem(8192, 768, DType.F16),
+            Config(threads=256, threads_per_row=32, cache_holds="input"),
+        ),
         ("index < rows;", f"index < rows - (rows % kRowsPerBlock == {left});"),
     )
-plant(
-    "exponents",
+exponents(
     "log_softmax of f16: e^x is 0 below -20",
-    Problem(4096, 8192, DType.F16, Op.LOG_SOFTMAX),
-    KEPT,
+    (Problem(4096, 8192, DType.F16, Op.LOG_SOFTMAX), KEPT),
     (EXP2, "return x - maximum < -20.0f ? 0.0f : exp2f((x - maximum) * kLog2E);"),
 )
 for number, problem in (("1e-7", P4096), ("1.7e-14", Problem(4096, 1000, DType.F64))):
-    plant(
-        "exponents",
+    exponents(
         f"{problem.dtype}: the sum leaves out terms below {number}",
-        problem,
-        HELD,
+        (problem, HELD),
         ("sum += x[i];", f"if (!(x[i] < {number})) sum += x[i];"),
     )
-plant(
-    "arguments",
+arguments(
     "the scaled input is rounded before the mask is added",
-    Problem(8192, 1000, mask=Mask.ADDITIVE, mask_rows=512, scale=0.3),
-    KEPT,
+    (Problem(8192, 1000, mask=Mask.ADDITIVE, mask_rows=512, scale=0.3), KEPT),
     ("fmaf(scale, x[i], added[i])", "__fadd_rn(__fmul_rn(scale, x[i]), added[i])"),
 )
-plant(
-    "sizes",
+sizes(
     "a compensated sum leaves out what the other lanes have lost",
-    P1000,
-    Config(
-        cache="none", cache_holds="input", static_cols=False, sum="compensated", threads_per_row=8
+    (
+        P1000,
+        Config(
+            cache="none",
+            cache_holds="input",
+            static_cols=False,
+            sum="compensated",
+            threads_per_row=8,
+        ),
     ),
     ("  a.rest += b.rest;\n", ""),
 )
-plant(
-    "start",
+start(
     "a scaled bf16 kernel starts its maximum at -1e38",
-    Problem(64, 16384, DType.BF16, scale=0.1),
-    BLOCK_MAX,
+    (Problem(64, 16384, DType.BF16, scale=0.1), BLOCK_MAX),
     ("{__int_as_float(0xff7fffff), 0.0f}", "{-1e38f, 0.0f}"),
 )
