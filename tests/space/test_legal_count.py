@@ -94,7 +94,7 @@ def every_choice(draft, parameters):
 
 
 def test_where_nothing_is_legal_none_is_counted_and_none_drawn():
-    space = Space(Problem(8, 37), H200, {"launches": ("two",), "threads": (32, 256)})
+    space = Space(Problem(8, 37), H200, NARROW | {"launches": ("two",), "threads": (32, 256)})
     assert space.legal_count() == Count(0)
     with pytest.raises(InvalidInput, match="no config is legal"):
         space.sample(random.Random(0))
