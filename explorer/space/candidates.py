@@ -126,7 +126,7 @@ def _widths(problem: Problem) -> list[int]:
 
 
 def _registers(problem: Problem) -> int:
-    """Registers that a row takes once it is computed with, or a gradient's two rows."""
+    """Return the registers that a row takes once it is computed with, or a gradient's two rows."""
     per_element = max(1, problem.dtype.arithmetic.itemsize // 4)
     return problem.cols * per_element * (2 if problem.op.is_backward else 1)
 
@@ -151,8 +151,9 @@ def _short_rows(problem: Problem) -> Iterator[Config]:
 
 
 def _by_blocks(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
-    """A row by a warp or a block, of every size that leaves a thread 1 to 16 accesses; by words of
-    16 bytes and of 8; in registers, online, packed, and in shared memory.
+    """Yield rows by a warp or a block, of every size with 1 to 16 accesses a thread.
+
+    Accesses are of 16 bytes and of 8; rows are in registers, online, packed, or in shared memory.
     """
     plain = Config(exp="ex2.approx")
     for size in WARPS:
@@ -184,7 +185,7 @@ def _elements_of_an_sm(problem: Problem, gpu: GpuSpec) -> int:
 
 
 def _by_narrow_words(problem: Problem) -> Iterator[Config]:
-    """A row by a block, by words of 2 or 4 bytes where no wider ones divide all rows.
+    """Yield rows by a block, in accesses of 2 or 4 bytes where no wider ones divide all rows.
 
     Each thread has one to MOST_ACCESSES of them; `_short_rows` has these words for a warp or less.
     """
@@ -196,7 +197,7 @@ def _by_narrow_words(problem: Problem) -> Iterator[Config]:
 
 
 def _by_clusters(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
-    """A row by a cluster, of every size, whose threads keep 8 to 128 registers of it.
+    """Yield rows by a cluster, of every size, whose threads keep 8 to 128 registers of it.
 
     Where words of 8 bytes divide all rows, and 16 bytes do not, by both. Gradients, whose two rows
     take twice the registers, also from shared memory, and read twice by large blocks.

@@ -81,7 +81,7 @@ class Rule:
     holds: Callable[[Point], bool]
 
     def reason(self, config: Config) -> str:
-        """The sentence, with the values that this config has."""
+        """Return the sentence, with the values that this config has."""
         values = config.as_dict()
         shown = ", ".join(f"{name}={values[name]}" for name in self.reads)
         return f"{self.name}: {self.sentence} ({shown})"

@@ -51,7 +51,7 @@ class RuleCache:
         return holds
 
     def broken_rule(self, config: Config) -> Rule | None:
-        """The first rule that a config breaks, or None."""
+        """Return the first rule that a config breaks, or None."""
         return next(self._broken(config), None)
 
     def broken_rules(self, config: Config) -> list[Rule]:
@@ -70,13 +70,13 @@ class RuleCache:
         return [rule for rule in RULES if rule.name in asked and not self.holds(rule, config)]
 
     def mending(self, config: Config, rule: Rule, changes: Iterable[Change]) -> list[Change]:
-        """The changes of a config after which a rule holds."""
+        """Return the changes of a config after which a rule holds."""
         return [change for change, draft in _drafts(config, changes) if self.holds(rule, draft)]
 
     def legal(
         self, config: Config, broken: Iterable[Rule], changes: Iterable[Change]
     ) -> list[Change]:
-        """The changes of a config that breaks the `broken` rules after which it breaks none."""
+        """Return the changes after which a config that breaks the `broken` rules breaks none."""
         mended = [c for c in changes if not any(c.keys().isdisjoint(r.reads) for r in broken)]
         return [
             change
@@ -114,7 +114,7 @@ def choose(draft: Config, name: str, value: Value) -> None:
 
 
 def spread_otherwise(config: Config, threads: Iterable[Value]) -> list[Change]:
-    """A row's threads spread over fewer or more blocks of a cluster, in blocks of other sizes.
+    """Spread a row's threads over fewer or more blocks of a cluster, in blocks of other sizes.
 
     Each thread keeps its share of the row, and each SM its number of threads where `min_blocks`
     goes with it. One by one these changes lose: all else the same, 100 x 131072 bf16 takes an H200
@@ -179,14 +179,14 @@ class Space:
     def searched(
         cls, problem: Problem, gpu: GpuSpec, fixed: dict[str, tuple[Value, ...]] | None = None
     ) -> "Space":
-        """What a search proposes: no value that measurement refuted, unless `fixed` has it.
+        """Return what a search proposes: no value that measurement refuted, unless `fixed` has it.
 
         Raises InvalidInput for a parameter or a value in `fixed` that there is not.
         """
         return cls(problem, gpu, {**searched(problem.dtype), **(fixed or {})})
 
     def broken_rule(self, config: Config) -> Rule | None:
-        """The first rule that `config` breaks, or None if it is legal."""
+        """Return the first rule that `config` breaks, or None if it is legal."""
         return self._rule_cache.broken_rule(config)
 
     def is_legal(self, config: Config) -> bool:
@@ -194,7 +194,7 @@ class Space:
         return self.foreign_value(config) is None and self.broken_rule(config) is None
 
     def foreign_value(self, config: Config) -> str | None:
-        """A sentence on the first value that is none of its parameter's, or None."""
+        """Return a sentence on the first value that is none of its parameter's, or None."""
         for name, value in config.as_dict().items():
             if value not in self.parameters[name]:
                 values = ", ".join(map(str, self.parameters[name]))
@@ -232,12 +232,12 @@ class Space:
         return draft, ways
 
     def draw(self, rng: random.Random) -> Config:
-        """A random value of each parameter, legal together or not."""
+        """Draw a random value of each parameter, legal together or not."""
         values = {name: rng.choice(values) for name, values in self.parameters.items()}
         return Config(**values)  # type: ignore[arg-type]
 
     def neighbours(self, config: Config) -> list[Config]:
-        """The legal configs that differ from `config` in one parameter, or in what goes with it.
+        """Return the legal configs with another value of one parameter, and of what goes with it.
 
         `threads` moves together with `threads_per_row` as well, so that a block of one row stays
         one, and with the number of blocks that share a row (`spread_otherwise`).
@@ -261,7 +261,7 @@ class Space:
         return [step for step in steps if step != config]
 
     def repair(self, config: Config, rng: random.Random) -> Config:
-        """A legal config near `config`: broken rules are mended one by one, at random ends."""
+        """Repair a config to a legal one: broken rules are mended one by one, at random ends."""
         broken = self._rule_cache.broken_rules(config)
         for _ in range(MAX_REPAIR_STEPS):
             if not broken:
@@ -302,7 +302,7 @@ class Space:
         return self._extend(Config(), 0, rng)
 
     def excluded_share(self, rule: Rule) -> float:
-        """What share of all combinations `rule` excludes by itself, 0 to 1.
+        """Return the share of all combinations that `rule` excludes by itself, 0 to 1.
 
         Exact where the parameters that it reads have up to 10 000 combinations; else of 10 000
         random ones, the same each time: a standard error of 0.005 at most.

@@ -164,7 +164,7 @@ class BulkStorage(RDBStorage):
 
     @contextmanager
     def _alone(self, study_id: int) -> Iterator[Session]:
-        """A transaction in which no other process changes the study, as long as it comes this way.
+        """Begin a transaction in which no other process changes the study, if it comes this way.
 
         It begins by a write to the study's row, which changes nothing: a server then locks the row,
         as it does for each new trial, and SQLite the file. Raises NotFound where the study is gone.

@@ -67,7 +67,7 @@ class Journey:
         return self.contest.is_tie(one, other)
 
     def find(self, name: str) -> Contender | None:
-        """The step of a preset, if it has one."""
+        """Return the step of a preset, if it has one."""
         return next((step for step in self.steps if name in step.names), None)
 
     def as_dict(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def stored_best(evaluator: Evaluator, storage: BaseStorage) -> Entry | None:
-    """The best of the study that a search with `evaluator` would go on with; None without one."""
+    """Return the best of the study that a search would go on with; None without one."""
     name, goal = evaluator_study(evaluator), Goal(accuracy=evaluator.environment.accuracy)
     studies: list[StoredStudy] = []
     with suppress(NotFound):

@@ -49,7 +49,7 @@ class KnownTimes:
 def known_times(
     variants: Sequence[Variant], gpu: GpuSpec, storage: BaseStorage | None, goal: Goal
 ) -> KnownTimes | None:
-    """The source that knows most of the variants of one problem on a GPU; None where none does.
+    """Return the source that knows most of the variants of one problem on a GPU, or None.
 
     Of several that know as many, a study goes first, then a tuned table, then a recording.
     """
@@ -92,7 +92,7 @@ def _looked_up(
     *,
     in_turn: bool,
 ) -> KnownTimes:
-    """What the kernels of a source say of the variants: by digest, else by config."""
+    """Look variants up among the kernels of a source: by digest, else by config."""
     by_digest = {kernel.digest: kernel for kernel in reversed(kernels) if kernel.digest}
     by_config = {kernel.config: kernel for kernel in reversed(kernels)}
     same_templates = environment.template_digest == template_version(variants[0].problem)
@@ -139,7 +139,7 @@ def _of_trial(trial: TrialRecord, time_us: float) -> _Kernel:
 
 
 def _of_tables(variants: Sequence[Variant], gpu: GpuSpec) -> Iterator[KnownTimes]:
-    """The finals of the problem in the GPU's tuned table, then the times before them."""
+    """Yield the finals of the problem in the GPU's tuned table, then the times before them."""
     own = table_path(gpu)
     for path in dict.fromkeys((own, shipped_folder("tuned", "studies/tuned") / own.name)):
         if not is_there(path):
@@ -162,7 +162,7 @@ def _of_tuned(variants: Sequence[Variant], tuned: TunedProblem, name: str) -> It
 
 
 def _of_recordings(variants: Sequence[Variant], gpu: GpuSpec) -> Iterator[KnownTimes]:
-    """What recordings of the problem on the GPU hold; one that is damaged is passed over."""
+    """Yield what recordings of the problem on the GPU hold; one that is damaged is passed over."""
     problem = variants[0].problem
     for file in list_recordings():
         if (

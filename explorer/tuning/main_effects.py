@@ -111,7 +111,7 @@ def _contrast(
 
 
 def _two_usual(values: Counter[Value]) -> list[Value]:
-    """The two values of most kernels."""
+    """Return the two values of most kernels."""
     return sorted(values, key=lambda value: (-values[value], _order(value)))[:2]
 
 

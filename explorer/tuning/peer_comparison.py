@@ -113,7 +113,7 @@ class PeerComparison:
         return min(self.peers, key=lambda peer: peer.time_us, default=None)
 
     def over_ours(self, peer: Contender) -> Ratio:
-        """A peer's time over ours, above 1 where ours is faster, with its confidence interval."""
+        """Return a peer's time over ours, with its interval: above 1 where ours is faster."""
         return self.contest.over(peer, self.ours)
 
     def result_against(self, peer: Contender) -> str:
@@ -124,7 +124,7 @@ class PeerComparison:
         return WIN if over.median > 1.0 else LOSS
 
     def find(self, name: str) -> Contender | None:
-        """The peer of that name, if it was timed."""
+        """Return the peer of that name, if it was timed."""
         return next((peer for peer in self.peers if peer.name == name), None)
 
     def as_dict(self) -> dict[str, Any]:
@@ -276,7 +276,7 @@ class Regression:
 
 
 def regressions(run: PeerRun, before: PeerRun) -> list[Regression]:
-    """The problems of both runs for which ours is slower now, the greatest loss first.
+    """Return the problems of both runs for which ours is slower now, the greatest loss first.
 
     Times are taken over copy's of the same rounds, so that a GPU whose memory is a little slower
     today is no regression. One is said where the two intervals are apart by more than the noise of
@@ -298,7 +298,7 @@ def regressions(run: PeerRun, before: PeerRun) -> list[Regression]:
 
 
 def _copy_of(one: PeerComparison) -> tuple[float, ...]:
-    """Copy's times, one a round: of a run that kept one time it stands for all."""
+    """Return copy's times, one a round: of a run that kept one time it stands for all."""
     return one.copy_us if len(one.copy_us) > 1 else one.copy_us * len(one.ours_us)
 
 
@@ -408,7 +408,7 @@ def _form(one: Contender) -> str:
 
 
 def _heuristic(bench: PeerBench, ours: Entry) -> tuple[list[Config], list[Absent]]:
-    """What would be taken without a search, if that is another config; why it cannot be timed."""
+    """Return what would be taken without a search, if that differs; why it cannot be timed."""
     config = unsearched(bench).config
     if config == ours.config:
         return [], []

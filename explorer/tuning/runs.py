@@ -48,7 +48,7 @@ class Benches(Protocol):
         """The GPU that times come from."""
 
     def on(self, problem: Problem) -> AbstractContextManager[PeerBench]:
-        """The bench of a problem; raises InvalidInput where it does not fit, DeviceLost."""
+        """Return the bench of a problem; raises InvalidInput where it does not fit, DeviceLost."""
 
     def compile_ahead(self, problem: Problem, configs: Iterable[Config]) -> None:
         """Compile, in the background, what will be evaluated later; failures are not told."""

@@ -120,7 +120,7 @@ def to_outcome(
 
 
 def passed_over(faults: Mapping[int, str], study: str) -> str:
-    """A sentence on the trials of a study that cannot be read; empty where there is none.
+    """Return a sentence on the trials of a study that cannot be read; empty where there is none.
 
     `faults` says by number what is wrong with each.
     """
@@ -148,7 +148,7 @@ def finals_to_attributes(finals: Finals) -> dict[str, Any]:
 
 
 def finals_text(attributes: Mapping[str, Any]) -> str | None:
-    """The JSON that `finals_to_attributes` kept, or an earlier version in one attribute.
+    """Return the JSON that `finals_to_attributes` kept, or an earlier version in one attribute.
 
     None where there were no finals. Raises InvalidInput where a part is not there.
     """
@@ -162,7 +162,7 @@ def finals_text(attributes: Mapping[str, Any]) -> str | None:
 
 
 def _in_parts(text: str) -> list[str]:
-    """A text in parts of MOST_CHARACTERS at most; one at least."""
+    """Return a text in parts of MOST_CHARACTERS at most; one at least."""
     starts = range(0, max(1, len(text)), MOST_CHARACTERS)
     return [text[start : start + MOST_CHARACTERS] for start in starts]
 
@@ -194,7 +194,7 @@ def why_finals_count(finals: Finals) -> str:
 
 
 def note_of(finals: Finals, problem: Problem, fastest: TrialRecord) -> str:
-    """What a dashboard shows of a study, as Markdown: the verdict, and why it may seem another.
+    """Write what a dashboard shows of a study, as Markdown: the verdict, and why it may seem wrong.
 
     `fastest` is the trial whose own time is least, which a dashboard calls the best.
     """
@@ -251,7 +251,7 @@ def notes_of(
 
 
 def trial_note(trial: TrialRecord, problem: Problem, copy_us: float) -> str:
-    """What a dashboard shows of a measured trial, as Markdown."""
+    """Return what a dashboard shows of a measured trial, as Markdown."""
     outcome, resources = trial.outcome, trial.outcome.resources
     spilled = resources.spill_store_bytes + resources.spill_load_bytes
     ulp = outcome.max_ulp

@@ -441,7 +441,7 @@ def _is_on(study: StoredStudy, gpu: str) -> bool:
 
 
 def _is_usable(study: StoredStudy) -> bool:
-    """A replay says of itself where its times come from; other times are of installed kernels."""
+    """Return whether its times are of installed kernels, or of a replay, which says whose."""
     return study.replayed or study.is_current
 
 

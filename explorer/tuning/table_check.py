@@ -36,7 +36,7 @@ class Fault:
 
 
 def table_faults(table: TunedTable, wanted: Sequence[Problem]) -> list[Fault]:
-    """What keeps `table` from being taken; `wanted` are the problems that every table has."""
+    """Return what keeps a table from being taken; `wanted` are problems that each must have."""
     has = {one.problem for one in table.problems}
     missing = tuple(problem for problem in wanted if problem not in has)
     faults = [Fault(f"{len(missing)} of {len(wanted)} problems are missing", missing)]
@@ -97,7 +97,7 @@ def _lacks_candidates(one: TunedProblem, table: TunedTable) -> bool:
 
 
 def _plain(config: Config) -> Config:
-    """The config without cache hints and row order."""
+    """Return the config without cache hints and row order."""
     usual = Config()
     return replace(
         config,
