@@ -89,7 +89,7 @@ def check(file: File, problems: Wanted = None, json: Json = False) -> None:
     from explorer.report.text import as_json
     from explorer.report.tune import check_data, print_check
     from explorer.runtime.shapes import read_shapes
-    from explorer.tuning.table_check import table_faults
+    from explorer.tuning.tune import table_faults
 
     path = table_file(file).resolve()
     read = read_table(path)

@@ -32,8 +32,7 @@ from explorer.report.table import (
     words,
 )
 from explorer.report.text import count, counted, microseconds, percent, share_of_copy
-from explorer.tuning.table_check import Fault
-from explorer.tuning.tune import TuneRun
+from explorer.tuning.tune import Fault, TuneRun
 
 # ------------------------------------------------------------------ the fields of a problem
 
