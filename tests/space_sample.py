@@ -195,7 +195,8 @@ def space_sample() -> tuple[Sampled, ...]:
 def templates() -> set[str]:
     """The names of all templates: of files that are not units, and of all units."""
     files = {path.relative_to(template_dir()).as_posix() for path in template_dir().rglob("*.j2")}
-    return {f for f in files if f.split("/")[0] not in SECTIONS} | set(map(str, library().units))
+    others = {f for f in files if f.split("/")[0] not in {*SECTIONS, "programs"}}
+    return others | set(map(str, library().units))
 
 
 def templates_of(kernel: Sampled) -> set[str]:

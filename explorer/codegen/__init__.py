@@ -14,7 +14,7 @@ from explorer.system.lazy import lazy_names
 
 if TYPE_CHECKING:
     from explorer.codegen.launch_plan import LaunchPlan
-    from explorer.codegen.units import emit, template_digest
+    from explorer.codegen.units import emit, rendered, template_digest
 
 __all__ = [
     "Launch",
@@ -23,6 +23,7 @@ __all__ = [
     "can_overlap",
     "emit",
     "launches",
+    "rendered",
     "scratch_bytes",
     "split_source",
     "template_digest",
@@ -33,6 +34,7 @@ __getattr__ = lazy_names(
     {
         "LaunchPlan": "explorer.codegen.launch_plan",
         "emit": "explorer.codegen.units",
+        "rendered": "explorer.codegen.units",
         "template_digest": "explorer.codegen.units",
     },
 )

@@ -44,8 +44,8 @@ from explorer.system.user_files import template_dir
 # ------------------------------------------------------------------ digest
 
 
-_NOT_RUN_BY_GPU = {"header", "host"}
-"""Folders of what is only compiled for the host, or is a comment."""
+_NOT_RUN_BY_GPU = {"header", "host", "programs"}
+"""Folders of what is only compiled for the host, is a comment, or a program of its own."""
 
 
 @cache
@@ -405,12 +405,12 @@ def assembled(
     }
     macros = library().environment.get_template("fragments.cu.j2").make_module(context)
     context |= {name: getattr(macros, name) for name in MACROS}
-    host = {name: _rendered(f"host/{name}.cu.j2", context) for name in HOST_PARTS}
+    host = {name: rendered(f"host/{name}.cu.j2", context) for name in HOST_PARTS}
     device = Assembly(context)
     strides = config.persistent or config.staging == "span"
     device.require(["launched_kernel" if strides else "kernel", *words("".join(host.values()))])
-    host["main"] = _rendered("host/main.cu.j2", context) if main else ""
-    return Assembled(context, _rendered("header/header.cu.j2", context), device, host)
+    host["main"] = rendered("host/main.cu.j2", context) if main else ""
+    return Assembled(context, rendered("header/header.cu.j2", context), device, host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +427,7 @@ class Assembled:
         """Return the file: its header, what the GPU runs, and the host's part."""
         lines = "\n".join(line.removeprefix("//") for line in self.context["launch_lines"])
         named = self.device.names | words("".join(self.host.values())) | words(lines)
-        defined = constants(_rendered("parameters/parameters.cu.j2", self.context), named)
+        defined = constants(rendered("parameters/parameters.cu.j2", self.context), named)
         units = self.device.text()
         title = f"{heading('parameters')}\n\n" if "\n// ---" in f"\n{units}" else ""
         device = f"{title}{defined}\n\n{units}"
@@ -435,9 +435,10 @@ class Assembled:
         unique = f"{self.context['name']}_{digest}"
         parts = {"header": self.header, "device": device, **self.host, "unique": unique}
         return (
-            _rendered("program.cu.j2", self.context | parts | {"host_heading": HOST_HEADING}) + "\n"
+            rendered("program.cu.j2", self.context | parts | {"host_heading": HOST_HEADING}) + "\n"
         )
 
 
-def _rendered(name: str, context: dict[str, Any]) -> str:
+def rendered(name: str, context: dict[str, Any]) -> str:
+    """Return a template's text, without empty lines around it."""
     return library().environment.get_template(name).render(context).strip("\n")

@@ -1,31 +1,29 @@
 """Programs that run an emitted kernel from a framework: the few lines around it, as they stand.
 
-Here are the frameworks, and what the program for each is called.
+Here are the frameworks, and what their programs are called; the texts are `templates/programs`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from explorer.codegen import Variant
+from explorer.codegen import Variant, rendered
 from explorer.model.errors import InvalidInput
 from explorer.system.plain_data import shown
-from explorer.wrappers.cpp_program import cpp_program
-from explorer.wrappers.cupy_program import cupy_program
-from explorer.wrappers.jax_program import jax_program
-from explorer.wrappers.torch_program import torch_program
+from explorer.wrappers.programs import cpp, cupy, jax, program_names, torch
 
 __all__ = ["FRAMEWORKS", "Program", "program_for"]
 
-_WRITERS: dict[str, tuple[str, Callable[[Variant, str], str]]] = {
-    "torch": ("_torch.py", torch_program),
-    "cupy": ("_cupy.py", cupy_program),
-    "jax": ("_jax.py", jax_program),
-    "cpp": ("_main.cu", cpp_program),
+_FRAMEWORKS: dict[str, tuple[str, str, Callable[[Variant], dict[str, Any]]]] = {
+    "torch": ("_torch.py", "torch.py.j2", torch),
+    "cupy": ("_cupy.py", "cupy.py.j2", cupy),
+    "jax": ("_jax.py", "jax.py.j2", jax),
+    "cpp": ("_main.cu", "cpp.cu.j2", cpp),
 }
-"""By framework: how the names of its programs end, and what writes one for a file of a name."""
+"""By framework: how the names of its programs end, their template, and what that names besides."""
 
-FRAMEWORKS = tuple(_WRITERS)
+FRAMEWORKS = tuple(_FRAMEWORKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,5 +45,7 @@ def program_for(framework: str, variant: Variant, source: Path) -> Program:
             f"a program cannot build a file of the name {shown(name)}: name an --output that ends "
             "in .cu, without quotation marks and backslashes"
         )
-    ending, write = _WRITERS[framework]
-    return Program(source.with_name(f"{source.stem}{ending}"), write(variant, name))
+    ending, template, names = _FRAMEWORKS[framework]
+    context = program_names(variant, name) | names(variant)
+    text = rendered(f"programs/{template}", context) + "\n"
+    return Program(source.with_name(f"{source.stem}{ending}"), text)

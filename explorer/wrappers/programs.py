@@ -1,0 +1,373 @@
+"""What the templates of programs name: the example, its arrays, and what each argument is given.
+
+Beside these names they have those of the kernel's own templates (`codegen/traits.py`).
+"""
+
+import re
+from functools import partial
+from typing import Any
+
+from explorer.codegen import LaunchPlan, Variant
+from explorer.codegen.host_call import HostCall
+from explorer.codegen.traits import Traits
+from explorer.model.dtype import DType
+from explorer.model.errors import InvalidInput
+from explorer.model.problem import Mask, Problem
+from explorer.model.work_split import WorkSplit
+
+TOLERANCES = {DType.F32: 1e-4, DType.F16: 4e-3, DType.BF16: 2e-2, DType.F64: 2.5e-12}
+"""Errors that kernels of every accuracy keep to, relative to an element's magnitude."""
+
+LARGEST_CLUSTER = 8
+"""Blocks of a cluster that a kernel may have without an attribute that CuPy does not set."""
+
+Refusals = list[tuple[str, str]]
+"""Conditions on which a function raises ValueError, each with its sentence."""
+
+
+# ------------------------------------------------------------------ every framework
+
+
+def program_names(variant: Variant, file: str) -> dict[str, Any]:
+    """Return what the templates of all frameworks name."""
+    problem, config = variant.problem, variant.config
+    call = HostCall.of(problem, config)
+    changed = problem.scale is not None or problem.mask is Mask.ADDITIVE
+    scratch = call.scratch_arguments or ()
+    return Traits(problem, config).context() | {
+        "file": file,
+        "stem": file.removesuffix(".cu"),
+        "host_call": call,
+        "scratch_taken": [argument.name for argument in scratch],
+        "tolerance": repr(TOLERANCES[problem.output_dtype]),
+        "smallest": repr(problem.output_dtype.smallest_normal),
+        "rounds": changed and problem.dtype is not DType.F64,
+        "input_type": problem.dtype.array_name,
+        "result_type": problem.output_dtype.array_name,
+    }
+
+
+def cpp(variant: Variant) -> dict[str, Any]:
+    """Return what the program of C++ names: the example's numbers, and the arrays of the host."""
+    problem = variant.problem
+    numbers = {
+        "outer": problem.rows // problem.inner,
+        "inner": problem.inner,
+        "input_stride": problem.input_stride,
+        "output_stride": problem.output_stride,
+        "stride": problem.input_stride,
+        "mask_rows": problem.mask_rows,
+    }
+    hosts = dict.fromkeys(("input", "matrix", "array"), "host")
+    hosts |= {name: f"host_{name}" for name in ("grad", "mask", "lengths")}
+    return {"numbers": numbers, "hosts": hosts}
+
+
+# ------------------------------------------------------------------ Python
+
+
+def _matrix(problem: Problem) -> str:
+    """Return the name of the matrix that an op takes: y is what a forward pass has left."""
+    return "y" if problem.op.is_backward else "x"
+
+
+def _arrays(problem: Problem) -> list[str]:
+    """Return the names of the arrays that the function takes."""
+    masks = {Mask.LENGTHS: ["lengths"], Mask.ADDITIVE: ["mask"]}
+    grad = ["grad"] if problem.op.is_backward else []
+    return [_matrix(problem), *grad, *masks.get(problem.mask, [])]
+
+
+def _python(variant: Variant) -> dict[str, Any]:
+    """Return what the templates of all Python programs name."""
+    problem, x = variant.problem, _matrix(variant.problem)
+    arrays = _arrays(problem)
+    causal = ["mask_rows=MASK_ROWS"] if problem.mask is Mask.CAUSAL else []
+    scale = [] if problem.scale is None else ["scale=SCALE"]
+    name = str(problem.op.forward).replace("_", "-")
+    what = f"Gradient of {name}" if problem.op.is_backward else name.capitalize()
+    axis = "over the middle axis" if problem.inner > 1 else "of each row"
+    part = "[:, :COLS]" if variant.config.static_cols else f"[:, : {x}.shape[1]]"
+    return {
+        "x": x,
+        "arrays": arrays,
+        "signature": ", ".join([*arrays, *causal, *scale]),
+        "constants": _constants(problem),
+        "what": f"{what} {axis} of {x}",
+        # What makes columns of rows that gaps follow: in the function, and in the example.
+        "part": "" if problem.is_dense else part,
+        "example_part": "" if problem.is_dense else "[:, :COLS]",
+    }
+
+
+def _constants(problem: Problem) -> str:
+    """Return the lines that say what the example is of."""
+    told: dict[str, object] = {"ROWS": problem.rows, "COLS": problem.cols}
+    told |= {"INNER": problem.inner} if problem.inner > 1 else {}
+    if not problem.is_dense:
+        told |= {"INPUT_STRIDE": problem.input_stride}
+        told |= {} if problem.in_place else {"OUTPUT_STRIDE": problem.output_stride}
+    told |= {"MASK_ROWS": problem.mask_rows} if problem.mask_rows else {}
+    told |= {} if problem.scale is None else {"SCALE": float(problem.scale)}
+    shape = "(ROWS, COLS)" if problem.is_dense else "(ROWS, INPUT_STRIDE)"
+    shape = "(ROWS // INNER, COLS, INNER)" if problem.inner > 1 else shape
+    return "\n".join([*(f"{name} = {value!r}" for name, value in told.items()), f"SHAPE = {shape}"])
+
+
+def _unlike(variant: Variant, module: str, *, gaps: bool = False) -> Refusals:
+    """Return what refuses arrays of another type or shape, of those of a module such as torch.
+
+    With `gaps` the matrix's rows come with their gaps.
+    """
+    problem, x = variant.problem, _matrix(variant.problem)
+    name = problem.dtype.array_name
+    shape, cols, of_x = f"{x}.ndim != {3 if problem.inner > 1 else 2}", "cols", f"{x}.shape[1]"
+    if variant.config.static_cols:
+        shape, cols = f"{shape} or {of_x} != COLS", str(problem.cols)
+    wanted = f"(outer, {cols}, inner)" if problem.inner > 1 else f"(rows, {cols})"
+    if gaps:
+        shape, of_x = f"{x}.ndim != 2 or {of_x} != INPUT_STRIDE", "COLS"
+        wanted = f"(rows, {problem.input_stride}), gaps included"
+    refusals = [
+        (f"{x}.dtype != {module}.{name}", f"{x} must be of {name}"),
+        (shape, f"{x} must have the shape {wanted}"),
+    ]
+    if problem.op.is_backward:
+        refusals.append((f"grad.shape != {x}.shape", f"grad must have the shape of {x}"))
+    if problem.mask is Mask.ADDITIVE:
+        unlike = f"mask.ndim != 2 or mask.shape[1] != {of_x}"
+        refusals.append((unlike, f"mask must have the shape (mask_rows, {problem.cols})"))
+    if problem.mask is Mask.LENGTHS:
+        unlike = f"lengths.shape != ({x}.shape[0],)"
+        refusals.append((unlike, "lengths must have the shape (rows,)"))
+    return refusals
+
+
+def _laid_out(problem: Problem, contiguous: str, gap: str, strides: str) -> Refusals:
+    """Return what refuses arrays that lie otherwise, by how a framework says how they lie."""
+    x = _matrix(problem)
+    refusals = [(f"not {x}.{contiguous}", f"{x} must be contiguous")]
+    if not problem.is_dense:
+        refusals = [(f"{x}.{gap}", f"a row of {x} must have no gaps")]
+    if problem.op.is_backward:
+        unlike = f"grad.dtype != {x}.dtype or grad.{strides} != {x}.{strides}"
+        refusals.append((unlike, f"grad must be of {x}'s type and layout"))
+    return refusals
+
+
+# ------------------------------------------------------------------ PyTorch
+
+
+_C_TYPES = {
+    "pointer": "c_void_p",
+    "int32": "c_int",
+    "int64": "c_longlong",
+    "float32": "c_float",
+    "float64": "c_double",
+}
+"""Types of ctypes, by the kinds of arguments."""
+
+
+def torch(variant: Variant) -> dict[str, Any]:
+    """Return what the program of PyTorch names besides; `given` is in Python."""
+    problem, x = variant.problem, _matrix(variant.problem)
+    refusals = _unlike(variant, "torch")
+    refusals += _laid_out(problem, "is_contiguous()", "stride(1) != 1", "stride()")
+    for name in _arrays(problem):
+        if name != x:
+            refusals.append((f"{name}.device != {x}.device", f"{name} must be on {x}'s GPU"))
+    arrays = dict.fromkeys(("input", "matrix", "array", "output"), x)
+    arrays |= {} if problem.in_place else {"output": "out"}
+    arrays |= {name: name for name in ("grad", "mask", "lengths", "scratch")}
+    given = {
+        **{name: f"{array}.data_ptr()" for name, array in arrays.items()},
+        "rows": f"{x}.shape[0]",
+        "outer": f"{x}.shape[0]",
+        "cols": f"{x}.shape[1]",
+        "inner": f"{x}.shape[2]",
+        "mask_rows": "mask.shape[0]" if problem.mask is Mask.ADDITIVE else "mask_rows",
+        "input_stride": f"{x}.stride(0)",
+        "stride": f"{x}.stride(0)",
+        "output_stride": "out.stride(0)",
+        "scale": "scale",
+    }
+    return _python(variant) | {"refusals": refusals, "given": given, "c_types": _C_TYPES}
+
+
+# ------------------------------------------------------------------ CuPy
+
+
+_NUMPY = {
+    "rows": "int64",
+    "cols": "int32",
+    "inner": "int64",
+    "mask_rows": "int64",
+    "input_stride": "int64",
+    "output_stride": "int64",
+}
+
+
+def cupy(variant: Variant) -> dict[str, Any]:
+    """Return what the program of CuPy names besides; `given` is of the kernels, in Python.
+
+    Raises InvalidInput for what CuPy has no type or no launch for.
+    """
+    _check_for_cupy(variant)
+    problem, x = variant.problem, _matrix(variant.problem)
+    out = x if problem.in_place else "out"
+    numbers = {
+        "rows": "rows",
+        "cols": "cols",
+        "inner": f"{x}.shape[2]",
+        "mask_rows": "mask.shape[0]" if problem.mask is Mask.ADDITIVE else "mask_rows",
+        "input_stride": f"{x}.strides[0] // {x}.itemsize",
+        "output_stride": f"{out}.strides[0] // {out}.itemsize",
+    }
+    given = {
+        "input": x,
+        "output": out,
+        **{name: name for name in ("grad", "mask", "lengths", "scratch")},
+        **{name: f"numpy.{_NUMPY[name]}({text})" for name, text in numbers.items()},
+        "scale": f"numpy.{'float64' if problem.dtype is DType.F64 else 'float32'}(scale)",
+    }
+    plan = LaunchPlan.read(variant.source)
+    assert plan is not None, "the templates write a plan into every header"
+    return _python(variant) | {
+        "refusals": _unlike(variant, "cupy") + _not_for_cupy(variant),
+        "given": given,
+        "planned": partial(_planned, plan),
+    }
+
+
+def _check_for_cupy(variant: Variant) -> None:
+    problem = variant.problem
+    if DType.BF16 in (problem.dtype, problem.output_dtype):
+        raise InvalidInput(
+            "CuPy's own softmax knows no bf16, beside which a program could check the kernel: "
+            "write it --for torch, jax or cpp"
+        )
+    if any(launch.overlaps for launch in variant.launches):
+        raise InvalidInput(
+            "CuPy cannot launch a kernel that overlaps the one before it: write the program --for "
+            "torch, jax or cpp, or emit a kernel whose launches do not overlap, such as one with "
+            '"launches":"two" instead of "two-overlapped", or one without --overlapped'
+        )
+    cluster = max(launch.cluster for launch in variant.launches)
+    if cluster > LARGEST_CLUSTER:
+        raise InvalidInput(
+            f"CuPy cannot launch clusters of {cluster} blocks, only of {LARGEST_CLUSTER} at most: "
+            "write the program --for torch, jax or cpp, or emit a config of smaller clusters"
+        )
+
+
+def _not_for_cupy(variant: Variant) -> Refusals:
+    """Return what refuses that which launch() refuses in C++."""
+    problem, config, x = variant.problem, variant.config, _matrix(variant.problem)
+    split = WorkSplit(problem, config)
+    contiguous, gap = "flags.c_contiguous", f"strides[1] != {x}.itemsize"
+    refusals = _laid_out(problem, contiguous, gap, "strides")
+    if problem.mask in (Mask.CAUSAL, Mask.ADDITIVE):
+        rows = "mask_rows" if problem.mask is Mask.CAUSAL else "mask.shape[0]"
+        refusals.append((f"{rows} < 1", f"{rows} must be 1 at least"))
+    if not split.only_whole_vectors:
+        return refusals
+    number = config.vector_bytes
+    for name in _arrays(problem):
+        if name != "lengths":
+            sentence = f"{name} must begin at a multiple of {number} bytes"
+            refusals.append((f"{name}.data.ptr % {number}", sentence))
+    if not problem.is_dense:
+        sentence = f"rows of {x} must begin at multiples of {number} bytes"
+        refusals.append((f"{x}.strides[0] % {number}", sentence))
+    if split.across_rows:
+        sentence = f"the last axis must have a multiple of {split.width} elements"
+        refusals.append((f"{x}.shape[2] % {split.width}", sentence))
+    elif not config.static_cols:
+        sentence = f"the number of columns must be a multiple of {split.row_width}"
+        refusals.append((f"{x}.shape[1] % {split.row_width}", sentence))
+    return refusals
+
+
+def _planned(plan: LaunchPlan, name: str) -> str:
+    """Return a number of a header as Python of `rows` and `cols`."""
+    text = _of_rows_and_cols(plan, name).replace("/", "//")
+    return re.sub(r"\((\w+)\)", r"\1", text)
+
+
+def _of_rows_and_cols(plan: LaunchPlan, name: str) -> str:
+    """Return the number's expression, with values or expressions in the place of other names."""
+
+    def value(found: re.Match[str]) -> str:
+        word = found[0]
+        if word in ("rows", "cols"):
+            return word
+        if word in plan.numbers:
+            return f"({_of_rows_and_cols(plan, word)})"
+        return str(plan.value(word))
+
+    return re.sub(r"sizeof\(\w+\)|[A-Za-z_]\w*", value, plan.numbers[name])
+
+
+# ------------------------------------------------------------------ JAX
+
+
+def jax(variant: Variant) -> dict[str, Any]:
+    """Return what the program of JAX names besides; `given` is in C++, by what XLA passes."""
+    problem = variant.problem
+    # Numbers that no array tells: C++'s type, NumPy's, and the name of both.
+    kinds = ("double", "float64") if problem.dtype is DType.F64 else ("float", "float32")
+    numbers = [("int64_t", "int64", "mask_rows")] if problem.mask is Mask.CAUSAL else []
+    numbers += [] if problem.scale is None else [(*kinds, "scale")]
+    return _python(variant) | {
+        "refusals": _unlike(variant, "jnp", gaps=not problem.is_dense),
+        "attributes": [f"{name}=numpy.{kind}({name})" for _, kind, name in numbers],
+        "bound": _bound(variant, [(kind, name) for kind, _, name in numbers]),
+        "given": _given_to_launch(variant),
+        "example_part": "",
+    }
+
+
+def _bound(variant: Variant, numbers: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return what XLA passes to the handler: C++'s declaration, and how it is asked for."""
+    problem, x = variant.problem, _matrix(variant.problem)
+    # XLA's names of types are ours in capital letters.
+    element, out = problem.dtype.upper(), problem.output_dtype.upper()
+    bound = [("cudaStream_t stream", ".Ctx<ffi::PlatformStream<cudaStream_t>>()")]
+    if variant.config.launches != "one":
+        kind = "ffi::ScratchAllocator"
+        bound.append((f"{kind} allocator", f".Ctx<{kind}>()"))
+    for name in _arrays(problem):
+        kind = f"ffi::Buffer<ffi::{'S32' if name == 'lengths' else element}>"
+        bound.append((f"{kind} {'input' if name == x else name}", f".Arg<{kind}>()"))
+    kind = f"ffi::Buffer<ffi::{out}>"
+    bound.append((f"ffi::Result<{kind}> output", f".Ret<{kind}>()"))
+    return [*bound, *((f"{kind} {name}", f'.Attr<{kind}>("{name}")') for kind, name in numbers)]
+
+
+def _given_to_launch(variant: Variant) -> dict[str, str]:
+    """Return what each argument of `launch` is. In place the output has the input's memory."""
+    problem, config = variant.problem, variant.config
+    same = problem.output_dtype is problem.dtype
+    element = "Element" if same else "OutputElement"
+    out = f"static_cast<kernel::{element}*>(output->untyped_data())"
+    source = "static_cast<const kernel::Element*>({}.untyped_data())"
+    state = "double" if problem.dtype is DType.F64 else "float"
+    state = "kernel::State" if config.splits_launches else state
+    additive = problem.mask is Mask.ADDITIVE
+    # Arrays of JAX have no gaps: of rows that lie further apart the columns are the example's.
+    cols = "static_cast<int>(input.dimensions()[1])" if problem.is_dense else str(problem.cols)
+    return {
+        **{name: source.format(name) for name in ("input", "grad", "mask")},
+        **dict.fromkeys(("output", "matrix", "array"), out),
+        "lengths": "static_cast<const int*>(lengths.untyped_data())",
+        "scratch": f"static_cast<{state}*>(*scratch)",
+        "rows": "input.dimensions()[0]",
+        "outer": "input.dimensions()[0]",
+        "cols": cols,
+        "inner": "input.dimensions()[2]",
+        "mask_rows": "mask.dimensions()[0]" if additive else "mask_rows",
+        "scale": "scale",
+        "input_stride": str(problem.input_stride),
+        "output_stride": str(problem.output_stride),
+        "stride": str(problem.input_stride),
+    }
