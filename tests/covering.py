@@ -16,9 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from explorer.model.config import Config
+from explorer.model.config import Config, parameters
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.parameters import parameters
 from explorer.model.problem import Problem
 from explorer.space import Space
 from explorer.space.covering import covering_array

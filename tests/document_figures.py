@@ -25,8 +25,7 @@ from explorer.choose import config_for
 from explorer.codegen import emit
 from explorer.evaluate.profile import inspect
 from explorer.model.accuracy import Accuracy
-from explorer.model.config import Config
-from explorer.model.config_words import brief_words
+from explorer.model.config import Config, brief_words
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op, Problem

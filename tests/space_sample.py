@@ -15,10 +15,9 @@ from itertools import combinations
 from pathlib import Path
 
 from explorer.codegen.units import SECTIONS, assembled, library
-from explorer.model.config import Config
+from explorer.model.config import WARPS, Config
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.parameters import WARPS
 from explorer.model.problem import Mask, Op, Problem
 from explorer.space import Space
 from explorer.space.covering import covering_array

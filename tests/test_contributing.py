@@ -7,6 +7,7 @@ tables and the places that lack it.
 import ast
 import re
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -203,7 +204,9 @@ SAID = {"out_dtype": {"output_dtype"}, "input_stride": {"is_dense"}, "output_str
 """Properties of a problem by which a place names a field."""
 
 NOT_NAMED = {
-    "model/operands.py": {"in_place": "the output then has the input's address"},
+    "model/problem.py:inputs,output,scalars": {
+        "in_place": "the output then has the input's address"
+    },
     "codegen/variant.py": {},
     "codegen/traits.py": {},
     "devices/cuda/tools.py": {"in_place": "the addresses say it"},
@@ -242,19 +245,22 @@ NOT_NAMED = {
     "wrappers/programs.py": {},
 }
 """Modules, functions of them and templates that must name every field; those that they need not,
-and why."""
+and why. Of several functions one must name it."""
 
 
 def names_in(place):
     """Names, members, keywords and words in quotes of a module or function; a template's words."""
-    module, _, function = place.partition(":")
+    module, _, functions = place.partition(":")
     if module.endswith(".j2"):
         yield from re.findall(r"\w+", (PACKAGE / module).read_text())
         return
-    tree = ast.parse((PACKAGE / module).read_text())
-    if function:
-        tree = next(n for n in ast.walk(tree) if getattr(n, "name", None) == function)
-    for node in ast.walk(tree):
+    module_tree = ast.parse((PACKAGE / module).read_text())
+    trees = [
+        next(node for node in ast.walk(module_tree) if getattr(node, "name", None) == name)
+        for name in functions.split(",")
+        if name
+    ] or [module_tree]
+    for node in chain.from_iterable(map(ast.walk, trees)):
         for attribute in ("attr", "arg", "id", "value"):
             word = getattr(node, attribute, None)
             if isinstance(word, str):

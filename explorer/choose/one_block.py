@@ -18,9 +18,8 @@ from explorer.choose.residency import (
     waves,
 )
 from explorer.choose.short_rows import FEW_WAVES
-from explorer.model.config import Config
+from explorer.model.config import WARPS, Config
 from explorer.model.gpu_spec import WARP, GpuSpec
-from explorer.model.parameters import WARPS
 from explorer.model.problem import Mask, Problem, power_of_two
 from explorer.space.design_rules import widest_word
 

@@ -77,7 +77,7 @@ def presets(incomplete: str) -> Offered:
 
 def parameters(incomplete: str) -> Offered:
     """Complete the name of a parameter of the space."""
-    from explorer.model.parameters import MEANING
+    from explorer.model.config import MEANING
 
     return _that_begin(incomplete, MEANING)
 

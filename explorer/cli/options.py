@@ -11,9 +11,9 @@ from explorer.cli import completions
 from explorer.cli.help import MEASUREMENT, RESULTS
 from explorer.model.accuracy import Accuracy
 from explorer.model.asked import whole_number
+from explorer.model.config import Value
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
-from explorer.model.parameters import Value
 from explorer.space import Space, parameters
 from explorer.system.plain_data import nearest
 from explorer.tuning.objective import Objectives

@@ -19,8 +19,8 @@ from explorer.system.user_files import check_writable, is_there
 
 if TYPE_CHECKING:
     from explorer.devices.recorded import Recording
+    from explorer.model.config import Value
     from explorer.model.evaluator import Evaluator
-    from explorer.model.parameters import Value
 
 Sample = Annotated[
     int | None,

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from explorer.codegen.variant import namespace, operand_names
 from explorer.model.config import Config
-from explorer.model.operands import scalars
-from explorer.model.problem import Problem
+from explorer.model.problem import Problem, scalars
 
 POINTER = "pointer"
 """The kind of an array, which is passed by its address."""

@@ -35,9 +35,8 @@ from explorer.codegen.variant import (
     scratch_bytes,
 )
 from explorer.model.asked import AskedProblem
-from explorer.model.config import Config
+from explorer.model.config import COHERENT_HINTS, Config
 from explorer.model.errors import ExplorerError, InvalidInput
-from explorer.model.parameters import COHERENT_HINTS
 from explorer.model.problem import Problem
 from explorer.system.user_files import template_dir
 

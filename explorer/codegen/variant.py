@@ -3,8 +3,7 @@
 import hashlib
 from dataclasses import dataclass, fields
 
-from explorer.model.config import Config
-from explorer.model.parameters import COHERENT_HINTS
+from explorer.model.config import COHERENT_HINTS, Config
 from explorer.model.problem import Mask, Problem
 from explorer.model.work_split import WorkSplit, borrows_ends
 

@@ -4,9 +4,9 @@ import hashlib
 from functools import cache
 
 from explorer.codegen import template_digest
+from explorer.model.config import REFUTED
 from explorer.model.dtype import DType
 from explorer.model.outcome import Environment
-from explorer.model.parameters import REFUTED
 from explorer.model.problem import Problem
 from explorer.space import RULES, parameters
 

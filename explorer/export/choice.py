@@ -10,11 +10,10 @@ from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.verify import Checks
 from explorer.evaluate.without_search import without_search
 from explorer.model.asked import AskedProblem, command_of, needed, rows_notice
-from explorer.model.config import Config
+from explorer.model.config import COHERENT_HINTS, Config
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import GpuSpec, is_known_gpu, known_gpu, known_gpu_for
 from explorer.model.outcome import Environment, TrialRecord
-from explorer.model.parameters import COHERENT_HINTS
 from explorer.model.problem import Problem
 from explorer.presets import PRESET_NAMES, Preset, find_preset
 from explorer.space import Space, can_emit

@@ -20,8 +20,7 @@ from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 from torch._subclasses import FakeTensorMode, fake_tensor
 
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.operands import inputs
-from explorer.model.problem import Problem
+from explorer.model.problem import Problem, inputs
 from explorer.peers.registry import EVERY, FOUR, check_scope
 from explorer.peers.torch_softmax import TORCH_TYPES, compiled
 from explorer.peers.triton_softmax import stand_in

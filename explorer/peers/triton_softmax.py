@@ -12,9 +12,8 @@ from triton.backends.compiler import GPUTarget
 from triton.testing import do_bench
 
 from explorer.model.gpu_spec import WARP, GpuSpec
-from explorer.model.operands import inputs, output
 from explorer.model.peer import PeerBuffers, ReadyPeer
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Op, Problem, inputs, output
 from explorer.peers.registry import EVERY, check_scope
 from explorer.peers.torch_softmax import TORCH_TYPES, TorchContender
 from explorer.peers.triton_kernels import (

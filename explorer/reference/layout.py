@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.model.dtype import DType
-from explorer.model.operands import Operand
-from explorer.model.problem import Problem
+from explorer.model.problem import Operand, Problem
 
 Array = NDArray[Any]
 """A NumPy array of any element type."""

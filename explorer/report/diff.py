@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from explorer.evaluate.profile import Inspection, Profile, instruction_counts
-from explorer.model.config_words import brief_words
+from explorer.model.config import brief_words
 from explorer.report.profile import TELLING as TELLING_PTX
 from explorer.report.profile import counted_sentence, counts_data, moved_bytes, occupancy_data
 from explorer.report.table import Table, notes, numbers, print_table, words

@@ -8,8 +8,8 @@ from explorer.codegen import Variant
 from explorer.codegen.host_call import LIBRARY_MACRO, POINTER, HostCall
 from explorer.codegen.variant import needed_arch
 from explorer.evaluate.emulation import Verdict
-from explorer.model.operands import inputs, output, scalars
 from explorer.model.outcome import Resources
+from explorer.model.problem import inputs, output, scalars
 from explorer.report.text import problem_data
 from explorer.report.verification import verdict_data
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from explorer.model.config_words import brief_words, change_words
+from explorer.model.config import brief_words, change_words
 from explorer.model.outcome import Contender
 from explorer.presets import REPORTED, ReportedRatio, find_preset
 from explorer.report.charts import Chart, lollipops_chart

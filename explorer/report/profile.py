@@ -8,7 +8,7 @@ from rich.console import Console
 
 from explorer.evaluate.nsight import NsightFigures
 from explorer.evaluate.profile import Profile
-from explorer.model.config_words import brief_words
+from explorer.model.config import brief_words
 from explorer.model.gpu_spec import Occupancy
 from explorer.model.problem import Mask
 from explorer.ptx_emulator import SECTOR_BYTES, Traffic

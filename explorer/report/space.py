@@ -9,13 +9,11 @@ from rich.console import Console
 from rich.text import Text
 
 from explorer.devices.recorded import Recording, RecordingFile
-from explorer.model.config import Config
-from explorer.model.config_words import brief_words
+from explorer.model.config import MEANING, REFUTED, Config, Value, brief_words
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Measured
-from explorer.model.parameters import MEANING, REFUTED, Value
 from explorer.model.problem import Op, Problem
 from explorer.presets import PRESET_NAMES, PRESETS, Preset
 from explorer.report.table import (

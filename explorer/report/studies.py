@@ -16,12 +16,10 @@ from rich.console import Console
 
 from explorer.evaluate.space_version import space_version
 from explorer.evaluate.verify import FinalistCheck
-from explorer.model.config import Config
-from explorer.model.config_words import brief_words, difference_words
-from explorer.model.config_words import words as config_words
+from explorer.model.config import Config, Value, brief_words, difference_words
+from explorer.model.config import words as config_words
 from explorer.model.errors import NotFound
 from explorer.model.outcome import Contender, Environment, Rejected, Resources, Stage, TrialRecord
-from explorer.model.parameters import Value
 from explorer.model.problem import Problem
 from explorer.report.table import (
     Field,

@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from explorer.codegen import emit
-from explorer.model.config import Config
-from explorer.model.config_words import brief_words
+from explorer.model.config import MEANING, Config, brief_words
 from explorer.model.outcome import Contender, Stage, TrialRecord
-from explorer.model.parameters import MEANING
 from explorer.report.charts import (
     Chart,
     Row,

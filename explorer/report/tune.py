@@ -9,8 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from explorer.model.config import Config
-from explorer.model.config_words import brief_words
+from explorer.model.config import Config, brief_words
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Environment
 from explorer.model.problem import Problem

@@ -15,7 +15,7 @@ from explorer.devices.emulated.result import Emulation, Status
 from explorer.evaluate.emulation import Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.verify import TimedFile
-from explorer.model.config_words import brief_words
+from explorer.model.config import brief_words
 from explorer.model.problem import Mask
 from explorer.ptx_emulator import Finding, SourceLine
 from explorer.reference import Check, misalignment

@@ -9,10 +9,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from explorer.model.config import Config
+from explorer.model.config import ROW_THREADS, WARPS, Config
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import WARP, GpuSpec
-from explorer.model.parameters import ROW_THREADS, WARPS
 from explorer.model.problem import Op, Problem
 from explorer.space.design_rules import WIDE_ROW, widest_word
 from explorer.space.space import Space

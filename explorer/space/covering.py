@@ -8,8 +8,7 @@ from math import prod
 from operator import attrgetter
 from typing import Any
 
-from explorer.model.config import Config
-from explorer.model.parameters import Value
+from explorer.model.config import Config, Value
 from explorer.space.rules import RULES, Point, Rule
 from explorer.space.space import Space, choose
 

@@ -1,7 +1,7 @@
 """What rules out kernels of an op, a mask, a layout or a middle axis."""
 
+from explorer.model.config import COHERENT_HINTS
 from explorer.model.gpu_spec import WARP
-from explorer.model.parameters import COHERENT_HINTS
 from explorer.model.problem import Mask, Op
 from explorer.space.rules import Point, rule
 

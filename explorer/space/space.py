@@ -9,10 +9,9 @@ from operator import attrgetter
 from statistics import fmean, stdev
 from typing import Any
 
-from explorer.model.config import Config
+from explorer.model.config import MEANING, Config, Value, parameters, searched
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
-from explorer.model.parameters import MEANING, Value, parameters, searched
 from explorer.model.problem import Problem
 from explorer.space.rules import RULES, Point, Rule
 

@@ -16,10 +16,9 @@ from statistics import mean, median, quantiles
 
 from explorer.devices.recorded import RecordedComparison, Recording
 from explorer.evaluate.replay import ReplayEvaluator
-from explorer.model.config import Config
+from explorer.model.config import Config, Value
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Measured
-from explorer.model.parameters import Value
 from explorer.space import Space
 from explorer.tuning.objective import Goal
 from explorer.tuning.proposer import Proposal, Proposer, RecordedCandidates

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from statistics import median
 
-from explorer.model.config import Config
+from explorer.model.config import Config, Value
 from explorer.model.outcome import TrialRecord
-from explorer.model.parameters import Value
 from explorer.tuning.contest import ratio
 from explorer.tuning.results import Contrast, ParameterEffect, Unpaired
 

@@ -17,8 +17,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.model.config import Config
-from explorer.model.parameters import Value
+from explorer.model.config import Config, Value
 from explorer.space import Rule, Space, spread_otherwise
 from explorer.tuning.contest import dominates
 from explorer.tuning.objective import Objectives

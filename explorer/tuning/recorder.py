@@ -15,11 +15,10 @@ from explorer.devices.recorded import (
     recording_name,
     write_recording,
 )
-from explorer.model.config import Config
+from explorer.model.config import Config, Value
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.evaluator import Evaluator
 from explorer.model.outcome import Measured, Outcome, Stage
-from explorer.model.parameters import Value
 from explorer.model.problem import Problem
 from explorer.space import Space
 from explorer.tuning.results import Progress

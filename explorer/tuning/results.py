@@ -5,9 +5,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from explorer.model.accuracy import Accuracy
-from explorer.model.config import Config
+from explorer.model.config import Config, Value
 from explorer.model.outcome import Contender, Environment, Rejected, Stage, TrialRecord
-from explorer.model.parameters import Value
 from explorer.model.problem import Problem
 from explorer.tuning.contest import Finals
 from explorer.tuning.objective import Goal, Objectives

@@ -9,8 +9,7 @@ from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from explorer.model.asked import command_of
-from explorer.model.config import Config
-from explorer.model.config_words import brief_words
+from explorer.model.config import Config, brief_words
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Environment, Measured, Outcome, Rejected, TrialRecord
 from explorer.model.problem import Problem

@@ -13,9 +13,8 @@ from optuna.distributions import CategoricalDistribution
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import Trial, TrialState, create_trial
 
-from explorer.model.config import Config
+from explorer.model.config import Config, Value
 from explorer.model.errors import ExplorerError, InvalidInput
-from explorer.model.parameters import Value
 
 # ------------------------------------------------------------------ samplers of Optuna
 # They learn from an in-memory mirror of the study, because to ask and to tell costs a database 25

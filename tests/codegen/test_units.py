@@ -111,10 +111,10 @@ def test_the_worked_example_of_a_new_reduction(tmp_path):
     (tmp_path / "templates/reduce/butterfly.cu.j2").write_text(unit)
     rules = tmp_path / "explorer/space/rules.py"
     rules.write_text(f"{rules.read_text()}\n\n{rule}")
-    parameters = tmp_path / "explorer/model/parameters.py"
+    config = tmp_path / "explorer/model/config.py"
     value = '    "reduction": (\n'
-    assert value in parameters.read_text()
-    parameters.write_text(parameters.read_text().replace(value, f'{value}        "butterfly",\n'))
+    assert value in config.read_text()
+    config.write_text(config.read_text().replace(value, f'{value}        "butterfly",\n'))
     command = re.search(r"`explorer (emit '[^`]*butterfly[^`]*)`", text)[1]
 
     def explorer(*words):

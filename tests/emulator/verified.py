@@ -2,8 +2,8 @@
 
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.model.config import ROW_THREADS
 from explorer.model.dtype import DType
-from explorer.model.parameters import ROW_THREADS
 
 WIDE, FEW_ROWS = 1000, 9
 """Of rows so wide, so few are run: more of them take longer, and show no more of a config."""

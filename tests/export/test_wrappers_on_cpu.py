@@ -15,7 +15,7 @@ from wrapper_cases import CASES
 from explorer.codegen import emit
 from explorer.codegen.host_call import HostCall
 from explorer.model.errors import InvalidInput
-from explorer.model.operands import inputs, output, scalars
+from explorer.model.problem import inputs, output, scalars
 from explorer.reference import NUMPY_DTYPES, as_rows, truth_of
 from explorer.wrappers import program_for
 

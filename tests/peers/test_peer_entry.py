@@ -8,9 +8,8 @@ from explorer.devices.cuda import peer_entry
 from explorer.devices.cuda.device import CudaDevice
 from explorer.devices.cuda.messages import Enter, Failed
 from explorer.devices.cuda.tools import DeviceCheck
-from explorer.model.operands import inputs, output
 from explorer.model.peer import Entered, NotEntered, PeerName, PeerRefuses
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Op, Problem, inputs, output
 
 PROBLEM = Problem(64, 8)
 RIGHT = DeviceCheck(0, 0, 0, 1e-7, 0, 1.0, 0.5, 512)

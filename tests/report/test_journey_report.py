@@ -6,8 +6,7 @@ import os
 import pytest
 from rich.console import Console
 
-from explorer.model.config import Config
-from explorer.model.config_words import change_words
+from explorer.model.config import Config, change_words
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Absent, Contender, Environment

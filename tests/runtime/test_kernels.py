@@ -16,8 +16,7 @@ from explorer.evaluate.without_search import without_search
 from explorer.model.accuracy import Accuracy
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.operands import inputs, output, scalars
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Op, Problem, inputs, output, scalars
 from explorer.model.tuned_table import TunedTable, read_table, write_table
 from explorer.runtime import kernels
 from explorer.runtime.kernels import find, make, variant_on

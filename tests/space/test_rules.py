@@ -8,11 +8,10 @@ import pytest
 from mended import mended
 
 from explorer.choose import config_for
-from explorer.model.config import Config
+from explorer.model.config import MEANING, REFUTED, Config
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu, known_gpu_for
-from explorer.model.parameters import MEANING, REFUTED
 from explorer.model.problem import Mask, Op, Problem
 from explorer.space import RULES, Space, parameters
 from explorer.space.covering import covering_array

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from explorer.devices.cuda.program import checked
 from explorer.devices.cuda.tools import Tools
 from explorer.model.errors import InvalidInput
-from explorer.model.operands import inputs, output
-from explorer.model.problem import Problem
+from explorer.model.problem import Problem, inputs, output
 
 GUARD_BYTES = 4096
 _PITCH_BYTES = 4096

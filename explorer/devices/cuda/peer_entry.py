@@ -17,7 +17,6 @@ from explorer.devices.cuda.timing import LaunchGraph
 from explorer.devices.cuda.tools import DeviceCheck, Tools
 from explorer.devices.cuda.verification import INEXACT, sentence
 from explorer.model.errors import ExplorerError
-from explorer.model.operands import inputs
 from explorer.model.peer import (
     Entered,
     NotEntered,
@@ -27,6 +26,7 @@ from explorer.model.peer import (
     Prepare,
     ReadyPeer,
 )
+from explorer.model.problem import inputs
 from explorer.reference import Case, pattern_count
 
 # ------------------------------------------------------------------ rows

@@ -10,8 +10,7 @@ from cuda.bindings import driver
 
 from explorer.codegen import Launch
 from explorer.model.gpu_spec import GpuSpec, peak_gbps
-from explorer.model.operands import ScalarType, scalars
-from explorer.model.problem import Problem
+from explorer.model.problem import Problem, ScalarType, scalars
 
 # ------------------------------------------------------------------ driver
 

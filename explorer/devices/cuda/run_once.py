@@ -9,8 +9,7 @@ from explorer.codegen import Launch
 from explorer.devices.cuda.buffers import NAN_BYTE
 from explorer.devices.cuda.program import Program, bound, checked, driver_problem
 from explorer.model.errors import InvalidInput
-from explorer.model.operands import Operand, inputs, output
-from explorer.model.problem import Problem
+from explorer.model.problem import Operand, Problem, inputs, output
 from explorer.reference import NUMPY_DTYPES, as_rows, in_memory
 from explorer.reference.layout import Array
 

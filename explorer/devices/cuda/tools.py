@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from explorer.devices.cuda.program import Program, checked
 from explorer.model.accuracy import Accuracy
 from explorer.model.dtype import DType
-from explorer.model.operands import Operand
-from explorer.model.problem import Mask, Problem
+from explorer.model.problem import Mask, Operand, Problem
 
 # ------------------------------------------------------------------ checks
 

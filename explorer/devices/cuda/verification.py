@@ -13,8 +13,7 @@ from explorer.devices.cuda.program import Program, bound, checked
 from explorer.devices.cuda.tools import DeviceCheck, Tools
 from explorer.model.accuracy import Accuracy
 from explorer.model.errors import ExplorerError
-from explorer.model.operands import inputs, output
-from explorer.model.problem import Mask, Problem
+from explorer.model.problem import Mask, Problem, inputs, output
 from explorer.reference import (
     Case,
     first_elements,

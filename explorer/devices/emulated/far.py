@@ -28,8 +28,7 @@ from explorer.devices.emulated.device import (
 from explorer.devices.emulated.placement import numbers_of
 from explorer.devices.emulated.result import Emulation, LaunchRefused, NotEmulated
 from explorer.model.accuracy import Accuracy
-from explorer.model.operands import Operand, inputs, output
-from explorer.model.problem import MAX_INNER, MAX_ROWS, Mask, Problem
+from explorer.model.problem import MAX_INNER, MAX_ROWS, Mask, Operand, Problem, inputs, output
 from explorer.ptx_emulator import (
     MAX_GRID,
     MOST_BYTES,

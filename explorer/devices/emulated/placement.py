@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.model.operands import ScalarType, inputs, output, scalars
-from explorer.model.problem import Problem
+from explorer.model.problem import Problem, ScalarType, inputs, output, scalars
 from explorer.ptx_emulator import (
     Allocation,
     Argument,
