@@ -246,7 +246,7 @@ def test_no_table_is_cut_and_none_is_empty_to_the_eye(browser, pages, name):
 def test_a_cell_of_a_block_has_its_heading_beside_it(browser, pages):
     browser.open(pages["comparison"], width=400, scheme="light")
     label = "getComputedStyle(document.querySelector('.stack td:nth-child(6)'), '::before').content"
-    assert browser.run(label) == '"which peer"'
+    assert browser.run(label) == '"ratio"'
     wide = "getComputedStyle(document.querySelector('.stack td')).display"
     assert browser.run(wide) == "grid"
     browser.open(pages["comparison"], width=1600, scheme="light")
