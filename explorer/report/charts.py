@@ -5,6 +5,7 @@ Each function takes rows of plain data and returns a chart of Altair's, whose co
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import cycle, islice
 from math import copysign, log1p
 from pathlib import Path
 from textwrap import wrap
@@ -183,8 +184,9 @@ DIGITS = 6
 
 
 def _data(rows: Iterable[Row]) -> Any:
+    """Return rows as Altair keeps them: once in a chart, however many of its parts draw them."""
     drawn = ({name: _rounded(value) for name, value in row.items()} for row in rows)
-    return altair().Data(values=list(drawn))
+    return altair().InlineData(values=list(drawn))
 
 
 def _rounded(value: Any) -> Any:
@@ -247,9 +249,9 @@ def _lines(labels: Iterable[str], most: int) -> Any:
     return altair().param(name="lines", value=value)
 
 
-def _labelled(chart: Chart, labels: Sequence[str], step: int) -> Chart:
+def _labelled(chart: Chart, rows: Sequence[Row], step: int) -> Chart:
     """Return a chart with a row for each label, whose `narrow` a page sets in a narrow window."""
-    alt = altair()
+    alt, labels = altair(), [row["label"] for row in rows]
     narrow = alt.param(name="narrow", value=False)
     made = chart.add_params(narrow, _lines(labels, LABEL_LINE))
     if max(map(len, labels)) > LABEL_LINE:
@@ -258,34 +260,31 @@ def _labelled(chart: Chart, labels: Sequence[str], step: int) -> Chart:
     return made.properties(width=PLOT_WIDTH, height=alt.Step(step))
 
 
-def _room_for(text: str) -> int:
-    """Return pixels in which a text beside a mark has room, 8 of them between the two.
+def _room_beside(rows: Sequence[Row]) -> int:
+    """Return pixels in which what rows tell has room beside their marks, 8 of them between the two.
 
     A digit of 12 pixels is 7.6 pixels wide in DejaVu Sans and in Verdana, the widest of the common
     fonts, and most letters are narrower.
     """
-    return 8 + 8 * len(text)
+    return 8 + 8 * max(len(row["told"]) for row in rows)
 
 
 def _shape(field: str, names: Sequence[str], legend: Any = None) -> Any:
     """Return the shape of each name's points, in the order of the names."""
-    alt = altair()
-    shapes = [SHAPES[place % len(SHAPES)] for place in range(len(names))]
-    scale = alt.Scale(domain=list(names), range=shapes)
-    return alt.Shape(f"{field}:N", scale=scale, legend=legend or alt.Legend(title=None))
+    return _marks("Shape", field, names, legend or altair().Legend(title=None), range=SHAPES)
 
 
-def _dashes(field: str, names: Sequence[str], legend: Any) -> Any:
-    """Return the dashes of each name's line, in the order of the names."""
-    alt = altair()
-    dashes = [DASHES[place % len(DASHES)] for place in range(len(names))]
-    scale = alt.Scale(domain=list(names), range=dashes)
-    return alt.StrokeDash(f"{field}:N", scale=scale, legend=legend)
+def _line_marks(field: str, names: Sequence[str], legend: Any) -> Row:
+    """Return the dashes and the colour of each name's line."""
+    dashes = _marks("StrokeDash", field, names, legend, range=DASHES)
+    return {"strokeDash": dashes, "color": _marks("Color", field, names, legend)}
 
 
-def _colour(field: str, names: Sequence[str], legend: Any) -> Any:
-    alt = altair()
-    return alt.Color(f"{field}:N", scale=alt.Scale(domain=list(names)), legend=legend)
+def _marks(channel: str, field: str, names: Sequence[str], legend: Any, **range_: Any) -> Any:
+    """Return a channel that has a mark for each name: those of a range, again and again."""
+    made = {key: list(islice(cycle(marks), len(names))) for key, marks in range_.items()}
+    scale = altair().Scale(domain=list(names), **made)
+    return getattr(altair(), channel)(f"{field}:N", scale=scale, legend=legend)
 
 
 def _names(rows: Iterable[Row], field: str) -> list[str]:
@@ -299,21 +298,19 @@ def _present(names: Sequence[str], rows: Iterable[Row], field: str) -> list[str]
     return [name for name in names if name in found]
 
 
-def _told(*fields: tuple[str, str]) -> list[Any]:
-    """Return a tooltip of fields and their titles."""
-    alt = altair()
-    return [alt.Tooltip(f"{field}:{'N' if title[0] == '=' else 'Q'}", title=title.lstrip("="))
-            for field, title in fields]  # fmt: skip
+def _told(**fields: str) -> list[Any]:
+    """Return a tooltip of fields and their titles; `=` before a title marks a field of words."""
+    return [
+        altair().Tooltip(f"{field}:{'N' if title[0] == '=' else 'Q'}", title=title.lstrip("="))
+        for field, title in fields.items()
+    ]
 
 
 # ------------------------------------------------------------------ a study
 
 
 def kernels_chart(
-    kernels: Sequence[Row],
-    near: dict[int, int],
-    lines: Sequence[Row],
-    title: str = "",
+    kernels: Sequence[Row], near: dict[int, int], lines: Sequence[Row], title: str = ""
 ) -> Chart:
     """Draw every kernel by rank, and below in the order of the search; a brush links the two.
 
@@ -325,68 +322,61 @@ def kernels_chart(
     """
     alt = altair()
     brush = alt.selection_interval(name="brush", encodings=["x"])
-    tooltip = _told(("trial", "trial"), ("time_us", "µs"), ("above_best", "% above the best"))
-    tooltip += _told(("what", "=config"))
     points = alt.Chart(_data(kernels)).mark_point()
     chosen = {
         "opacity": alt.condition(brush, alt.value(1), alt.value(0.2)),
         "size": alt.condition(brush, alt.value(45), alt.value(20)),
         "shape": _shape("kind", ["other kernel", "tie", "the best"]),
-        "tooltip": tooltip,
+        "tooltip": _told(
+            trial="trial", time_us="µs", above_best="% above the best", what="=config"
+        ),
     }
     curve = points.encode(
         x=alt.X(
             "rank:Q",
-            title="rank by first times"
-            if title
-            else "rank by first times: drag here to select kernels",
+            title="rank by first times" + ("" if title else ": drag here to select kernels"),
             axis=_linear(),
         ),
         y=_above("above_best", "% above the best", "y"),
         **chosen,
     ).add_params(brush)
-    marks = [{"at": at, "text": f"{n} within {at} %"} for at, n in near.items()]
-    limits = alt.Chart(_data(marks)).encode(y=alt.Y("at:Q"))
-    limits = limits.mark_rule(style="limit") + limits.mark_text(
-        align="right", dx=-4, dy=-7, baseline="middle"
-    ).encode(x=alt.value("width"), text="text:N")
+    limits = [{"at": at, "text": f"{n} within {at} %"} for at, n in near.items()]
     search = points.encode(
         x=alt.X("trial:Q", title="trial", axis=_linear()),
         y=_above("above_copy", "% above copy's time", "y"),
         **chosen,
     )
-    below = search + _progress(lines) + _copy_rule("y")
+    names = _names(lines, "line")
+    legend = alt.Legend(title=None, symbolSize=400, symbolType="stroke", columns=1)
+    best = alt.Chart(_data(lines)).mark_line(interpolate="step-after")
+    best = best.encode(x="trial:Q", y="above_copy:Q", **_line_marks("line", names, legend))
+    below = search + best + _limits([{"at": 0, "text": "copy"}])
     size = {"width": PLOT_WIDTH, "height": 260}
-    upper = (curve + limits).properties(**size, title="Every kernel, by its first time")
+    upper = (curve + _limits(limits)).properties(**size, title="Every kernel, by its first time")
     below = below.properties(**size, title="The same kernels, in the order of the search")
     whole = alt.vconcat(upper, below)
     return whole.properties(title=title) if title else whole
 
 
-def _progress(lines: Sequence[Row]) -> Chart:
-    alt = altair()
-    names = _names(lines, "line")
-    legend = alt.Legend(title=None, symbolSize=400, symbolType="stroke", columns=1)
-    return (
-        alt.Chart(_data(lines))
-        .mark_line(interpolate="step-after")
-        .encode(
-            x="trial:Q",
-            y="above_copy:Q",
-            strokeDash=_dashes("line", names, legend),
-            color=_colour("line", names, legend),
-        )
-    )
+def _limits(rows: Sequence[Row]) -> Chart:
+    """Draw lines across a chart. Rows have `at`, on the vertical axis, and the line's text."""
+    base = altair().Chart(_data(rows)).encode(y="at:Q")
+    text = base.mark_text(align="right", dx=-4, dy=-7, baseline="middle")
+    across = altair().value("width")
+    return base.mark_rule(style="limit") + text.encode(x=across, text="text:N")
 
 
-def _copy_rule(channel: str) -> Chart:
-    """Draw copy's line, at 0 % above copy."""
-    alt = altair()
-    base = alt.Chart(_data([{"at": 0, "text": "copy"}]))
-    if channel == "y":
-        text = base.mark_text(align="right", dx=-4, dy=-7).encode(y="at:Q", x=alt.value("width"))
-        return base.mark_rule(style="limit").encode(y="at:Q") + text.encode(text="text:N")
-    return base.mark_rule(style="limit").encode(x="at:Q")
+def _limit(channel: str, at: float) -> Chart:
+    """Draw a line without a text at a place of an axis, as that of copy."""
+    rule = altair().Chart(_data([{"at": at}])).mark_rule(style="limit")
+    return rule.encode(**{channel: "at:Q"})
+
+
+def _by_label(rows: Sequence[Row]) -> Chart:
+    """Return a chart without marks, in which each label has a line, in the order of the rows."""
+    labels, axis = [row["label"] for row in rows], _on_lines("narrow")
+    y = altair().Y("label:N", sort=labels, title=None, axis=axis)
+    return altair().Chart(_data(rows)).encode(y=y)
 
 
 def intervals_chart(rows: Sequence[Row], title: str, noise: float | None = None) -> Chart:
@@ -394,11 +384,7 @@ def intervals_chart(rows: Sequence[Row], title: str, noise: float | None = None)
 
     Rows have label, value, low, high in per cent, and kind. `noise` is drawn as a band around 0.
     """
-    alt = altair()
-    labels = [row["label"] for row in rows]
-    kinds = _names(rows, "kind")
-    axis = _on_lines("narrow")
-    base = alt.Chart(_data(rows)).encode(y=alt.Y("label:N", sort=labels, title=None, axis=axis))
+    alt, base, kinds = altair(), _by_label(rows), _names(rows, "kind")
     small = max(max(abs(row["low"]), abs(row["high"])) for row in rows) < LINEAR_BELOW
     linear = alt.X("value:Q", title=title, axis=_linear())
     value = linear if small else _above("value", title)
@@ -407,16 +393,14 @@ def intervals_chart(rows: Sequence[Row], title: str, noise: float | None = None)
         base.mark_point(size=70).encode(
             x=value,
             shape=_shape("kind", kinds),
-            tooltip=_told(
-                ("label", "="), ("value", "%"), ("low", "lower end, %"), ("high", "upper end, %")
-            ),
+            tooltip=_told(label="=", value="%", low="lower end, %", high="upper end, %"),
         ),
-        _copy_rule("x"),
+        _limit("x", 0),
     ]
     if noise is not None:
         band = alt.Chart(_data([{"low": -noise, "high": noise}])).mark_rect(opacity=0.15)
         whole.insert(0, band.encode(x="low:Q", x2="high:Q"))
-    return _labelled(alt.layer(*whole), labels, 22)
+    return _labelled(alt.layer(*whole), rows, 22)
 
 
 def lollipops_chart(rows: Sequence[Row], title: str, *, step: int = 18) -> Chart:
@@ -424,26 +408,19 @@ def lollipops_chart(rows: Sequence[Row], title: str, *, step: int = 18) -> Chart
 
     Rows have label, value, told and kind; the kinds have shapes of their own.
     """
-    alt = altair()
-    labels = [row["label"] for row in rows]
-    kinds = _names(rows, "kind")
-    axis = _on_lines("narrow")
-    base = alt.Chart(_data([{**row, "zero": 0} for row in rows])).encode(
-        y=alt.Y("label:N", sort=labels, title=None, axis=axis)
-    )
+    base, kinds = _by_label([{**row, "zero": 0} for row in rows]), _names(rows, "kind")
     values = [row["value"] for row in rows]
-    widest = max(_room_for(row["told"]) for row in rows)
     low, high = min([0, *values]), max([0, *values])
-    end = {"expr": _end_that_leaves(widest, low, high)}
+    end = {"expr": _end_that_leaves(_room_beside(rows), low, high)}
     value = _above("value", title, domainMin=low, domainMax=end)
     stems = base.mark_rule().encode(x="zero:Q", x2="value:Q")
     heads = base.mark_point(size=60, filled=True).encode(
-        x=value, tooltip=_told(("label", "="), ("told", "="))
+        x=value, tooltip=_told(label="=", told="=")
     )
     if len(kinds) > 1:
         heads = heads.encode(shape=_shape("kind", kinds))
     texts = base.mark_text(align="left", dx=8).encode(x="value:Q", text="told:N")
-    return _labelled(stems + heads + texts + _copy_rule("x"), labels, step)
+    return _labelled(stems + heads + texts + _limit("x", 0), rows, step)
 
 
 def _share_left(room: int) -> str:
@@ -469,14 +446,15 @@ def bars_chart(rows: Sequence[Row], title: str) -> Chart:
     alt = altair()
     labels = [row["label"] for row in rows]
     most = max(row["value"] for row in rows) or 1
-    widest = max(_room_for(row["told"]) for row in rows)
     whole = all(isinstance(row["value"], int) for row in rows)
     base = alt.Chart(_data(rows)).encode(
         y=alt.Y("label:N", sort=labels, title=None),
         x=alt.X(
             "value:Q",
             title=title,
-            scale=alt.Scale(domainMin=0, domainMax={"expr": f"{most} / {_share_left(widest)}"}),
+            scale=alt.Scale(
+                domainMin=0, domainMax={"expr": f"{most} / {_share_left(_room_beside(rows))}"}
+            ),
             axis=_linear(format=",.2~f", tickMinStep=1 if whole else 0),
         ),
     )
@@ -497,7 +475,7 @@ def front_chart(rows: Sequence[Row]) -> Chart:
     points = base.mark_point().encode(
         shape=_shape("kind", ["other kernel", "front"]),
         opacity=alt.condition("datum.kind == 'front'", alt.value(1), alt.value(0.4)),
-        tooltip=_told(("above_best", "% above the fastest"), ("ulp", "ulp"), ("what", "=config")),
+        tooltip=_told(above_best="% above the fastest", ulp="ulp", what="=config"),
     )
     front = base.transform_filter("datum.kind == 'front'").mark_line(interpolate="step-after")
     return (front + points).properties(width=PLOT_WIDTH, height=280)
@@ -530,21 +508,15 @@ def shares_chart(rows: Sequence[Row], title: str, names: Sequence[str]) -> Chart
             axis=_powers(),
         ),
         y=alt.Y("share:Q", title="% of copy's speed", scale=alt.Scale(zero=True)),
-        color=_colour("who", names, legend),
+        color=_marks("Color", "who", names, legend),
     )
-    lines = (
-        base.transform_filter("datum.is_large")
-        .mark_line(strokeWidth=1.6)
-        .encode(
-            strokeDash=_dashes("who", names, legend),
-        )
-    )
+    lines = base.transform_filter("datum.is_large").mark_line(strokeWidth=1.6)
+    lines = lines.encode(**_line_marks("who", names, legend))
     points = base.mark_point().encode(
         shape=_shape("who", names, legend),
-        tooltip=_told(("who", "="), ("problem", "=problem"), ("share", "% of copy")),
+        tooltip=_told(who="=", problem="=problem", share="% of copy"),
     )
-    copy = alt.Chart(_data([{"at": 100}])).mark_rule(style="limit").encode(y="at:Q")
-    return (lines + points + copy).properties(width=PLOT_WIDTH, height=320, title=title)
+    return (lines + points + _limit("y", 100)).properties(width=PLOT_WIDTH, height=320, title=title)
 
 
 def map_chart(rows: Sequence[Row], title: str, names: Sequence[str]) -> Chart:
@@ -564,10 +536,8 @@ def map_chart(rows: Sequence[Row], title: str, names: Sequence[str]) -> Chart:
             x=alt.X("cols:Q", title="columns", scale=scale, axis=across),
             y=alt.Y("rows:Q", title="rows", scale=scale, axis=_powers()),
             shape=_shape("family", names, legend),
-            color=_colour("family", names, legend),
-            tooltip=_told(
-                ("rows", "=rows"), ("cols", "=columns"), ("family", "=kernel"), ("told", "=")
-            ),
+            color=_marks("Color", "family", names, legend),
+            tooltip=_told(rows="=rows", cols="=columns", family="=kernel", told="="),
         )
         .properties(width=PLOT_WIDTH, height=300, title=title)
     )
@@ -603,7 +573,7 @@ def matrix_chart(
             scale=alt.Scale(type="symlog", constant=1, domainMin=0),
             legend=None,
         ),
-        tooltip=_told(("x", "="), ("y", "="), ("told", "=")),
+        tooltip=_told(x="=", y="=", told="="),
     )
     whole = cells + base.mark_text(fontSize=11).encode(text="figure:N")
     return whole.add_params(_lines(ys, CELL_LINE)).properties(

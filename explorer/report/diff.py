@@ -1,7 +1,7 @@
 """Two variants of one problem side by side: for a person, and as plain data for a program."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -11,8 +11,13 @@ from rich.console import Console
 
 from explorer.evaluate.profile import Inspection, Profile, instruction_counts
 from explorer.model.config import brief_words
-from explorer.report.profile import TELLING as TELLING_PTX
-from explorer.report.profile import counted_sentence, counts_data, moved_bytes, occupancy_data
+from explorer.report.profile import (
+    counted_sentence,
+    counts_data,
+    mixed,
+    moved_bytes,
+    occupancy_data,
+)
 from explorer.report.table import Table, notes, numbers, print_table, words
 from explorer.report.text import (
     count,
@@ -61,7 +66,7 @@ class Difference:
         return found
 
     def time_us(self, place: int) -> float | None:
-        """The known time of A (0) or B (1), microseconds a launch."""
+        """Return the known time of A (0) or B (1), microseconds a launch."""
         return None if self.times is None else self.times.times_us[place]
 
 
@@ -76,12 +81,12 @@ _SASS_NUMBER = re.compile(r"\b(UR|UP|SB|R|P|B)\d+\b|\.L_x_\d+|\.reuse\b")
 
 
 def _without_numbers_of_ptx(line: str) -> str:
-    """A line of PTX without the numbers of registers and labels."""
+    """Return a line of PTX without the numbers of registers and labels."""
     return " ".join(_PTX_NUMBER.sub(r"%\1", line).split())
 
 
 def _without_numbers_of_sass(line: str) -> str:
-    """A line of SASS without the numbers of registers and labels."""
+    """Return a line of SASS without the numbers of registers and labels."""
     return " ".join(_SASS_NUMBER.sub(r"\1", line).split())
 
 
@@ -116,7 +121,7 @@ class TextDiff:
 
 
 def _span(begin: int, end: int) -> str:
-    """Lines from `begin` to before `end`, counted from 0, as a unified diff has them."""
+    """Return lines from `begin` to before `end`, from 0, as a unified diff has them."""
     length = end - begin
     return f"{begin + 1}" if length == 1 else f"{begin + (length > 0)},{length}"
 
@@ -125,7 +130,7 @@ def _span(begin: int, end: int) -> str:
 
 
 def difference_data(difference: Difference, shown: Sequence[str]) -> Data:
-    """problem, gpu, arch, a, b, config, times (null: none known), diffs of the texts `shown`."""
+    """Return problem, GPU, both sides, times (null: none known), and diffs of the texts `shown`."""
     one, other = difference.sides
     differing = one.variant.config.differences(other.variant.config)
     times = difference.times
@@ -188,22 +193,20 @@ def _of_copy(difference: Difference, place: int) -> float | None:
 
 
 def print_difference(difference: Difference, shown: Sequence[str], console: Console) -> None:
-    """Names, config, what each takes and does, instructions, then the texts `shown`."""
+    """Print names, config, what each takes and does, instructions, then the texts `shown`."""
     first = difference.sides[0]
     where = difference.where or f"on {first.gpu.name}"
     console.print(f"{first.variant.problem} {where}", style="bold")
     console.print()
-    named = zip(SIDES, difference.names, difference.sides, strict=True)
-    console.print(
-        notes(
-            [(side, f"{_name(name)}: {brief_words(of.variant.config)}") for side, name, of in named]
-        )
-    )
-    print_table(_config_table(difference), console)
-    print_table(figures_table(difference), console)
-    for table in (_executed_table(difference), _code_table(difference)):
-        if table is not None:
-            print_table(table, console)
+    configs = [brief_words(side.variant.config) for side in difference.sides]
+    named = [f"{_name(name)}: {c}" for name, c in zip(difference.names, configs, strict=True)]
+    console.print(notes([*zip(SIDES, named, strict=True)]))
+    for table in (
+        _config_table(difference),
+        figures_table(difference),
+        *_mix_tables(difference),
+    ):
+        print_table(table, console)
     console.print()
     console.print(notes(_remarks(difference)))
     for name in shown:
@@ -308,55 +311,28 @@ def _shared(profile: Profile, name: str) -> int:
     return loads + stores
 
 
-LEAST_SHARE = 0.02
-"""Instructions that are fewer on both sides are summed, but for those that move data or wait."""
-
-TELLING = (*TELLING_PTX, "LD", "ST", "SHFL", "BAR", "ATOM", "RED", "UCGABAR", "SYNCS", "UBLKCP")
-
-
-def _executed_table(difference: Difference) -> Table | None:
-    """PTX instructions that warps executed; None where neither kernel was counted."""
-    profiles = [side.profile for side in difference.sides]
-    one, other = profiles
-    if one is None or other is None:
-        return None
-    mixes = [
-        {name: 32 * n / of.elements for name, n in of.counters.instructions.items()}
-        for of in (one, other)
-    ]
-    title = "PTX instructions executed, an element"
-    return _mix_table(title, mixes[0], mixes[1], lambda value: f"{value:.3f}")
+def _mix_tables(difference: Difference) -> Iterator[Table]:
+    """Yield the PTX instructions that warps executed, and those of the machine code, if known."""
+    one, other = difference.sides
+    if one.profile and other.profile:
+        executed = (_executed(one.profile), _executed(other.profile))
+        yield _mix_table("PTX instructions executed, an element", executed, "{:.3f}".format)
+    if one.sass is not None and other.sass is not None:
+        code = (instruction_counts(one.sass), instruction_counts(other.sass))
+        yield _mix_table("SASS instructions in the code", code, _whole)
 
 
-def _code_table(difference: Difference) -> Table | None:
-    """Instructions of the machine code; None where there is no disassembler."""
-    one, other = (side.sass for side in difference.sides)
-    if one is None or other is None:
-        return None
-    title = "SASS instructions in the code"
-    return _mix_table(title, instruction_counts(one), instruction_counts(other), _whole)
+def _executed(profile: Profile) -> dict[str, float]:
+    instructions = profile.counters.instructions
+    return {name: 32 * number / profile.elements for name, number in instructions.items()}
 
 
-def _mix_table(
-    title: str, one: Mapping[str, float], other: Mapping[str, float], shown: Callable[[float], str]
-) -> Table:
-    """Both mixes, the most frequent instructions first, and what all come to."""
+def _mix_table(title: str, mixes: Sequence[Mapping[str, float]], shown: Show) -> Table:
+    """Return both mixes, the most frequent instructions first, and what all come to."""
     table = Table([*words(""), *numbers(*SIDES, "change")], title=title)
-    sums = sum(one.values()), sum(other.values())
-    others = [0.0, 0.0]
-
-    def add(name: str, a: float, b: float) -> None:
-        table.add(name, shown(a), shown(b), _signed(b - a, shown))
-
-    for name in sorted({*one, *other}, key=lambda n: (-max(one.get(n, 0), other.get(n, 0)), n)):
-        a, b = one.get(name, 0), other.get(name, 0)
-        if name.startswith(TELLING) or a >= LEAST_SHARE * sums[0] or b >= LEAST_SHARE * sums[1]:
-            add(name, a, b)
-        else:
-            others = [others[0] + a, others[1] + b]
-    if any(others):
-        add("others", *others)
-    add("all", *sums)
+    table.rows += [
+        [name, shown(a), shown(b), _signed(b - a, shown)] for name, (a, b) in mixed(*mixes)
+    ]
     return table
 
 
@@ -366,7 +342,7 @@ def _signed(value: float, shown: Callable[[float], str]) -> str:
 
 
 def _remarks(difference: Difference) -> list[tuple[str, str]]:
-    """Where the times come from, how it was counted, and how much of each text differs."""
+    """Say where the times come from, how it was counted, and how much of each text differs."""
     lines = [("time", _time_sentence(difference.times))]
     lines += [("counted", sentence) for sentence in _counted_sentences(difference)]
     for name, text in difference.texts.items():
@@ -393,7 +369,7 @@ def _time_sentence(times: KnownTimes | None) -> str:
 
 
 def _counted_sentences(difference: Difference) -> list[str]:
-    """How rows were counted; of each side where that differs."""
+    """Say how rows were counted; of each side where that differs."""
     told = [
         side.not_counted if side.profile is None else counted_sentence(side.profile)
         for side in difference.sides
@@ -415,7 +391,7 @@ _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def _print_text(difference: Difference, name: str, console: Console) -> None:
-    """A unified diff, each line whole; in colours where the console has some."""
+    """Print a unified diff, each line whole; in colours where the console has some."""
     lines = difference.texts[name].lines
     if not lines:
         return

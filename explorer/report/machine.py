@@ -4,7 +4,7 @@ import os
 import platform
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ from explorer.model.errors import ExplorerError
 from explorer.model.gpu_spec import DEFAULT_GPU, known_gpu
 from explorer.model.problem import Problem
 from explorer.report.studies import PROGRAM, dashboard_program
-from explorer.report.table import Table, print_table, prose, words
+from explorer.report.table import Field, Kind, data_of, print_table, table_of
+from explorer.report.text import counted
 from explorer.system.user_files import STUDIES, is_writable_folder, studies_folder, template_dir
 from explorer.tuning import open_storage, survey
 from explorer.tuning.storage import STORAGE_VARIABLE, default_storage
@@ -53,16 +54,24 @@ Answer = tuple[bool, str]
 """Whether a thing is there and works, and a sentence on it."""
 
 
+def _answer(look: Callable[[], Answer]) -> Answer:
+    """Return what a look finds, or the error in which it ends."""
+    try:
+        return look()
+    except ExplorerError as error:
+        return False, str(error)
+
+
 def checks(storage: str | None = None) -> tuple[Check, ...]:
     """All of them, in the order in which the pipeline needs them."""
     return (
         Check("package", True, _package(), "everything", required=True),
         Check("templates", *_templates(), "emitting kernels", required=True),
-        Check("nvrtc", *_nvrtc(), "compiling kernels", required=True),
+        Check("nvrtc", *_answer(_nvrtc), "compiling kernels", required=True),
         Check("headers", *_headers(), "compiling kernels of f16 and bf16", required=True),
         Check("driver", *_driver(), "timing kernels; without it recordings are replayed"),
-        Check("gpu", *_gpu(), "timing kernels"),
-        Check("emulator", *_emulator(), "verifying and profiling kernels without a GPU"),
+        Check("gpu", *_answer(_gpu), "timing kernels"),
+        Check("emulator", *_answer(_emulator), "verifying and profiling kernels without a GPU"),
         Check("recordings", *_recordings(), "searching without a GPU"),
         Check("storage", *_storage(storage), "keeping studies; a search creates it"),
         Check("cache", *_cache(), "compiling each kernel once only"),
@@ -89,10 +98,7 @@ def _templates() -> Answer:
 
 
 def _nvrtc() -> Answer:
-    try:
-        return True, f"version {nvrtc_version()}"
-    except ExplorerError as error:
-        return False, str(error)
+    return True, f"version {nvrtc_version()}"
 
 
 def _headers() -> Answer:
@@ -109,21 +115,15 @@ def _driver() -> Answer:
 def _gpu() -> Answer:
     if driver_problem() is not None:
         return False, "none without a driver"
-    try:
-        with CudaDevice(0) as device:
-            gpu = device.gpu
-    except ExplorerError as error:
-        return False, str(error)
+    with CudaDevice(0) as device:
+        gpu = device.gpu
     return True, f"{gpu.name} ({gpu.arch}), {gpu.memory_bytes / 1e9:.0f} GB"
 
 
 def _emulator() -> Answer:
-    """Runs one small kernel, from its source to its verdict."""
-    try:
-        program = ProgramUnderTest.of_config(Problem(1, 64), Config(threads=32, threads_per_row=32))
-        verdict = Emulator(known_gpu(DEFAULT_GPU).arch).verify(program)
-    except ExplorerError as error:
-        return False, str(error)
+    """Run one small kernel, from its source to its verdict."""
+    program = ProgramUnderTest.of_config(Problem(1, 64), Config(threads=32, threads_per_row=32))
+    verdict = Emulator(known_gpu(DEFAULT_GPU).arch).verify(program)
     verified = verdict.status is Status.VERIFIED
     return verified, "executes PTX in NumPy" if verified else verdict.sentence
 
@@ -138,28 +138,25 @@ def _recordings() -> Answer:
 
 
 def _damage(file: RecordingFile) -> str:
-    """What is wrong with a recording, read to its end: its header may be all that is left."""
-    try:
-        read_recording(file.path)
-    except ExplorerError as error:
-        return str(error)
-    return ""
+    """Return what is wrong with a recording, read to its end: only its header may be left."""
+    is_whole, what = _answer(lambda: (True, read_recording(file.path).name))
+    return "" if is_whole else what
 
 
 def _storage(url: str | None) -> Answer:
-    """The studies that are there, and which option, variable or folder says where that is."""
+    """Say which studies there are, and which option, variable or folder says where that is."""
     place = _place(url)
     try:
         found = survey(open_storage(url, read_only=True))
     except ExplorerError as error:
         return False, f"{error}; looked for in {place}"
-    number = len(found.summaries)
-    told = [f"{'1 study' if number == 1 else f'{number} studies'} in {place}", *found.faults]
+    number = counted(len(found.summaries), "study", "studies")
+    told = [f"{number} in {place}", *found.faults]
     return not found.faults, "; ".join(told)
 
 
 def _place(url: str | None) -> str:
-    """Where the storage is; a URL may have a password, so it is not repeated."""
+    """Say where the storage is; a URL may have a password, so it is not repeated."""
     if url is not None:
         return "what --storage names"
     if os.environ.get(STORAGE_VARIABLE):
@@ -189,24 +186,31 @@ def _program(find: Callable[[], str | None], name: str) -> Answer:
 # ------------------------------------------------------------------ the report
 
 
+CHECK: tuple[Field[Check], ...] = (
+    Field("", lambda c: c, "", lambda c: _state(c), kind=Kind.WORD),
+    Field("name", lambda c: c.name, "what", kind=Kind.WORD),
+    Field("ok", lambda c: c.ok),
+    Field("detail", lambda c: c.detail, "found", kind=Kind.PROSE),
+    Field("needed_for", lambda c: c.needed_for, "needed for", kind=Kind.PROSE),
+    Field("required", lambda c: c.required),
+)
+"""What is known of each check."""
+
+
+def _state(check: Check) -> Text:
+    style = "green" if check.ok else "red" if check.required else "yellow"
+    return Text("ok" if check.ok else "missing", style)
+
+
 def print_machine(checks: Sequence[Check], console: Console) -> None:
-    """One line a check, then whether all is there that the package itself needs."""
-    table = Table([*words("", "what"), prose("found"), prose("needed for")], keys=2)
-    for check in checks:
-        style = "green" if check.ok else "red" if check.required else "yellow"
-        table.add(
-            Text("ok" if check.ok else "missing", style),
-            check.name,
-            check.detail,
-            check.needed_for,
-        )
-    print_table(table, console)
+    """Print a line a check, then whether all is there that the package itself needs."""
+    print_table(table_of(CHECK, checks, keys=2), console)
     console.print()
     console.print(conclusion(checks))
 
 
 def conclusion(checks: Sequence[Check]) -> str:
-    """What follows from the checks, in a sentence."""
+    """Say what follows from the checks."""
     missing = [check.name for check in checks if check.required and not check.ok]
     if missing:
         return f"The package cannot work: {', '.join(missing)} missing."
@@ -222,5 +226,5 @@ def machine_data(checks: Sequence[Check]) -> dict[str, Any]:
     """Return `ok` (all that is required is there) and the checks."""
     return {
         "ok": all(check.ok for check in checks if check.required),
-        "checks": [asdict(check) for check in checks],
+        "checks": [data_of(CHECK, check) for check in checks],
     }

@@ -232,7 +232,7 @@ def _block(block: Block, figures: list[dict[str, Any]]) -> str:
 
 
 def _figure(figure: Figure, figures: list[dict[str, Any]]) -> str:
-    spec = {**_with_shared_data(figure.chart.to_dict()), "description": figure.says}
+    spec = {**figure.chart.to_dict(), "description": figure.says}
     number = len(figures)
     figures.append({"spec": spec, "brushed": figure.is_brushed})
     more = ""
@@ -252,28 +252,6 @@ def _figure(figure: Figure, figures: list[dict[str, Any]]) -> str:
         f'<div class="chart" id="chart-{number}" role="group" '
         f'aria-labelledby="caption-{number}"></div>{more}</figure>'
     )
-
-
-def _with_shared_data(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return a chart whose parts name the rows that they draw, so that each row is kept once."""
-    datasets: dict[str, Any] = {}
-    names: dict[str, str] = {}
-
-    def named(node: Any) -> Any:
-        if isinstance(node, list):
-            return [named(part) for part in node]
-        if not isinstance(node, dict):
-            return node
-        rows = node["data"].get("values") if isinstance(node.get("data"), dict) else None
-        made = {key: named(value) for key, value in node.items() if key != "data"}
-        if rows is None:
-            return made
-        name = names.setdefault(json.dumps(rows), f"rows-{len(names)}")
-        datasets[name] = rows
-        return {**made, "data": {"name": name}}
-
-    made = named(spec)
-    return {**made, "datasets": datasets}
 
 
 def _packed(name: str, text: str) -> str:

@@ -1,6 +1,9 @@
 """What `explorer profile` prints: what a kernel does and takes."""
 
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, fields
+from itertools import chain
 from math import isfinite
 from typing import Any
 
@@ -22,11 +25,10 @@ Data = dict[str, Any]
 
 
 def profile_data(profile: Profile, nsight: NsightFigures | str | None) -> Data:
-    """problem, config, gpu, resources, occupancy; counts are of `emulated_rows`, times `scale`."""
+    """Return problem, config, GPU, resources, occupancy, counts, and Nsight Compute's figures."""
     variant = profile.variant
-    problem = variant.problem
     return {
-        "problem": {**problem.as_dict(), "bytes": problem.bytes},
+        "problem": {**variant.problem.as_dict(), "bytes": variant.problem.bytes},
         "config": variant.config.as_dict(),
         "digest": variant.digest,
         "gpu": profile.gpu.name,
@@ -40,54 +42,45 @@ def profile_data(profile: Profile, nsight: NsightFigures | str | None) -> Data:
 
 
 def occupancy_data(held: Occupancy) -> Data:
-    """Blocks and warps an SM, what limits them, the share of its warps, and waves of the grid."""
+    """Return blocks and warps an SM, what limits them, the share of its warps, and waves."""
     waves = held.waves if isfinite(held.waves) else None
     return {**asdict(held), "share": held.share, "waves": waves}
 
 
 def counts_data(profile: Profile) -> Data:
-    """What the emulator counted of `emulated_rows`: times `scale`, it is of the whole problem."""
+    """Return what the emulator counted of `emulated_rows`: times `scale`, it is of all rows."""
     counters = profile.counters
+    counts = {each.name: _plain(getattr(counters, each.name)) for each in fields(counters)}
     return {
         "emulated_rows": profile.emulated.rows,
         "scale": profile.scale,
         "counts": {
-            "instructions": dict(counters.instructions.most_common()),
+            "instructions": counts.pop("instructions"),
             "warp_instructions": counters.warp_instructions,
-            "thread_instructions": counters.thread_instructions,
-            "global_loads": _traffic(counters.global_loads),
-            "global_stores": _traffic(counters.global_stores),
-            "shared_loads": _traffic(counters.shared_loads),
-            "shared_stores": _traffic(counters.shared_stores),
-            "local_loads": _traffic(counters.local_loads),
-            "local_stores": _traffic(counters.local_stores),
-            "atomics": counters.atomics,
-            "barriers": counters.barriers,
-            "cluster_barriers": counters.cluster_barriers,
-            "warp_barriers": counters.warp_barriers,
-            "async_copy_bytes": counters.async_copy_bytes,
+            **counts,
         },
         "global_bytes_per_element": moved_bytes(profile) / profile.elements,
         "global_bytes_of_model": moved_bytes(profile) / profile.emulated.bytes,
     }
 
 
+def _plain(counted: Any) -> Any:
+    """Return a count, counts by name, or the counts of a state space as plain data."""
+    if isinstance(counted, Counter):
+        return dict(counted.most_common())
+    if not isinstance(counted, Traffic):
+        return counted
+    widths = {str(size): number for size, number in sorted(counted.widths.items())}
+    return {**asdict(counted), "widths": widths, "bank_conflicts": counted.bank_conflicts}
+
+
 def moved_bytes(profile: Profile) -> int:
-    """Bytes of the sectors that global loads and stores touch."""
-    both = profile.counters.global_loads.sectors + profile.counters.global_stores.sectors
-    return both * SECTOR_BYTES
-
-
-def _traffic(traffic: Traffic) -> Data:
-    return {
-        **asdict(traffic),
-        "widths": {str(size): number for size, number in sorted(traffic.widths.items())},
-        "bank_conflicts": traffic.bank_conflicts,
-    }
+    """Return the bytes of the sectors that global loads and stores touch."""
+    return (profile.counters.global_loads + profile.counters.global_stores).sector_bytes
 
 
 def _nsight(nsight: NsightFigures | str | None) -> Data | None:
-    """The figures, null where one is not known; a sentence under `missing` where there are none."""
+    """Return the figures, null where one is not known, or why there are none under `missing`."""
     if nsight is None:
         return None
     if isinstance(nsight, str):
@@ -101,12 +94,16 @@ def _nsight(nsight: NsightFigures | str | None) -> Data | None:
 LEAST_SHARE = 0.02
 """Instructions of a kind that are fewer are summed, but for those that move data or wait."""
 
-MOVING = ("ld.global", "st.global", "ld.shared", "st.shared", "ld.local", "st.local")
-TELLING = (*MOVING, "shfl", "bar", "barrier", "atom", "red", "cp", "mbarrier")
+TELLING = (
+    *("ld.global", "st.global", "ld.shared", "st.shared", "ld.local", "st.local"),
+    *("shfl", "bar", "barrier", "atom", "red", "cp", "mbarrier"),
+    *("LD", "ST", "SHFL", "BAR", "ATOM", "RED", "UCGABAR", "SYNCS", "UBLKCP"),
+)
+"""What the names begin with of instructions that move data or wait, in PTX and in SASS."""
 
 
 def print_profile(profile: Profile, nsight: NsightFigures | str | None, console: Console) -> None:
-    """All that is known of the variant without timing it, then what a GPU's profiler says."""
+    """Print all that is known of the variant without timing it, then what Nsight Compute says."""
     variant = profile.variant
     console.print(f"{variant.problem}: {brief_words(variant.config)}", style="bold")
     console.print()
@@ -123,20 +120,18 @@ def print_profile(profile: Profile, nsight: NsightFigures | str | None, console:
 def _lines(profile: Profile) -> list[tuple[str, str]]:
     launch = profile.variant.launches[0]
     grid = counted(launch.grid_on(profile.gpu.sm_count), "block")
-    code = f", {count(profile.resources.code_bytes)} bytes of code"
+    code = f"{count(profile.resources.code_bytes)} bytes of code"
+    made = f"{profile.gpu.arch}, NVRTC {profile.nvrtc}"
     return [
         ("counted", counted_sentence(profile)),
-        (
-            "takes",
-            str(profile.resources) + code + f" ({profile.gpu.arch}, NVRTC {profile.nvrtc})",
-        ),
+        ("takes", f"{profile.resources}, {code} ({made})"),
         ("launch", f"{grid} of {counted(launch.block, 'thread')}"),
         ("occupancy", occupancy_sentence(profile.occupancy, profile)),
     ]
 
 
 def counted_sentence(profile: Profile) -> str:
-    """How many rows were executed, and how totals were made of them."""
+    """Say how many rows were executed, and how totals were made of them."""
     rows, whole = profile.emulated.rows, profile.variant.problem.rows
     if rows == whole:
         return f"exactly, by emulation of all {count(rows)} rows"
@@ -149,13 +144,13 @@ def counted_sentence(profile: Profile) -> str:
 
 
 def occupancy_sentence(held: Occupancy, profile: Profile) -> str:
-    """Blocks and warps an SM, what limits them, and waves of the grid."""
+    """Say how many blocks and warps an SM holds, what limits them, and how many waves there are."""
     if not held.blocks_per_sm:
         return f"not one block fits an SM of {profile.gpu.name}: {', '.join(held.limited_by)}"
-    blocks = "1 block" if held.blocks_per_sm == 1 else f"{held.blocks_per_sm} blocks"
     return (
-        f"{blocks} an SM of {profile.gpu.name}, {held.warps_per_sm} of {held.max_warps_per_sm} "
-        f"warps ({percent(held.share, 0)}), limited by {' and '.join(held.limited_by)}; "
+        f"{counted(held.blocks_per_sm, 'block')} an SM of {profile.gpu.name}, "
+        f"{held.warps_per_sm} of {held.max_warps_per_sm} warps "
+        f"({percent(held.share, 0)}), limited by {' and '.join(held.limited_by)}; "
         f"{held.waves:.2f} waves on {profile.gpu.sm_count} SMs"
     )
 
@@ -163,24 +158,14 @@ def occupancy_sentence(held: Occupancy, profile: Profile) -> str:
 def _global_table(profile: Profile) -> Table:
     headings = ("requests", "bytes", "in sectors", "an element", "of the least possible", "access")
     table = _table("Global memory", *headings)
-    counters, problem = profile.counters, profile.emulated
-    both = counters.global_loads + counters.global_stores
-    rows = (
-        ("loads", counters.global_loads, problem.read_bytes),
-        ("stores", counters.global_stores, problem.written_bytes),
-        ("both", both, problem.bytes),
-    )
-    for name, traffic, due in rows:
-        moved = traffic.sectors * SECTOR_BYTES
-        table.add(
-            name,
-            _total(traffic.requests, profile),
-            _total(traffic.bytes, profile),
-            _total(moved, profile),
-            f"{moved / profile.elements:.3f} B",
-            percent(moved / due),
-            widths(traffic),
-        )
+    loads, stores = profile.counters.global_loads, profile.counters.global_stores
+    of = profile.emulated
+    rows = (("loads", loads, of.read_bytes), ("stores", stores, of.written_bytes))
+    for name, traffic, due in (*rows, ("both", loads + stores, of.bytes)):
+        moved = traffic.sector_bytes
+        shares = (f"{moved / profile.elements:.3f} B", percent(moved / due))
+        totals = _totals(profile, traffic.requests, traffic.bytes, moved)
+        table.add(name, *totals, *shares, widths(traffic))
     return table
 
 
@@ -189,19 +174,13 @@ def _shared_table(profile: Profile) -> Table:
     table = _table("Shared memory", *headings)
     counters = profile.counters
     for name, traffic in (("loads", counters.shared_loads), ("stores", counters.shared_stores)):
-        table.add(
-            name,
-            _total(traffic.requests, profile),
-            _total(traffic.bytes, profile),
-            _total(traffic.wavefronts, profile),
-            _total(traffic.bank_conflicts, profile),
-            widths(traffic),
-        )
+        counts = (traffic.requests, traffic.bytes, traffic.wavefronts, traffic.bank_conflicts)
+        table.add(name, *_totals(profile, *counts), widths(traffic))
     return table
 
 
 def widths(traffic: Traffic) -> str:
-    """Bytes that a thread accesses at once, with their shares: `16 B 97.0 %, 4 B 3.0 %`."""
+    """Return the bytes that a thread accesses at once, with shares: `16 B 97.0 %, 4 B 3.0 %`."""
     if not traffic.requests:
         return "none"
     parts = [
@@ -215,22 +194,30 @@ def _opcodes(profile: Profile) -> Table:
     title = "PTX instructions: the total counts one for each warp, an element's one for each thread"
     table = _table(title, "total", "an element", "share")
     counters = profile.counters
-    listed = [
-        (name, number)
-        for name, number in counters.instructions.most_common()
-        if number >= LEAST_SHARE * counters.warp_instructions or name.startswith(TELLING)
-    ]
-    rest = counters.warp_instructions - sum(n for _, n in listed)
-    rows = [*listed, *([("others", rest)] if rest else [])]
-    for name, number in (*rows, ("all", counters.warp_instructions)):
-        table.add(
-            name,
-            _total(number, profile),
-            f"{32 * number / profile.elements:.3f}",
-            percent(number / max(1, counters.warp_instructions)),
-        )
-    table.add("block barriers", _total(counters.barriers, profile), "", "")
+    for name, (number,) in mixed(counters.instructions):
+        share = number / max(1, counters.warp_instructions)
+        an_element = f"{32 * number / profile.elements:.3f}"
+        table.add(name, *_totals(profile, number), an_element, percent(share))
+    table.add("block barriers", *_totals(profile, counters.barriers), "", "")
     return table
+
+
+def mixed(*mixes: Mapping[str, float]) -> Iterator[tuple[str, list[float]]]:
+    """Yield each instruction of some mixes with its numbers, the most frequent first; then sums.
+
+    Those of less than LEAST_SHARE in each mix are summed as others, unless they are TELLING.
+    """
+    sums, others = [sum(mix.values()) for mix in mixes], [0.0 for _ in mixes]
+    every = {name: [mix.get(name, 0) for mix in mixes] for name in chain(*mixes)}
+    for name, counts in sorted(every.items(), key=lambda item: (-max(item[1]), item[0])):
+        is_large = any(n >= LEAST_SHARE * whole for n, whole in zip(counts, sums, strict=True))
+        if is_large or name.startswith(TELLING):
+            yield name, counts
+        else:
+            others = [sum(pair) for pair in zip(others, counts, strict=True)]
+    if any(others):
+        yield "others", others
+    yield "all", sums
 
 
 def _nsight_table(profile: Profile, nsight: NsightFigures) -> Table:
@@ -243,11 +230,12 @@ def _nsight_table(profile: Profile, nsight: NsightFigures) -> Table:
         ("bytes read from DRAM", nsight.dram_read_bytes, problem.read_bytes),
         ("bytes written to DRAM", nsight.dram_write_bytes, problem.written_bytes),
     )
-    for name, moved, due in traffic:
-        table.add(name, _known(moved), percent(moved / due))
-    table.add("instructions", _known(nsight.warp_instructions), "")
-    table.add("duration", f"{nsight.duration_ns / 1000:.2f} µs", "")
-    table.add("achieved occupancy", f"{nsight.occupancy_percent:.1f} %", "")
+    table.rows += [[name, _known(moved), percent(moved / due)] for name, moved, due in traffic]
+    table.rows += [
+        ["instructions", _known(nsight.warp_instructions), ""],
+        ["duration", f"{nsight.duration_ns / 1000:.2f} µs", ""],
+        ["achieved occupancy", f"{nsight.occupancy_percent:.1f} %", ""],
+    ]
     return table
 
 
@@ -255,8 +243,9 @@ def _known(number: float) -> str:
     return count(round(number)) if number == number else "not known"  # NaN differs from itself
 
 
-def _total(number: int, profile: Profile) -> str:
-    return count(round(number * profile.scale))
+def _totals(profile: Profile, *numbers: float) -> list[str]:
+    """Return counts as those of all rows."""
+    return [count(round(number * profile.scale)) for number in numbers]
 
 
 def _table(title: str, *headings: str) -> Table:

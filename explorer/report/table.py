@@ -224,41 +224,34 @@ def in_parts(table: Table, width: int) -> Iterator[RichTable]:
     Where that is too narrow for all columns, those that are left follow below, beside the first
     ones again. No number is cut.
     """
-    limits = [_limits(table, place) for place in range(len(table.columns))]
-    least = [low for low, _ in limits]
+    least = _least_widths(table)
     for places in _parts(least, table.keys, width):
-        yield _as_rich(table.only(places), _widths([limits[place] for place in places], width))
+        is_whole = _width(least, places) <= width
+        yield _as_rich(table.only(places), is_whole=is_whole)
 
 
-def _limits(table: Table, place: int) -> tuple[int, int]:
-    """Return the character cells that a column takes at least and at most."""
-    column = table.columns[place]
-    texts = [_heading(column), *(str(row[place]) for row in table.rows)]
-    most = max(cell_len(line) for text in texts for line in text.split("\n"))
-    if column.kind is not Kind.PROSE:
-        return most, most
-    longest_word = max(cell_len(word) for text in texts for word in text.split() or [""])
-    return min(most, max(LEAST_PROSE, min(longest_word, LONGEST_WORD))), most
+def _least_widths(table: Table) -> list[int]:
+    """Return the character cells that each column takes at least.
 
-
-def _widths(limits: Sequence[tuple[int, int]], width: int) -> list[int]:
-    """Return the width of each column side by side: the least, and an equal share of the rest.
-
-    The list is empty where even the least widths do not fit.
+    Rich gives columns of sentences that share a line equal widths, so each of them must have room
+    for the longest word of all.
     """
-    widths = [low for low, _ in limits]
-    rest = width - sum(widths) - GAP * (len(widths) - 1)
-    if rest < 0:
-        return []
-    for _ in range(rest):
-        growing = [place for place, (_, most) in enumerate(limits) if widths[place] < most]
-        if growing:
-            widths[min(growing, key=widths.__getitem__)] += 1
-    return widths
+    texts = [
+        [_heading(column), *(str(row[place]) for row in table.rows)]
+        for place, column in enumerate(table.columns)
+    ]
+    most = [max(cell_len(line) for text in each for line in text.split("\n")) for each in texts]
+    are_prose = [column.kind is Kind.PROSE for column in table.columns]
+    prose = [
+        text for each, is_prose in zip(texts, are_prose, strict=True) if is_prose for text in each
+    ]
+    longest = max((cell_len(word) for text in prose for word in text.split()), default=0)
+    folded = max(LEAST_PROSE, min(longest, LONGEST_WORD))
+    return [min(m, folded) if is_prose else m for m, is_prose in zip(most, are_prose, strict=True)]
 
 
 def _heading(column: Column) -> str:
-    """Headings of numbers fold at a dash."""
+    """Return a column's heading: those of numbers fold at a dash."""
     return column.heading.replace("-", "-\n") if column.kind is Kind.NUMBER else column.heading
 
 
@@ -279,14 +272,14 @@ def _parts(least: Sequence[int], keys: int, width: int) -> list[list[int]]:
     return parts
 
 
-def _as_rich(table: Table, widths: Sequence[int]) -> RichTable:
-    """Return a table for a terminal, without a frame; one without widths folds its words."""
+def _as_rich(table: Table, *, is_whole: bool) -> RichTable:
+    """Return a table for a terminal, without a frame: whole, or else with its words folded."""
     made = RichTable(box=None, pad_edge=False)
-    for place, column in enumerate(table.columns):
+    for column in table.columns:
         made.add_column(
             Text(_heading(column)),
             justify="right" if column.kind is Kind.NUMBER else "left",
-            width=widths[place] if widths else None,
+            no_wrap=is_whole and column.kind is not Kind.PROSE,
             overflow="fold",
         )
     for row in table.rows:

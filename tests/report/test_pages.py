@@ -21,7 +21,6 @@ from explorer.model.asked import AskedProblem
 from explorer.model.outcome import TrialRecord
 from explorer.model.tuned_table import read_table
 from explorer.report import charts
-from explorer.report import page as report_page
 from explorer.report.compare import contender_names, read_compared, share_rows, shares_figure
 from explorer.report.journey import journey_picture, read_journey
 from explorer.report.kept import kept_page
@@ -538,8 +537,7 @@ JOURNEY = RESULTS / "journey-h200-f32-4096.json"
 
 def drawn_values(chart):
     """The rows of a chart's largest dataset."""
-    spec = report_page._with_shared_data(chart.to_dict())
-    return max(spec["datasets"].values(), key=len)
+    return max(chart.to_dict()["datasets"].values(), key=len)
 
 
 def test_a_journey_has_a_row_for_each_kernel_and_the_fastest_can_be_told_apart():
