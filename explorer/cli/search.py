@@ -61,7 +61,7 @@ EffortOrNone = Annotated[
         "--effort",
         metavar="HOW",
         parser=Effort.parse,
-        help=Effort.told(),
+        help=Effort.help(),
         show_default=False,
         autocompletion=completions.among(*Effort),
     ),

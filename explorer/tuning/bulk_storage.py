@@ -84,11 +84,11 @@ class BulkStorage(RDBStorage):
         """
         stored, rows = [], defaultdict[Any, list[dict[str, Any]]](list)
         with self._alone(study_id) as session:
-            there = _same_code(session, study_id, trials)
+            same_code = _same_code(session, study_id, trials)
             count = select(func.count()).where(models.TrialModel.study_id == study_id)
             number = session.execute(count).scalar_one()
             for trial in trials:
-                same, is_ours = there[trial.user_attrs.get("digest")], trial._trial_id >= 0
+                same, is_ours = same_code[trial.user_attrs.get("digest")], trial._trial_id >= 0
                 row = _row_of(session, trial, same)
                 if row is not None and not (is_ours and row.state is TrialState.RUNNING):
                     stored.append(Stored(row.trial_id, row.number, is_ours))
@@ -182,15 +182,15 @@ def _same_code(
     session: Session, study_id: int, trials: Sequence[FrozenTrial]
 ) -> dict[Any, list[Any]]:
     """Return the rows of a study with the digests that new trials have, by these."""
-    found: dict[Any, list[Any]] = defaultdict(list)
+    rows: dict[Any, list[Any]] = defaultdict(list)
     attribute = models.TrialUserAttributeModel
     digests = {trial.user_attrs.get("digest") for trial in trials if trial._trial_id < 0}
     texts = [json.dumps(digest) for digest in digests if digest]
     wanted = select(attribute.value_json, models.TrialModel).join(models.TrialModel)
     wanted = wanted.where(models.TrialModel.study_id == study_id, attribute.key == "digest")
     for text, row in session.execute(wanted.where(attribute.value_json.in_(texts))):
-        found[json.loads(text)].append(row)
-    return found
+        rows[json.loads(text)].append(row)
+    return rows
 
 
 def _row_of(session: Session, trial: FrozenTrial, same: list[Any]) -> Any:
@@ -209,9 +209,9 @@ def _add_rows(rows: Rows, trial: FrozenTrial, trial_id: int, *, is_whole: bool) 
         rows[models.TrialValueModel].append(row)
     for name, value in trial.params.items() if is_whole else ():
         distribution = trial.distributions[name]
-        told = {"param_name": name, "param_value": distribution.to_internal_repr(value)}
-        told |= {"distribution_json": distribution_to_json(distribution)}
-        rows[models.TrialParamModel].append({**own, **told})
+        parameter = {"param_name": name, "param_value": distribution.to_internal_repr(value)}
+        parameter |= {"distribution_json": distribution_to_json(distribution)}
+        rows[models.TrialParamModel].append({**own, **parameter})
     known = () if is_whole else KNOWN_BEFORE
     new = {key: value for key, value in trial.user_attrs.items() if key not in known}
     rows[models.TrialUserAttributeModel] += _attribute_rows(own, new)
@@ -219,12 +219,12 @@ def _add_rows(rows: Rows, trial: FrozenTrial, trial_id: int, *, is_whole: bool) 
 
 def _set(session: Session, table: Any, column: Any, owner: int, given: Mapping[str, Any]) -> None:
     """Set attributes of what has that id in the column; those that are there keep their places."""
-    there = set(session.scalars(select(table.key).where(column == owner)))
+    existing = set(session.scalars(select(table.key).where(column == owner)))
     rows = _attribute_rows({column.key: owner}, given)
-    for row in (row for row in rows if row["key"] in there):
+    for row in (row for row in rows if row["key"] in existing):
         here = (column == owner, table.key == row["key"])
         session.execute(update(table).where(*here).values(value_json=row["value_json"]))
-    new = [row for row in rows if row["key"] not in there]
+    new = [row for row in rows if row["key"] not in existing]
     if new:
         session.execute(insert(table), new)
 
@@ -307,9 +307,9 @@ def _is_new(engine: Engine, name: str, remedy: str, missing: str | None) -> bool
 def _lacking(engine: Engine) -> str:
     """Return the first table or column of this Optuna that a database lacks; mostly empty."""
     inspector = inspect(engine)
-    there = set(inspector.get_table_names())
+    tables = set(inspector.get_table_names())
     for name, table in models.BaseModel.metadata.tables.items():
-        if name not in there:
+        if name not in tables:
             return f"the table {name}"
         columns = {column["name"] for column in inspector.get_columns(name)}
         if lost := [column.name for column in table.columns if column.name not in columns]:

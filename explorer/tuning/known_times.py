@@ -154,11 +154,11 @@ def _of_tables(variants: Sequence[Variant], gpu: GpuSpec) -> Iterator[KnownTimes
 
 
 def _of_tuned(variants: Sequence[Variant], tuned: TunedProblem, name: str) -> Iterator[KnownTimes]:
-    told = tuned.environment
+    environment = tuned.environment
     finals = [_Kernel(one.config.to_json(), "", one.time_us) for one in tuned.finalists]
-    yield _looked_up(variants, finals, f"{name}, finals", told, in_turn=True)
+    yield _looked_up(variants, finals, f"{name}, finals", environment, in_turn=True)
     timed = [_Kernel(one.config.to_json(), "", one.time_us) for one in tuned.timed]
-    yield _looked_up(variants, timed, name, told, in_turn=False)
+    yield _looked_up(variants, timed, name, environment, in_turn=False)
 
 
 def _of_recordings(variants: Sequence[Variant], gpu: GpuSpec) -> Iterator[KnownTimes]:

@@ -60,14 +60,14 @@ def unpaired(
 ) -> tuple[Unpaired, ...]:
     """Return what can be said of the parameters that varied, but that no pairs tell apart.
 
-    `best` is the config of the study's best kernel, whose values are told in any case.
+    `best` is the config of the study's best kernel, whose values are shown in any case.
     """
-    told = {contrast.name for contrast in compared}
-    told |= set(TOGETHER) if BLOCK_OF_A_ROW in told else set()
+    shown = {contrast.name for contrast in compared}
+    shown |= set(TOGETHER) if BLOCK_OF_A_ROW in shown else set()
     found = []
     for name in trials[0].config.as_dict() if trials else ():
         values = Counter(getattr(trial.config, name) for trial in trials)
-        if name not in told and len(values) > 1:
+        if name not in shown and len(values) > 1:
             told_of = _two_usual(values)
             of_best = [] if best is None else [getattr(best, name)]
             # in a damaged study no kernel that was measured may have the best one's values
@@ -131,7 +131,7 @@ LEAST_TRIALS = 30
 """Below these, nothing can be said: the fastest tenth would be one or two kernels."""
 
 SAMPLES = 8
-"""Samples of the trials, by which it is told how far an importance is a matter of chance."""
+"""Samples of the trials, which show how far an importance is a matter of chance."""
 
 SAMPLED = 0.75
 """Of the trials, in each sample."""

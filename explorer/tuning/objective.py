@@ -120,7 +120,7 @@ class Effort(StrEnum):
             raise InvalidInput(f"effort is '{text}'; choose {', '.join(cls)}") from None
 
     @classmethod
-    def told(cls) -> str:
+    def help(cls) -> str:
         """Return what the efforts mean, for `explorer search --help`."""
         names = _either(cls)
         most, patience = (_either(getattr(e, name) for e in cls) for name in ("trials", "patience"))

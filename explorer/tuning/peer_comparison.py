@@ -284,7 +284,7 @@ def regressions(run: PeerRun, before: PeerRun) -> list[Regression]:
     measured on another GPU, or timed otherwise, before.
     """
     earlier = {one.problem: one for one in before.comparisons}
-    found = []
+    slower = []
     for one in run.comparisons:
         other = earlier.get(one.problem)
         if other is None:
@@ -293,8 +293,8 @@ def regressions(run: PeerRun, before: PeerRun) -> list[Regression]:
         now, then = (ratio(each.ours_us, _copy_of(each)) for each in (one, other))
         noise = one.contest.noise + other.contest.noise
         if now.low > then.high * (1 + noise):
-            found.append(Regression(one.problem, then, now))
-    return sorted(found, key=lambda regression: -regression.slower)
+            slower.append(Regression(one.problem, then, now))
+    return sorted(slower, key=lambda regression: -regression.slower)
 
 
 def _copy_of(one: PeerComparison) -> tuple[float, ...]:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a running search stands; told after every trial."""
+    """Where a running search stands, after every trial."""
 
     trials: int
-    """Trials told so far in this run, duplicates of known code included."""
+    """Trials of this run so far, duplicates of known code included."""
     measured: int
     """Kernels verified and timed in this run."""
     rejected: dict[Stage, int]
@@ -261,7 +261,7 @@ class Attempt:
     started: datetime | None
     """When its evaluation began, in the local time of who searched; None where it is not known."""
     seconds: float
-    """From there until it was told; 0 where that is not known."""
+    """From there until its outcome was known; 0 where that was not kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,11 +51,11 @@ class Benches(Protocol):
         """Return the bench of a problem; raises InvalidInput where it does not fit, DeviceLost."""
 
     def compile_ahead(self, problem: Problem, configs: Iterable[Config]) -> None:
-        """Compile, in the background, what will be evaluated later; failures are not told."""
+        """Compile, in the background, what will be evaluated later; failures are not reported."""
 
 
 class PeersAhead(Protocol):
-    """Compiles for peers in the background; failures are not told.
+    """Compiles for peers in the background; failures are not reported.
 
     Nothing of it may run on the GPU, since another problem is timed meanwhile.
     """
@@ -226,7 +226,7 @@ def read_journal(path: Path, asked: Asked, gpu: GpuSpec) -> list[PeerComparison]
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Who is told what, while problems are compared."""
+    """What is called with the progress, while problems are compared."""
 
     notice: Callable[[str], None] = lambda _: None
     """Sentences that a person reads."""
@@ -269,14 +269,14 @@ def compare_all(
         tell.notice(f"{number}/{len(run.wanted)} {problem}")
 
     def compare(bench: PeerBench, clock: StopWatch) -> PeerComparison:
-        def told(reply: Entered | NotEntered) -> None:
+        def on_reply(reply: Entered | NotEntered) -> None:
             run.say(bench.problem, f"{reply.name} is ready")
             if tell.peer is not None:
                 tell.peer(reply)
 
         entry, rounds = ours(bench), asked.rounds
         one = compare_with_peers(
-            bench, entry, asked.peers, rounds=rounds, limit_s=limit_s, tell=told
+            bench, entry, asked.peers, rounds=rounds, limit_s=limit_s, tell=on_reply
         )
         return replace(one, spent=(*clock.laps, *one.spent))
 
@@ -292,7 +292,7 @@ def compare_all(
 def _compile_ahead(
     benches: Benches, ahead: PeersAhead | None, asked: Asked, problem: Problem
 ) -> None:
-    """Begin to compile for a problem; what fails now fails again, and is told, in its turn."""
+    """Begin to compile for a problem; what fails now fails again, with its reason, in its turn."""
     if ahead is not None:
         ahead.submit(problem, asked.peers)
     with suppress(ExplorerError):

@@ -34,7 +34,7 @@ class ExplorerSampler(BaseSampler):
         trial = study.ask(distributions(space.parameters))
         study.tell(trial, time_us(Config(**trial.params)))
 
-    A trial that is told PRUNED or FAIL is a config that cannot be used. Every proposal is legal and
+    A trial that ends PRUNED or FAIL is a config that cannot be used. Every proposal is legal and
     untried, as long as there is one. A search calls the mixture itself, since it knows more than a
     trial tells: which configs a recording holds, which ones emit the same code, and what other
     processes evaluate. So `--sampler` with this class is the search without `--sampler`.

@@ -75,7 +75,7 @@ def open_storage(
             "journal of Optuna" if parsed.drivername == JOURNAL else "SQLite database",
             missing,
         )
-    with said_of(f"storage {name} cannot be opened", _REMEDY):
+    with one_sentence(f"storage {name} cannot be opened", _REMEDY):
         if path is not None and parsed.drivername == JOURNAL:
             return Journal(path)
         try:
@@ -96,7 +96,7 @@ def file_of(storage: BaseStorage) -> Path | None:
 
 
 @contextmanager
-def said_of(what: str, remedy: str = "") -> Iterator[None]:
+def one_sentence(what: str, remedy: str = "") -> Iterator[None]:
     """Say in one sentence, as InvalidInput, whatever Optuna or a database raises.
 
     A damaged database makes them raise anything, AssertionError and RecursionError included: so

@@ -34,14 +34,14 @@ class StudyIdentity:
     @property
     def first_attributes(self) -> dict[str, Any]:
         """Those of a study without trials, in the order in which dashboards list them."""
-        told = {"best": "not known yet: no finals were held", "problem": self.problem.as_dict()}
-        return {**told, "objectives": str(self.objectives)}
+        first = {"best": "not known yet: no finals were held", "problem": self.problem.as_dict()}
+        return {**first, "objectives": str(self.objectives)}
 
     def described(self, environment: Environment | None = None) -> dict[str, Any]:
         """Return the attributes that tell of the environment, its own or another, and the seed."""
         environment = environment or self.environment
-        told = {"circumstances": environment.as_dict(), "copy_us": environment.copy_us}
-        return {**told, "seed": self.seed}
+        attributes = {"circumstances": environment.as_dict(), "copy_us": environment.copy_us}
+        return {**attributes, "seed": self.seed}
 
     def trial(
         self, config: Config, outcome: Outcome | None, digest: str, origin: str, started: datetime
@@ -51,8 +51,8 @@ class StudyIdentity:
         Each of its attributes is a row of the storage. A dashboard draws those that are numbers: so
         some are kept that could be computed.
         """
-        kept = {"digest": digest, "origin": origin, "config": brief_words(config)}
-        kept["emit"] = _emit_command(config, self.problem)
+        attributes = {"digest": digest, "origin": origin, "config": brief_words(config)}
+        attributes["emit"] = _emit_command(config, self.problem)
         measured = outcome if isinstance(outcome, Measured) else None
         ended = TrialState.COMPLETE if measured else TrialState.PRUNED
         return FrozenTrial(
@@ -65,12 +65,12 @@ class StudyIdentity:
             datetime_complete=datetime.now() if outcome else None,
             params=config.as_dict(),
             distributions=dict(self.distributions),
-            user_attrs={**kept, **self._told(outcome)},
+            user_attrs={**attributes, **self._of_outcome(outcome)},
             system_attrs={},
             intermediate_values={},
         )
 
-    def _told(self, outcome: Outcome | None) -> dict[str, Any]:
+    def _of_outcome(self, outcome: Outcome | None) -> dict[str, Any]:
         """Return what a trial keeps of an outcome."""
         if outcome is None:
             return {}
@@ -141,9 +141,9 @@ MOST_CHARACTERS = 1600
 def finals_to_attributes(finals: Finals) -> dict[str, Any]:
     """Return the finals as JSON, in parts, how many these are, and the verdict in words."""
     parts, winner = _in_parts(finals_to_json(finals)), finals.winner
-    told = f"trial {winner.trial.number}: {_time(winner.time_us, finals.copy_us)}, by the finals"
+    verdict = f"trial {winner.trial.number}: {_time(winner.time_us, finals.copy_us)}, by the finals"
     numbered = {f"finals:{n}": part for n, part in enumerate(parts)}
-    return {**numbered, "finals_parts": len(parts), "best": told}
+    return {**numbered, "finals_parts": len(parts), "best": verdict}
 
 
 def finals_text(attributes: Mapping[str, Any]) -> str | None:
@@ -231,7 +231,7 @@ def notes_of(
     study: StudyIdentity,
     records: Sequence[TrialRecord],
     ids: Mapping[int, int],
-    there: Mapping[str, Any],
+    existing: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the notes that optuna-dashboard shows of a study and its trials, as it keeps them.
 
@@ -240,10 +240,10 @@ def notes_of(
     fastest = min(records, key=lambda trial: trial.outcome.time_us)
     parts = _in_parts(note_of(finals, study.problem, fastest))
     notes: dict[str, Any] = {f"dashboard:note_str:{n}": part for n, part in enumerate(parts)}
-    notes["dashboard:note_ver"] = there.get("dashboard:note_ver", 0) + 1
+    notes["dashboard:note_ver"] = existing.get("dashboard:note_ver", 0) + 1
     for trial in records:
         place = f"dashboard:{ids[trial.number]}:note_"
-        if f"{place}ver" not in there:
+        if f"{place}ver" not in existing:
             notes[f"{place}ver"] = 1
             notes[f"{place}str:0"] = trial_note(trial, study.problem, study.environment.copy_us)
     return notes

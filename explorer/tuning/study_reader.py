@@ -21,7 +21,7 @@ from explorer.tuning.contest import finals_from_json, front_trials
 from explorer.tuning.main_effects import contrasts, effects, unpaired
 from explorer.tuning.objective import REPLAY_SUFFIX, Goal, Objectives
 from explorer.tuning.results import Attempt, StudyHistory, StudySummary, StudyView
-from explorer.tuning.storage import file_of, said_of
+from explorer.tuning.storage import file_of, one_sentence
 from explorer.tuning.study_attributes import finals_text, passed_over, to_outcome
 
 BEST = "best"
@@ -63,8 +63,9 @@ class StoredStudy:
     @property
     def environment(self) -> Environment:
         """Of the run that held the finals, with the copy of the finals; else of the latest."""
-        kept = self.kept_environment
-        return kept if self.finals is None else replace(kept, copy_us=self.finals.copy_us)
+        if self.finals is None:
+            return self.kept_environment
+        return replace(self.kept_environment, copy_us=self.finals.copy_us)
 
     @property
     def goal(self) -> Goal:
@@ -79,10 +80,10 @@ class StoredStudy:
     @cached_property
     def attempts(self) -> dict[int, Attempt]:
         """The finished trials that can be read, by number."""
-        with said_of("its trials cannot be read"):
-            found = self._storage.get_all_trials(self._study._study_id, deepcopy=False)
+        with one_sentence("its trials cannot be read"):
+            trials = self._storage.get_all_trials(self._study._study_id, deepcopy=False)
         attempts = {}
-        for trial in found:
+        for trial in trials:
             number = read_whole(trial.number, "the number of a trial")
             try:
                 attempt = self._read(trial)
@@ -195,8 +196,10 @@ class StoredStudy:
         if number in self.faults:
             why = f"cannot be read: {self.faults[number]}"
             raise InvalidInput(f"trial {number} {why}; choose another, or {BEST}")
-        there = [*self.attempts, *self.faults]
-        has = f"trials {min(there)} to {max(there)}; choose one of them" if there else "no trials"
+        numbers = [*self.attempts, *self.faults]
+        has = "no trials"
+        if numbers:
+            has = f"trials {min(numbers)} to {max(numbers)}; choose one of them"
         raise NotFound(f"trial {number} does not exist; study '{self.name}' has {has}, or {BEST}")
 
 
@@ -214,9 +217,9 @@ class DamagedStudy:
 
 def _headers(storage: BaseStorage) -> Iterator[StoredStudy | DamagedStudy]:
     """Yield this program's studies, whose trials are not read yet."""
-    with said_of("the studies of the storage cannot be read", _REMEDY):
-        found = storage.get_all_studies()
-    for study in found:
+    with one_sentence("the studies of the storage cannot be read", _REMEDY):
+        studies = storage.get_all_studies()
+    for study in studies:
         if study.user_attrs.keys() >= {"problem", "circumstances"}:
             try:
                 yield StoredStudy(study, storage)
@@ -257,10 +260,10 @@ class Survey:
 
 def survey(storage: BaseStorage) -> Survey:
     """Look at all studies of this program."""
-    found = list(read_studies(storage))
-    sound = [study for study in found if isinstance(study, StoredStudy)]
+    studies = list(read_studies(storage))
+    sound = [study for study in studies if isinstance(study, StoredStudy)]
     sound.sort(key=lambda study: study.searched_at, reverse=True)
-    faults = [str(s) if isinstance(s, DamagedStudy) else s.passed_over for s in found]
+    faults = [str(s) if isinstance(s, DamagedStudy) else s.passed_over for s in studies]
     return Survey([study.summary() for study in sound], [fault for fault in faults if fault])
 
 
@@ -382,10 +385,10 @@ def _with_goal(
     storage: BaseStorage, asked: AskedProblem, goal: Goal
 ) -> tuple[list[StoredStudy], list[DamagedStudy]]:
     """Return the studies of a problem and a goal, without their trials; and damaged ones."""
-    found = sorted(_headers(storage), key=lambda study: study.searched_at, reverse=True)
-    sound = [study for study in found if isinstance(study, StoredStudy)]
+    headers = sorted(_headers(storage), key=lambda study: study.searched_at, reverse=True)
+    sound = [study for study in headers if isinstance(study, StoredStudy)]
     fits = [s for s in sound if s.goal == goal and asked.matches(s.problem)]
-    return fits, [study for study in found if isinstance(study, DamagedStudy)]
+    return fits, [study for study in headers if isinstance(study, DamagedStudy)]
 
 
 def must_be_named(storage: BaseStorage, study: str, problem: Problem, goal: Goal) -> bool:
@@ -467,8 +470,8 @@ def in_one_unit(reason: str) -> str:
     if found is None:
         return reason
     if found["steps"]:  # representable numbers beside the truth, which itself lies up to 0.5 beside
-        told, limit = f"{found['ulp']} ulp", f"{int(found['steps']) + 0.5:g} ulp"
+        error, limit = f"{found['ulp']} ulp", f"{int(found['steps']) + 0.5:g} ulp"
     else:
-        told, limit = f"{found['error']} of the magnitude", found["limit"]
+        error, limit = f"{found['error']} of the magnitude", found["limit"]
     before, after = reason[: found.start()], reason[found.end() :]
-    return f"{before}{told}, the limit under {found['level']} is {limit}{after}"
+    return f"{before}{error}, the limit under {found['level']} is {limit}{after}"

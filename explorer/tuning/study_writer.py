@@ -25,7 +25,7 @@ from explorer.system.user_files import open_regular
 from explorer.tuning.bulk_storage import FINISHED, BulkStorage, Stored
 from explorer.tuning.contest import Finals
 from explorer.tuning.proposer import Proposal
-from explorer.tuning.storage import LOCKED, Journal, bulk, file_of, said_of
+from explorer.tuning.storage import LOCKED, Journal, bulk, file_of, one_sentence
 from explorer.tuning.study_attributes import (
     StudyIdentity,
     finals_text,
@@ -72,8 +72,8 @@ def open_study(storage: BaseStorage, study: StudyIdentity) -> int:
         study_id = storage.create_new_study(directions, study.name)
     except DuplicatedStudyError:
         study_id = storage.get_study_id_from_name(study.name)
-    there = storage.get_study_user_attrs(study_id)
-    first = {key: told for key, told in study.first_attributes.items() if key not in there}
+    existing = storage.get_study_user_attrs(study_id)
+    first = {key: value for key, value in study.first_attributes.items() if key not in existing}
     metrics = {"study:metric_names": study.objectives.metrics}  # where Optuna keeps them
     bulk(storage).put_attributes(study_id, first, metrics, {})
     return study_id
@@ -113,7 +113,7 @@ class Ledger:
         self._unsaved = UnsavedTrials(study, storage)
         self._lost = ""
         """What the storage said when it took no more; empty as long as it does."""
-        with said_of(_UNWRITABLE, _KEPT):
+        with one_sentence(_UNWRITABLE, _KEPT):
             self._study_id = open_study(storage, study)
 
     @property
@@ -126,12 +126,12 @@ class Ledger:
 
         What cannot be read, and a config that the search does not hold, is passed over.
         """
-        with said_of(f"study '{self.name}' cannot be read", _REMEDY):
-            found = self._storage.get_all_trials(self._study_id, deepcopy=False)
-            for name, distribution in found[0].distributions.items() if found else ():
+        with one_sentence(f"study '{self.name}' cannot be read", _REMEDY):
+            trials = self._storage.get_all_trials(self._study_id, deepcopy=False)
+            for name, distribution in trials[0].distributions.items() if trials else ():
                 check_distribution_compatibility(distribution, self._study.distributions[name])
-        self._last_id = max((trial._trial_id for trial in found), default=-1)
-        return [known for trial in found for known in self._read(trial)]
+        self._last_id = max((trial._trial_id for trial in trials), default=-1)
+        return [known for trial in trials for known in self._read(trial)]
 
     def run(self, proposals: Sequence[Proposal]) -> list[bool]:
         """Have kernels RUNNING, but for those that another process has so, or has finished.
@@ -175,7 +175,7 @@ class Ledger:
         """
         for trial in self._running.values():
             trial.state, trial.datetime_complete = TrialState.FAIL, datetime.now()
-        with suppress(ExplorerError):  # which is told below
+        with suppress(ExplorerError):  # which is raised below
             self._put(list(self._running.values()))
         self._unsaved.keep([known.trial for known in self._unwritten])
         if lacking := self._lacking():
@@ -192,13 +192,13 @@ class Ledger:
         path = file_of(self._storage)
         if path is None or not isinstance(self._storage, BulkStorage):
             return []
-        there: set[str] = set()
+        digests: set[str] = set()
         try:
-            with said_of(""):
-                there = self._storage.digests(self._study_id) if path.exists() else there
+            with one_sentence(""):
+                digests = self._storage.digests(self._study_id) if path.exists() else digests
         except InvalidInput as error:
-            there = set(self._stored) if LOCKED in str(error) else there
-        return [trial for digest, trial in self._stored.items() if digest not in there]
+            digests = set(self._stored) if LOCKED in str(error) else digests
+        return [trial for digest, trial in self._stored.items() if digest not in digests]
 
     def _trial(self, proposal: Proposal, outcome: Outcome | None, started: datetime) -> FrozenTrial:
         origin = str(proposal.origin)
@@ -214,7 +214,7 @@ class Ledger:
         waiting = self._unwritten
         trials = [known.trial for known in waiting] + list(more)
         try:
-            with said_of(_UNWRITABLE):
+            with one_sentence(_UNWRITABLE):
                 stored = self._bulk.put(self._study_id, trials) if trials else []
         except ExplorerError as error:
             self._lost, self._unwritten = str(error), []
@@ -231,7 +231,7 @@ class Ledger:
 
     def _listen(self) -> None:
         """Read what other processes have finished since this was last done."""
-        with said_of(f"study '{self.name}' cannot be read", _KEPT):
+        with one_sentence(f"study '{self.name}' cannot be read", _KEPT):
             changed = self._bulk.changed(self._study_id, self._last_id, self._watched)
             self._last_id = max([self._last_id, *changed])
             for trial_id in changed:
@@ -266,11 +266,11 @@ class Ledger:
         """Keep when a run began, the user's sampler, if one proposed kernels, and the environment,
         unless that of finals is kept.
         """
-        told = {"searched_at": _now(), **({"sampler": sampler} if sampler else {})}
-        with said_of(_UNWRITABLE, _KEPT):
+        attributes = {"searched_at": _now(), **({"sampler": sampler} if sampler else {})}
+        with one_sentence(_UNWRITABLE, _KEPT):
             if finals_text(self._storage.get_study_user_attrs(self._study_id)) is None:
-                told |= self._study.described()
-            self._bulk.put_attributes(self._study_id, told, {}, {})
+                attributes |= self._study.described()
+            self._bulk.put_attributes(self._study_id, attributes, {}, {})
 
     def conclude(
         self,
@@ -286,12 +286,12 @@ class Ledger:
         stay. Returns whether these were kept.
         """
         through = {"finals_through": max(self._ids, default=-1)}
-        told = {**through, "ended": ended, "searched_at": _now()}
-        user = {**finals_to_attributes(finals), **told, **self._study.described(environment)}
+        ending = {**through, "ended": ended, "searched_at": _now()}
+        user = {**finals_to_attributes(finals), **ending, **self._study.described(environment)}
         verdict = {self._ids[number]: of for number, of in verdict_of(finals).items()}
-        with said_of(_UNWRITABLE, _KEPT):
-            there = self._storage.get_study_system_attrs(self._study_id)
-            notes = notes_of(finals, self._study, records, self._ids, there)
+        with one_sentence(_UNWRITABLE, _KEPT):
+            existing = self._storage.get_study_system_attrs(self._study_id)
+            notes = notes_of(finals, self._study, records, self._ids, existing)
             return self._bulk.put_attributes(self._study_id, user, notes, verdict)
 
 
@@ -370,39 +370,39 @@ def merge_trials(storage: BaseStorage, file: Path) -> list[Merged]:
     remedy = "name a file that explorer search wrote when it could not write its storage"
     with open_regular(file, most_bytes=sys.maxsize, remedy=remedy):
         pass
-    with said_of(f"{file} is no journal of Optuna", remedy):
-        kept = Journal(file)
-    studies = list(read_studies(kept))
+    with one_sentence(f"{file} is no journal of Optuna", remedy):
+        journal = Journal(file)
+    studies = list(read_studies(journal))
     for study in studies:
         if isinstance(study, DamagedStudy):
             raise InvalidInput(f"{file} cannot be used: {study}")
     if not studies:
         raise InvalidInput(f"{file} has no study; {remedy}")
-    return [_merged(storage, kept, study) for study in studies if isinstance(study, StoredStudy)]
+    return [_merged(storage, journal, study) for study in studies if isinstance(study, StoredStudy)]
 
 
-def _merged(storage: BaseStorage, kept: Journal, study: StoredStudy) -> Merged:
+def _merged(storage: BaseStorage, journal: Journal, study: StoredStudy) -> Merged:
     """Store the trials of a study that the storage's study of that name lacks."""
-    source = kept.get_study_id_from_name(study.name)
-    read = [trial for trial in kept.get_all_trials(source) if trial.number not in study.faults]
+    source = journal.get_study_id_from_name(study.name)
+    read = [trial for trial in journal.get_all_trials(source) if trial.number not in study.faults]
     trials = {_kernel(trial): trial for trial in read if trial.state in FINISHED}
-    seed = kept.get_study_user_attrs(source).get("seed", 0)
+    seed = journal.get_study_user_attrs(source).get("seed", 0)
     identity = StudyIdentity(
         study.name, study.problem, study.objectives, study.kept_environment, seed, {}
     )
-    with said_of(_UNWRITABLE, _REMEDY):
+    with one_sentence(_UNWRITABLE, _REMEDY):
         _check_is_same(storage, study)
         study_id = open_study(storage, identity)
-        there = storage.get_all_trials(study_id, deepcopy=False)
-        for trial in there:
+        existing = storage.get_all_trials(study_id, deepcopy=False)
+        for trial in existing:
             if trial.state in FINISHED:
                 trials.pop(_kernel(trial), None)
         for trial in trials.values():
             trial._trial_id = -1
         added = sum(at.is_new for at in bulk(storage).put(study_id, list(trials.values())))
         if added:
-            told = {} if there else identity.described()
-            bulk(storage).put_attributes(study_id, {**told, "searched_at": _now()}, {}, {})
+            attributes = {} if existing else identity.described()
+            bulk(storage).put_attributes(study_id, {**attributes, "searched_at": _now()}, {}, {})
     return Merged(study.name, added, len(read) - added)
 
 

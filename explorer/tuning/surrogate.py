@@ -49,9 +49,9 @@ def blamed(name: str) -> Iterator[None]:
     except (ExplorerError, KeyboardInterrupt, MemoryError):
         raise
     except (Exception, SystemExit) as error:
-        told = f"{type(error).__name__}: {error}".splitlines()[0]
+        message = f"{type(error).__name__}: {error}".splitlines()[0]
         raise InvalidInput(
-            f"sampler {name} raised {told}; what finished before is kept: mend the sampler, or "
+            f"sampler {name} raised {message}; what finished before is kept: mend the sampler, or "
             "leave it out, and run the search again"
         ) from error
 
@@ -152,7 +152,7 @@ class OptunaSampler:
         share = KEPT_BEST // self._objectives
         best: dict[Config, tuple[float, ...]] = {}
         for objective in range(self._objectives):
-            best |= sorted(older, key=lambda told: told[1][objective])[:share]
+            best |= sorted(older, key=lambda known: known[1][objective])[:share]
         self._told = [*best.items(), *recent]
         self._asked.clear()
         self._study = self._new_study()

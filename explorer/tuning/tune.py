@@ -82,9 +82,9 @@ def tune(
     """Tune each problem that `journal` does not have yet, and append it there once it is done.
 
     The problems of the journal, and those that are `known` from a table, count as finished where
-    `resumes` holds for them; the others are tuned anew. `notice` is told what cannot be measured,
-    and what was measured while the GPU was throttled. Raises InvalidInput for a damaged journal;
-    KeyboardInterrupt leaves what was finished in it.
+    `resumes` holds for them; the others are tuned anew. `notice` is called with what cannot be
+    measured, and with what was measured while the GPU was throttled. Raises InvalidInput for a
+    damaged journal; KeyboardInterrupt leaves what was finished in it.
     """
     gpu = benches.gpu
 

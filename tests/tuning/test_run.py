@@ -614,7 +614,7 @@ def test_the_study_says_why_its_search_ended():
 
 
 def test_the_words_of_the_efforts_have_their_numbers():
-    told = Effort.told()
+    told = Effort.help()
     assert told.startswith("quick, default or full: 60, 200 or 1000 kernels at most; ")
     numbers = [int(number) for number in re.findall(r"\d+", told)]
     assert numbers == [e.trials for e in Effort] + [e.patience for e in Effort]
