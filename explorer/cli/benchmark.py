@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.cli import completions
-from explorer.cli.help import RESULTS
-from explorer.cli.options import Csv, Json, one_format
+from explorer.cli.options import Csv, Json, argument, one_format, option
 from explorer.cli.output import INTERRUPTED, check_kept, say, show_result
 from explorer.model.asked import whole_number
 from explorer.model.errors import InvalidInput
@@ -20,32 +19,23 @@ if TYPE_CHECKING:
 
 Names = Annotated[
     list[str] | None,
-    typer.Option(
-        "--recording",
-        metavar="NAME",
-        help="A recording to search; may be repeated; default: all that hold a whole sub-space.",
-        show_default=False,
-        autocompletion=completions.recordings,
+    option(
+        "--recording NAME",
+        "A recording to search; may be repeated; default: all that hold a whole sub-space.",
+        complete=completions.recordings,
     ),
 ]
 Strategies = Annotated[
     list[str] | None,
-    typer.Option(
-        "--strategy",
-        metavar="NAME",
-        help="A strategy to compare; may be repeated; default: all.",
-        show_default=False,
-        autocompletion=completions.strategies,
+    option(
+        "--strategy NAME",
+        "A strategy to compare; may be repeated; default: all.",
+        complete=completions.strategies,
     ),
 ]
 Seeds = Annotated[
     int,
-    typer.Option(
-        "--seeds",
-        metavar="N",
-        parser=whole_number("seeds", 1),
-        help="Searches of each recording by each strategy.",
-    ),
+    option("--seeds N", "Searches of each recording by each strategy.", whole_number("seeds", 1)),
 ]
 
 
@@ -89,22 +79,12 @@ _T4_REMEDY = "name another --t4"
 
 T4 = Annotated[
     Path | None,
-    typer.Option(
-        "--t4",
-        metavar="FILE.json",
-        help="Write the kernels of NAME as T4, the format that Kernel Tuner reads.",
-        show_default=False,
-        rich_help_panel=RESULTS,
+    option(
+        "--t4 FILE.json", "Write the kernels of NAME as T4, the format that Kernel Tuner reads."
     ),
 ]
 Name = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="NAME",
-        help="A recording, to write with --t4.",
-        show_default=False,
-        autocompletion=completions.recordings,
-    ),
+    str | None, argument("NAME", "A recording, to write with --t4.", completions.recordings)
 ]
 
 

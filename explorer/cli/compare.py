@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.cli import completions
-from explorer.cli.help import MEASUREMENT, PROBLEM, RESULTS
 from explorer.cli.options import (
     AccuracyLevel,
     Csv,
@@ -24,6 +23,7 @@ from explorer.cli.options import (
     Timing,
     duration,
     one_format,
+    option,
     words,
 )
 from explorer.cli.output import (
@@ -51,114 +51,77 @@ DRAWN_COLS, DRAWN_ROWS = "16:200000:log", "1:400000:log"
 
 Cols = Annotated[
     str | None,
-    typer.Option(
-        "--cols",
-        metavar="C,C",
-        help="Columns, one or several; with --draw a range such as 64:131072:log, by default "
+    option(
+        "--cols C,C",
+        "Columns, one or several; with --draw a range such as 64:131072:log, by default "
         f"{DRAWN_COLS} (needed, unless --draw or --from is given).",
-        show_default=False,
-        rich_help_panel=PROBLEM,
     ),
 ]
 Rows = Annotated[
     str | None,
-    typer.Option(
-        "--rows",
-        metavar="R,R",
-        help="Rows of all of them, or of each; default: as many as make 256 MiB of traffic. With "
+    option(
+        "--rows R,R",
+        "Rows of all of them, or of each; default: as many as make 256 MiB of traffic. With "
         f"--draw a range; without --cols, {DRAWN_ROWS} by default.",
-        show_default=False,
-        rich_help_panel=PROBLEM,
     ),
 ]
 Draw = Annotated[
     int | None,
-    typer.Option(
-        "--draw",
-        metavar="N",
-        parser=whole_number("draw", 1, MOST_PROBLEMS),
-        help="N shapes drawn by --seed between the least and the greatest of --cols and of --rows, "
+    option(
+        "--draw N",
+        "N shapes drawn by --seed between the least and the greatest of --cols and of --rows, "
         "log-uniformly; each in every type of --dtype.",
-        show_default=False,
-        rich_help_panel=PROBLEM,
+        whole_number("draw", 1, MOST_PROBLEMS),
     ),
 ]
 RunSeed = Annotated[
     int,
-    typer.Option(
-        "--seed",
-        metavar="S",
-        parser=whole_number("seed", 0),
-        help="Seed of the inputs, of the order in each round, and of --draw.",
-        rich_help_panel=MEASUREMENT,
+    option(
+        "--seed S",
+        "Seed of the inputs, of the order in each round, and of --draw.",
+        whole_number("seed", 0),
     ),
 ]
 Dtypes = Annotated[
     str,
-    typer.Option(
-        "--dtype",
-        metavar="D,D",
-        help=f"Element types: {', '.join(DType)}.",
-        autocompletion=completions.several(*DType),
-        rich_help_panel=PROBLEM,
+    option(
+        "--dtype D,D", f"Element types: {', '.join(DType)}.", complete=completions.several(*DType)
     ),
 ]
-Operation = Annotated[
-    Op,
-    typer.Option(
-        "--op",
-        metavar="OP",
-        help=f"{', '.join(Op)}.",
-        parser=Op.parse,
-        autocompletion=completions.among(*Op),
-        rich_help_panel=PROBLEM,
-    ),
-]
+Operation = Annotated[Op, option("--op OP", f"{', '.join(Op)}.", choices=Op)]
 Peers = Annotated[
     str | None,
-    typer.Option(
-        "--peers",
-        metavar="P,P",
-        help="Their names, or module:attribute; default: all that are known.",
-        show_default=False,
-    ),
+    option("--peers P,P", "Their names, or module:attribute; default: all that are known."),
 ]
 Limit = Annotated[
     float,
-    typer.Option(
-        "--peer-limit",
-        metavar="TIME",
-        parser=duration("peer-limit"),
-        help="Time that a peer may take to compile, tune and verify, such as 90s.",
+    option(
+        "--peer-limit TIME",
+        "Time that a peer may take to compile, tune and verify, such as 90s.",
+        duration("peer-limit"),
     ),
 ]
 Heuristic = Annotated[
-    bool, typer.Option("--heuristic", help="Time the heuristic's kernel, not a search's best.")
+    bool, option("--heuristic", "Time the heuristic's kernel, not a search's best.")
 ]
 Save = Annotated[
     Path | None,
-    typer.Option(
-        "--save",
-        metavar="FILE",
-        help="Keep the result as JSON. Until all is done, finished problems are kept beside it in "
+    option(
+        "--save FILE",
+        "Keep the result as JSON. Until all is done, finished problems are kept beside it in "
         "a file that ends in .partial.jsonl, from which the same command goes on.",
-        show_default=False,
-        rich_help_panel=RESULTS,
     ),
 ]
 Against = Annotated[
     Path | None,
-    typer.Option(
-        "--against",
-        metavar="FILE",
-        help="A run that --save kept, on such a GPU: exit code 1 if ours is slower now beyond "
+    option(
+        "--against FILE",
+        "A run that --save kept, on such a GPU: exit code 1 if ours is slower now beyond "
         "noise, for continuous integration.",
-        show_default=False,
-        rich_help_panel=RESULTS,
     ),
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Print the tracebacks of peers that fail, on stderr.")
+    bool, option("--verbose", "Print the tracebacks of peers that fail, on stderr.")
 ]
 
 

@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import typer
-
 from explorer.cli import completions
 from explorer.cli.options import (
     AccuracyOrNone,
@@ -13,6 +11,8 @@ from explorer.cli.options import (
     Minimised,
     Storage,
     Study,
+    argument,
+    option,
     words,
 )
 from explorer.cli.output import say
@@ -25,18 +25,15 @@ NONE = "none"
 
 FORMS = "best, a trial's number, heuristic, a preset, or a config as JSON."
 
-First = Annotated[str, typer.Argument(metavar="A", help=FORMS, autocompletion=completions.variants)]
-Second = Annotated[
-    str, typer.Argument(metavar="B", help="As A.", autocompletion=completions.variants)
-]
+First = Annotated[str, argument("A", FORMS, completions.variants)]
+Second = Annotated[str, argument("B", "As A.", completions.variants)]
 Show = Annotated[
     str,
-    typer.Option(
-        "--show",
-        metavar="TEXT,TEXT",
-        help="Texts to compare line by line: source, ptx, sass (which takes "
+    option(
+        "--show TEXT,TEXT",
+        "Texts to compare line by line: source, ptx, sass (which takes "
         "softmax-explorer[sass]), or none.",
-        autocompletion=completions.among("source", "ptx", "sass", "source,ptx,sass", NONE),
+        complete=completions.among("source", "ptx", "sass", "source,ptx,sass", NONE),
     ),
 ]
 

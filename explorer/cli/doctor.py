@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from explorer.cli import completions
-from explorer.cli.options import Json, Storage
+from explorer.cli.options import Json, Storage, argument
 
 # ------------------------------------------------------------------ explorer doctor
 
@@ -34,12 +34,7 @@ def doctor(storage: Storage = None, json: Json = False) -> None:
 def guide(
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="NAME",
-            help="The guide to show.",
-            show_default=False,
-            autocompletion=completions.guides,
-        ),
+        argument("NAME", "The guide to show.", completions.guides),
     ] = None,
 ) -> None:
     """List the guides, or show one: how to use, tune, read and measure kernels."""

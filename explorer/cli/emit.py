@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from explorer.cli import completions
-from explorer.cli.help import RESULTS, UsageError
+from explorer.cli.help import UsageError
 from explorer.cli.options import (
     AccuracyOrNone,
     BatchInvariant,
@@ -15,7 +13,8 @@ from explorer.cli.options import (
     Minimised,
     Storage,
     Study,
-    one_of,
+    argument,
+    option,
 )
 from explorer.cli.output import say
 from explorer.cli.problem import with_problem
@@ -39,53 +38,42 @@ FRAMEWORKS = ("torch", "cupy", "jax", "cpp")
 
 What = Annotated[
     str,
-    typer.Argument(
-        metavar="WHAT",
-        help="best, a trial's number, heuristic, a preset, or a config as JSON.",
-        autocompletion=completions.variants,
+    argument(
+        "WHAT",
+        "best, a trial's number, heuristic, a preset, or a config as JSON.",
+        completions.variants,
     ),
 ]
 Output = Annotated[
     str | None,
-    typer.Option(
-        "--output",
-        metavar="FILE",
-        help="File to write, - for stdout; default: a file of its own in generated/.",
-        show_default=False,
-        rich_help_panel=RESULTS,
+    option(
+        "--output FILE", "File to write, - for stdout; default: a file of its own in generated/."
     ),
 ]
-Force = Annotated[
-    bool,
-    typer.Option("--force", help="Replace a file that holds other code.", rich_help_panel=RESULTS),
-]
+Force = Annotated[bool, option("--force", "Replace a file that holds other code.")]
 NoVerify = Annotated[
-    bool, typer.Option("--no-verify", help="Write the source without checking that it is right.")
+    bool, option("--no-verify", "Write the source without checking that it is right.")
 ]
 Overlapped = Annotated[
     bool,
-    typer.Option(
+    option(
         "--overlapped",
-        help="Let the launch begin before the one before it on its stream has ended, and wait for "
+        "Let the launch begin before the one before it on its stream has ended, and wait for "
         "that in its code: narrows the gap between small kernels, on sm_90 and later.",
     ),
 ]
 Main = Annotated[
     bool,
-    typer.Option(
-        "--main",
-        help="Add a main() to the source, which checks the kernel on an example and times it.",
+    option(
+        "--main", "Add a main() to the source, which checks the kernel on an example and times it."
     ),
 ]
 For = Annotated[
     str | None,
-    typer.Option(
-        "--for",
-        metavar="FRAMEWORK",
-        parser=one_of("for", *FRAMEWORKS),
-        autocompletion=completions.among(*FRAMEWORKS),
-        help="Write beside the file a program that runs it on an example: torch, cupy, jax or cpp.",
-        show_default=False,
+    option(
+        "--for FRAMEWORK",
+        "Write beside the file a program that runs it on an example: torch, cupy, jax or cpp.",
+        choices=FRAMEWORKS,
     ),
 ]
 

@@ -1,7 +1,7 @@
 """What `--help` prints: commands and options in groups, what matters first, and an example of each.
 
-Typer has Rich draw its groups as boxes. Here they are plain sections with the same names
-(`rich_help_panel`): help needs no import of Rich, and a narrow terminal has its width for text.
+Typer has Rich draw groups as boxes. Here they are plain sections, whose options stand in one table
+(`PANELS`): help needs no import of Rich, and a narrow terminal has its width for text.
 """
 
 import re
@@ -13,15 +13,20 @@ from typer.core import TyperCommand, TyperGroup
 # ------------------------------------------------------------------ groups of options
 
 
-PROBLEM = "Problem"
 OPTIONS = "Options"
 """What a command alone has."""
-MEASUREMENT = "Measurement"
-RESULTS = "Results"
-DETAILS = "Problem, in detail"
 
-PANELS = (PROBLEM, OPTIONS, MEASUREMENT, RESULTS, DETAILS)
-"""In the order in which they are printed."""
+PANELS = {
+    "Problem": "cols rows dtype op shapes draw",
+    OPTIONS: "help",
+    "Measurement": "device timing accuracy seed gpu objectives batch-invariant",
+    "Results": "storage study plot json markdown csv from save against output force missing t4",
+    "Problem, in detail": "out-dtype scale mask mask-rows inner input-stride output-stride "
+    "in-place shape axis",
+}
+"""The groups of options in the order in which they are printed."""
+
+_PANEL_OF = {f"--{name}": panel for panel, names in PANELS.items() for name in names.split()}
 
 
 _WHOLE = 1000
@@ -93,7 +98,7 @@ class Command(_Help, TyperCommand):
             if parameter.param_type_name == "argument":
                 arguments.append((_TYPE.sub("", line[0]), line[1]))
             else:
-                groups[getattr(parameter, "rich_help_panel", None) or OPTIONS].append(line)
+                groups[_PANEL_OF.get(parameter.opts[-1], OPTIONS)].append(line)
         for title, lines in {"Arguments": arguments, **groups}.items():
             if lines:
                 with formatter.section(title):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.cli.help import RESULTS
 from explorer.cli.options import (
     AccuracyLevel,
     Csv,
@@ -23,6 +22,7 @@ from explorer.cli.options import (
     Timing,
     duration_s,
     one_format,
+    option,
 )
 from explorer.cli.output import (
     INTERRUPTED,
@@ -51,20 +51,13 @@ DEFAULT_BUDGET_S = 40.0
 
 Budget = Annotated[
     float | None,
-    typer.Option(
-        "--budget",
-        metavar="TIME",
-        parser=duration_s,
-        help="Time for a search first, such as 30s or 2m; default: 40s where none is stored.",
-        show_default=False,
+    option(
+        "--budget TIME",
+        "Time for a search first, such as 30s or 2m; default: 40s where none is stored.",
+        duration_s,
     ),
 ]
-Save = Annotated[
-    bool,
-    typer.Option(
-        "--save", help="Keep the result in results/ among the studies.", rich_help_panel=RESULTS
-    ),
-]
+Save = Annotated[bool, option("--save", "Keep the result in results/ among the studies.")]
 
 
 @with_problem_unless("--from names a file")

@@ -1,14 +1,13 @@
 """The options that several commands share: one spelling, one help text, one way to read them."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from explorer.cli import completions
-from explorer.cli.help import MEASUREMENT, RESULTS
 from explorer.model.accuracy import Accuracy
 from explorer.model.asked import whole_number
 from explorer.model.config import Value
@@ -17,6 +16,37 @@ from explorer.model.errors import InvalidInput
 from explorer.space import Space, parameters
 from explorer.system.plain_data import nearest
 from explorer.tuning.objective import Objectives
+
+# ------------------------------------------------------------------ one way to declare them
+
+
+def option(
+    name: str,
+    told: str,
+    parser: Callable[[str], Any] | None = None,
+    *,
+    choices: Collection[str] = (),
+    complete: completions.Completion | None = None,
+) -> Any:
+    """Return the declaration of an option.
+
+    `name` is written as help prints it: `--cols C`, and without a word for the value if it takes
+    none. `told` is its help text. `choices` are a StrEnum's or some words, one of which its value
+    must be; `parser` reads any other value.
+    """
+    long, _, metavar = name.partition(" ")
+    if choices:
+        parser = getattr(choices, "parse", None) or one_of(long.removeprefix("--"), *choices)
+        complete = completions.among(*choices)
+    return typer.Option(
+        long, metavar=metavar or None, help=told, parser=parser, autocompletion=complete
+    )
+
+
+def argument(metavar: str, told: str, complete: completions.Completion | None = None) -> Any:
+    """Return the declaration of an argument."""
+    return typer.Argument(metavar=metavar, help=told, autocompletion=complete)
+
 
 # ------------------------------------------------------------------ words and durations
 
@@ -117,170 +147,92 @@ def _condition(text: str, dtype: DType) -> tuple[str, tuple[Value, ...]]:
 
 Storage = Annotated[
     str | None,
-    typer.Option(
-        "--storage",
-        metavar="URL",
-        help="Optuna storage, a URL or a SQLite file; default: "
+    option(
+        "--storage URL",
+        "Optuna storage, a URL or a SQLite file; default: "
         "$EXPLORER_STORAGE, else explorer.db in studies/ or in the user's data folder.",
-        show_default=False,
-        rich_help_panel=RESULTS,
     ),
 ]
 Device = Annotated[
-    str,
-    typer.Option(
-        "--device",
-        metavar="DEVICE",
-        help="auto, cuda:N, or recorded:NAME.",
-        autocompletion=completions.devices,
-        rich_help_panel=MEASUREMENT,
-    ),
+    str, option("--device DEVICE", "auto, cuda:N, or recorded:NAME.", complete=completions.devices)
 ]
 RecordedDevice = Annotated[
     str,
-    typer.Option(
-        "--device",
-        metavar="DEVICE",
-        help="The GPU to measure on: cuda:N.",
-        autocompletion=completions.among("auto", "cuda:0"),
-        rich_help_panel=MEASUREMENT,
+    option(
+        "--device DEVICE",
+        "The GPU to measure on: cuda:N.",
+        complete=completions.among("auto", "cuda:0"),
     ),
 ]
 Timing = Annotated[
     str,
-    typer.Option(
-        "--timing",
-        metavar="MODE",
-        parser=one_of("timing", "cold", "warm"),
-        help="cold: launches rotate over buffers of 4 x L2; warm: they stay on one.",
-        autocompletion=completions.among("cold", "warm"),
-        rich_help_panel=MEASUREMENT,
+    option(
+        "--timing MODE",
+        "cold: launches rotate over buffers of 4 x L2; warm: they stay on one.",
+        choices=("cold", "warm"),
     ),
 ]
-Seed = Annotated[
-    int,
-    typer.Option(
-        "--seed",
-        metavar="S",
-        parser=whole_number("seed", 0),
-        help="Seed of all random draws.",
-        rich_help_panel=MEASUREMENT,
-    ),
-]
+Seed = Annotated[int, option("--seed S", "Seed of all random draws.", whole_number("seed", 0))]
 Gpu = Annotated[
     str | None,
-    typer.Option(
-        "--gpu",
-        metavar="NAME",
-        help="GPU whose limits count: its driver's name for it, or a part of that such as A100, "
+    option(
+        "--gpu NAME",
+        "GPU whose limits count: its driver's name for it, or a part of that such as A100, "
         "or an architecture such as sm_89; default: the one here, else NVIDIA H200.",
-        show_default=False,
-        rich_help_panel=MEASUREMENT,
     ),
 ]
 Study = Annotated[
     str | None,
-    typer.Option(
-        "--study",
-        metavar="NAME",
-        help="The study, or a part of its name that no other has, where several fit.",
-        show_default=False,
-        rich_help_panel=RESULTS,
+    option(
+        "--study NAME", "The study, or a part of its name that no other has, where several fit."
     ),
 ]
 StudyGpu = Annotated[
     str | None,
-    typer.Option(
-        "--gpu",
-        metavar="NAME",
-        help="The GPU of the study, or a part of its name, where studies of several fit.",
-        show_default=False,
-        rich_help_panel=RESULTS,
+    option(
+        "--gpu NAME", "The GPU of the study, or a part of its name, where studies of several fit."
     ),
 ]
 AccuracyLevel = Annotated[
     Accuracy,
-    typer.Option(
-        "--accuracy",
-        metavar="LEVEL",
-        parser=Accuracy.parse,
-        help="The largest error allowed: strict, default or fast.",
-        autocompletion=completions.among(*Accuracy),
-        rich_help_panel=MEASUREMENT,
+    option(
+        "--accuracy LEVEL", "The largest error allowed: strict, default or fast.", choices=Accuracy
     ),
 ]
 AccuracyOrNone = Annotated[
     Accuracy | None,
-    typer.Option(
-        "--accuracy",
-        metavar="LEVEL",
-        parser=Accuracy.parse,
-        help="The largest error allowed: strict, default or fast; without it, default, or fast "
+    option(
+        "--accuracy LEVEL",
+        "The largest error allowed: strict, default or fast; without it, default, or fast "
         "with --objectives time,error.",
-        show_default=False,
-        autocompletion=completions.among(*Accuracy),
-        rich_help_panel=MEASUREMENT,
+        choices=Accuracy,
     ),
 ]
 Minimised = Annotated[
     Objectives,
-    typer.Option(
-        "--objectives",
-        metavar="WHAT",
-        parser=Objectives.parse,
-        help="What is minimised: time, or time,error for the Pareto front of both.",
-        autocompletion=completions.among(*Objectives),
-        rich_help_panel=MEASUREMENT,
+    option(
+        "--objectives WHAT",
+        "What is minimised: time, or time,error for the Pareto front of both.",
+        choices=Objectives,
     ),
 ]
 BatchInvariant = Annotated[
     bool,
-    typer.Option(
-        "--batch-invariant",
-        help="With heuristic: choose the same config for any number of rows.",
-        rich_help_panel=MEASUREMENT,
-    ),
+    option("--batch-invariant", "With heuristic: choose the same config for any number of rows."),
 ]
 Plot = Annotated[
     Path | None,
-    typer.Option(
-        "--plot",
-        metavar="FILE.svg|png",
-        help="Draw the result as a picture, too; this needs softmax-explorer[report].",
-        show_default=False,
-        rich_help_panel=RESULTS,
+    option(
+        "--plot FILE.svg|png",
+        "Draw the result as a picture, too; this needs softmax-explorer[report].",
     ),
 ]
 Json = Annotated[
-    bool,
-    typer.Option(
-        "--json",
-        help="Print the result, or the error, as JSON, alone on stdout.",
-        rich_help_panel=RESULTS,
-    ),
+    bool, option("--json", "Print the result, or the error, as JSON, alone on stdout.")
 ]
-Markdown = Annotated[
-    bool,
-    typer.Option("--markdown", help="Print Markdown, for documents.", rich_help_panel=RESULTS),
-]
-Kept = Annotated[
-    Path | None,
-    typer.Option(
-        "--from",
-        metavar="FILE",
-        help="Show what --save kept, instead of measuring.",
-        show_default=False,
-        rich_help_panel=RESULTS,
-    ),
-]
-Csv = Annotated[
-    bool,
-    typer.Option(
-        "--csv",
-        help="Print the rows as CSV, alone on stdout, with all digits.",
-        rich_help_panel=RESULTS,
-    ),
-]
+Markdown = Annotated[bool, option("--markdown", "Print Markdown, for documents.")]
+Kept = Annotated[Path | None, option("--from FILE", "Show what --save kept, instead of measuring.")]
+Csv = Annotated[bool, option("--csv", "Print the rows as CSV, alone on stdout, with all digits.")]
 
 
 def one_format(**wanted: bool) -> str:

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from explorer.cli import completions
-from explorer.cli.help import DETAILS, PROBLEM
 from explorer.cli.options import words
 from explorer.model.asked import (
     asked_by,
@@ -23,10 +22,6 @@ from explorer.model.errors import InvalidInput
 from explorer.model.problem import NAMED_FIELDS, USUAL, Mask, Op
 
 # ------------------------------------------------------------------ problem
-
-
-_FIRST = ("cols", "rows", "dtype", "op")
-"""The options of a problem that come first in help; the others come last."""
 
 
 _HELP = {
@@ -63,7 +58,7 @@ def _option(name: str, remark: str = "") -> inspect.Parameter:
     metavar, told = _HELP[name]
     if remark:
         told = f"{told.removesuffix('.')} ({remark})."
-    more: dict[str, Any] = {"rich_help_panel": PROBLEM if name in _FIRST else DETAILS}
+    more: dict[str, Any] = {}
     kind: Any = bool
     if name != "in_place":
         kind = str if _USUAL[name] is not None else str | None

@@ -2,10 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from explorer.cli import completions
-from explorer.cli.help import MEASUREMENT
 from explorer.cli.options import (
     AccuracyOrNone,
     BatchInvariant,
@@ -14,6 +11,8 @@ from explorer.cli.options import (
     Minimised,
     Storage,
     Study,
+    argument,
+    option,
 )
 from explorer.cli.output import say
 from explorer.cli.problem import with_problem
@@ -26,20 +25,18 @@ if TYPE_CHECKING:
 
 What = Annotated[
     str,
-    typer.Argument(
-        metavar="WHAT",
-        help="best, a trial's number, heuristic, a preset, or a config as JSON.",
-        autocompletion=completions.variants,
+    argument(
+        "WHAT",
+        "best, a trial's number, heuristic, a preset, or a config as JSON.",
+        completions.variants,
     ),
 ]
 ProfileDevice = Annotated[
     str,
-    typer.Option(
-        "--device",
-        metavar="DEVICE",
-        help="emulated; cuda:N adds Nsight Compute's figures; auto: cuda:0 if there is one.",
-        autocompletion=completions.among("auto", "cuda:0", "emulated"),
-        rich_help_panel=MEASUREMENT,
+    option(
+        "--device DEVICE",
+        "emulated; cuda:N adds Nsight Compute's figures; auto: cuda:0 if there is one.",
+        complete=completions.among("auto", "cuda:0", "emulated"),
     ),
 ]
 

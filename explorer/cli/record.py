@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.cli import completions
-from explorer.cli.help import RESULTS
-from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing
+from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, option
 from explorer.cli.output import INTERRUPTED, say
 from explorer.cli.problem import with_problem_unless
 from explorer.model.accuracy import Accuracy
@@ -24,49 +23,37 @@ if TYPE_CHECKING:
 
 Sample = Annotated[
     int | None,
-    typer.Option(
-        "--sample",
-        metavar="N",
-        parser=whole_number("sample", 1),
-        help="Configs to draw at random from the whole space, with or without --where.",
-        show_default=False,
+    option(
+        "--sample N",
+        "Configs to draw at random from the whole space, with or without --where.",
+        whole_number("sample", 1),
     ),
 ]
 Where = Annotated[
     list[str] | None,
-    typer.Option(
-        "--where",
-        metavar="NAME=V,V",
-        help="Values of a parameter, of which every legal config is measured; may be repeated.",
-        show_default=False,
-        autocompletion=completions.conditions,
+    option(
+        "--where NAME=V,V",
+        "Values of a parameter, of which every legal config is measured; may be repeated.",
+        complete=completions.conditions,
     ),
 ]
 Again = Annotated[
     str | None,
-    typer.Option(
-        "--again",
-        metavar="RECORDING",
-        help="Instead: time the best of this recording in turn once more; the problem, the timing "
+    option(
+        "--again RECORDING",
+        "Instead: time the best of this recording in turn once more; the problem, the timing "
         "and the accuracy are those of the recording.",
-        show_default=False,
-        autocompletion=completions.recordings,
+        complete=completions.recordings,
     ),
 ]
 Output = Annotated[
     str | None,
-    typer.Option(
-        "--output",
-        metavar="FILE",
-        help="File to write, ending in .json.gz; default: one in recorded/ among the studies.",
-        show_default=False,
-        rich_help_panel=RESULTS,
+    option(
+        "--output FILE",
+        "File to write, ending in .json.gz; default: one in recorded/ among the studies.",
     ),
 ]
-Force = Annotated[
-    bool,
-    typer.Option("--force", help="Replace a recording of that name.", rich_help_panel=RESULTS),
-]
+Force = Annotated[bool, option("--force", "Replace a recording of that name.")]
 
 
 @with_problem_unless("--again names a recording")

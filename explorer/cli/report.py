@@ -3,10 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from explorer.cli.help import RESULTS
-from explorer.cli.options import AccuracyOrNone, Minimised, Storage, Study, StudyGpu
+from explorer.cli.options import AccuracyOrNone, Minimised, Storage, Study, StudyGpu, option
 from explorer.cli.output import check_kept, say
 from explorer.cli.problem import with_any_problem
 from explorer.model.asked import AskedProblem
@@ -21,23 +18,14 @@ LARGE_MB = 1.5
 """Above this a page is said to be large; one of a study of 2500 trials has 1.41 MB."""
 
 Output = Annotated[
-    Path,
-    typer.Option(
-        "--output",
-        metavar="FILE.html",
-        help="The page to write; only another page of ours is replaced.",
-        rich_help_panel=RESULTS,
-    ),
+    Path, option("--output FILE.html", "The page to write; only another page of ours is replaced.")
 ]
 Kept = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--from",
-        metavar="FILE",
-        help="Show what a file keeps: a comparison, a journey or a tuned table, which may also be "
+    option(
+        "--from FILE",
+        "Show what a file keeps: a comparison, a journey or a tuned table, which may also be "
         "one that explorer table list shows. May be given several times, and with --cols.",
-        show_default=False,
-        rich_help_panel=RESULTS,
     ),
 ]
 

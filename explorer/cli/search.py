@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from explorer.cli import completions
 from explorer.cli.options import (
     AccuracyOrNone,
     Device,
@@ -16,6 +15,7 @@ from explorer.cli.options import (
     Storage,
     Timing,
     duration_s,
+    option,
 )
 from explorer.cli.output import INTERRUPTED, say, show_result
 from explorer.cli.problem import with_problem
@@ -27,45 +27,29 @@ if TYPE_CHECKING:
 
 Trials = Annotated[
     int | None,
-    typer.Option(
-        "--trials",
-        metavar="N",
-        parser=whole_number("trials", 1),
-        help="Kernels to evaluate in this run, in place of --effort.",
-        show_default=False,
+    option(
+        "--trials N",
+        "Kernels to evaluate in this run, in place of --effort.",
+        whole_number("trials", 1),
     ),
 ]
 Budget = Annotated[
     float | None,
-    typer.Option(
-        "--budget",
-        metavar="TIME",
-        parser=duration_s,
-        help="Time for search and finals, such as 30s, 2m or 90, in place of --effort. Starting, "
+    option(
+        "--budget TIME",
+        "Time for search and finals, such as 30s, 2m or 90, in place of --effort. Starting, "
         "and checking a replay, come on top.",
-        show_default=False,
+        duration_s,
     ),
 ]
 Sampler = Annotated[
     str | None,
-    typer.Option(
-        "--sampler",
-        metavar="MODULE:CLASS",
-        help="An Optuna sampler that proposes what comes after the first few kernels.",
-        show_default=False,
+    option(
+        "--sampler MODULE:CLASS",
+        "An Optuna sampler that proposes what comes after the first few kernels.",
     ),
 ]
-EffortOrNone = Annotated[
-    Effort | None,
-    typer.Option(
-        "--effort",
-        metavar="HOW",
-        parser=Effort.parse,
-        help=Effort.help(),
-        show_default=False,
-        autocompletion=completions.among(*Effort),
-    ),
-]
+EffortOrNone = Annotated[Effort | None, option("--effort HOW", Effort.help(), choices=Effort)]
 
 
 @with_problem

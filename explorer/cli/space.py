@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from explorer.cli import completions
-from explorer.cli.options import Csv, Gpu, Json, one_format, sub_space
+from explorer.cli.options import Csv, Gpu, Json, argument, one_format, option, sub_space
 from explorer.cli.output import show_result
 from explorer.cli.problem import with_any_problem, with_problem
 from explorer.model.asked import AskedProblem, needed
@@ -17,21 +17,18 @@ from explorer.model.errors import InvalidInput
 
 Where = Annotated[
     list[str] | None,
-    typer.Option(
-        "--where",
-        metavar="NAME=V,V",
-        help="Only configs with these values of a parameter; may be repeated.",
-        show_default=False,
-        autocompletion=completions.conditions,
+    option(
+        "--where NAME=V,V",
+        "Only configs with these values of a parameter; may be repeated.",
+        complete=completions.conditions,
     ),
 ]
 Parameters = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="PARAMETER",
-        help="Only these parameters, and the rules that read one of them.",
-        show_default=False,
-        autocompletion=completions.parameters,
+    argument(
+        "PARAMETER",
+        "Only these parameters, and the rules that read one of them.",
+        completions.parameters,
     ),
 ]
 
@@ -68,16 +65,13 @@ def space(
 
 Text = Annotated[
     str | None,
-    typer.Argument(
-        metavar="TEXT",
-        help="Only presets with this text in a name or in what they are from.",
-        show_default=False,
-        autocompletion=completions.presets,
+    argument(
+        "TEXT",
+        "Only presets with this text in a name or in what they are from.",
+        completions.presets,
     ),
 ]
-Legal = Annotated[
-    bool, typer.Option("--legal", help="With --cols: only those that can compute the problem.")
-]
+Legal = Annotated[bool, option("--legal", "With --cols: only those that can compute the problem.")]
 
 
 @with_any_problem

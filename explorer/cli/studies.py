@@ -4,9 +4,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from explorer.cli.help import RESULTS
 from explorer.cli.options import (
     AccuracyOrNone,
     Csv,
@@ -16,7 +13,9 @@ from explorer.cli.options import (
     Storage,
     Study,
     StudyGpu,
+    argument,
     one_format,
+    option,
 )
 from explorer.cli.output import say, show_result
 from explorer.cli.problem import with_problem
@@ -33,9 +32,7 @@ def studies(
     csv: Csv = False,
     markdown: Annotated[
         bool,
-        typer.Option(
-            "--markdown", help="Print a Markdown table of their results.", rich_help_panel=RESULTS
-        ),
+        option("--markdown", "Print a Markdown table of their results."),
     ] = False,
 ) -> None:
     """List what was searched so far."""
@@ -114,10 +111,7 @@ def show(
 # ------------------------------------------------------------------ explorer merge
 
 
-Files = Annotated[
-    list[Path],
-    typer.Argument(metavar="FILE", help="The files that the search named.", show_default=False),
-]
+Files = Annotated[list[Path], argument("FILE", "The files that the search named.")]
 
 
 def merge(files: Files, storage: Storage = None, json: Json = False) -> None:
@@ -143,9 +137,7 @@ def dashboard(
     storage: Storage = None,
     port: Annotated[
         int,
-        typer.Option(
-            "--port", metavar="PORT", parser=whole_number("port", 1, 65535), help="TCP port."
-        ),
+        option("--port PORT", "TCP port.", whole_number("port", 1, 65535)),
     ] = 8080,
 ) -> None:
     """Open the studies in optuna-dashboard."""

@@ -7,25 +7,23 @@ from typing import Annotated
 import typer
 
 from explorer.cli.help import HELP_NAMES, Command, Group
-from explorer.cli.options import Csv, Json, one_format
+from explorer.cli.options import Csv, Json, argument, one_format, option
 from explorer.cli.output import show_result
 from explorer.system.user_files import shipped_folder
 
 File = Annotated[
     Path,
-    typer.Argument(
-        metavar="FILE",
-        help="A table that explorer tune wrote, or the name of one that explorer table list shows.",
+    argument(
+        "FILE",
+        "A table that explorer tune wrote, or the name of one that explorer table list shows.",
     ),
 ]
 Wanted = Annotated[
     Path | None,
-    typer.Option(
-        "--problems",
-        metavar="FILE.csv",
-        help="The problems that it must have; default: those of the table's own list if it comes "
+    option(
+        "--problems FILE.csv",
+        "The problems that it must have; default: those of the table's own list if it comes "
         "with the package, else those of a contributed table, studies/tuned/problems.csv.",
-        show_default=False,
     ),
 ]
 

@@ -6,50 +6,32 @@ from typing import Annotated
 import typer
 
 from explorer.cli import completions
-from explorer.cli.help import MEASUREMENT, PROBLEM
-from explorer.cli.options import AccuracyLevel, Json, Timing
+from explorer.cli.options import AccuracyLevel, Json, Timing, argument, option
 from explorer.model.accuracy import Accuracy
 from explorer.model.asked import whole_number
 from explorer.model.problem import MAX_COLS, MAX_ROWS
 
-File = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE.cu",
-        help="A file that explorer emit wrote, edited or not.",
-        show_default=False,
-    ),
-]
+File = Annotated[str, argument("FILE.cu", "A file that explorer emit wrote, edited or not.")]
 Cols = Annotated[
     int | None,
-    typer.Option(
-        "--cols",
-        metavar="C",
-        parser=whole_number("cols", 1, MAX_COLS),
-        help="Columns, where the kernel takes them at run time; default: the file's.",
-        show_default=False,
-        rich_help_panel=PROBLEM,
+    option(
+        "--cols C",
+        "Columns, where the kernel takes them at run time; default: the file's.",
+        whole_number("cols", 1, MAX_COLS),
     ),
 ]
 Rows = Annotated[
     int | None,
-    typer.Option(
-        "--rows",
-        metavar="R",
-        parser=whole_number("rows", 1, MAX_ROWS),
-        help="Rows of the matrix; default: the file's.",
-        show_default=False,
-        rich_help_panel=PROBLEM,
+    option(
+        "--rows R", "Rows of the matrix; default: the file's.", whole_number("rows", 1, MAX_ROWS)
     ),
 ]
 GpuDevice = Annotated[
     str,
-    typer.Option(
-        "--device",
-        metavar="DEVICE",
-        help="The GPU to time on: cuda:N, or auto, which is cuda:0.",
-        autocompletion=completions.among("auto", "cuda:0"),
-        rich_help_panel=MEASUREMENT,
+    option(
+        "--device DEVICE",
+        "The GPU to time on: cuda:N, or auto, which is cuda:0.",
+        complete=completions.among("auto", "cuda:0"),
     ),
 ]
 

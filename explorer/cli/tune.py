@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from explorer.cli import completions
-from explorer.cli.help import PROBLEM, RESULTS
-from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing
+from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, option
 from explorer.cli.options import words as separated
 from explorer.cli.output import INTERRUPTED, say, show_result
 from explorer.cli.problem import MOST_PROBLEMS, drawn, numbers_of
@@ -21,98 +20,68 @@ from explorer.tuning.objective import Effort
 
 Cols = Annotated[
     str | None,
-    typer.Option(
-        "--cols",
-        metavar="N,N or A:B:log[:N]",
-        help="Columns: numbers, or a range of powers of two, or of N steps of equal ratio "
+    option(
+        "--cols N,N or A:B:log[:N]",
+        "Columns: numbers, or a range of powers of two, or of N steps of equal ratio "
         "(needed, unless --shapes names a file).",
-        show_default=False,
-        rich_help_panel=PROBLEM,
     ),
 ]
 Rows = Annotated[
     str | None,
-    typer.Option(
-        "--rows",
-        metavar="N,N or A:B:log[:N]",
-        help="Rows, each with all of --cols; default: as many as make 256 MiB of traffic.",
-        show_default=False,
-        rich_help_panel=PROBLEM,
+    option(
+        "--rows N,N or A:B:log[:N]",
+        "Rows, each with all of --cols; default: as many as make 256 MiB of traffic.",
     ),
 ]
 Dtypes = Annotated[
     str,
-    typer.Option(
-        "--dtype",
-        metavar="DTYPE,...",
-        help=f"Some of {', '.join(DType)}.",
-        autocompletion=completions.several(*DType),
-        rich_help_panel=PROBLEM,
+    option(
+        "--dtype DTYPE,...", f"Some of {', '.join(DType)}.", complete=completions.several(*DType)
     ),
 ]
 Ops = Annotated[
-    str,
-    typer.Option(
-        "--op",
-        metavar="OP,...",
-        help=f"Some of {', '.join(Op)}.",
-        autocompletion=completions.several(*Op),
-        rich_help_panel=PROBLEM,
-    ),
+    str, option("--op OP,...", f"Some of {', '.join(Op)}.", complete=completions.several(*Op))
 ]
 Shapes = Annotated[
     Path | None,
-    typer.Option(
-        "--shapes",
-        metavar="FILE.csv",
-        help="A file of problems, such as explorer.log_shapes writes, instead of --cols.",
-        show_default=False,
-        rich_help_panel=PROBLEM,
+    option(
+        "--shapes FILE.csv",
+        "A file of problems, such as explorer.log_shapes writes, instead of --cols.",
     ),
 ]
 Draw = Annotated[
     int | None,
-    typer.Option(
-        "--draw",
-        metavar="N",
-        parser=whole_number("draw", 1, MOST_PROBLEMS),
-        help="Instead of each of --cols with each of --rows, N problems drawn by --seed between "
+    option(
+        "--draw N",
+        "Instead of each of --cols with each of --rows, N problems drawn by --seed between "
         "the least and the greatest of both, log-uniformly.",
-        show_default=False,
-        rich_help_panel=PROBLEM,
+        whole_number("draw", 1, MOST_PROBLEMS),
     ),
 ]
 EffortOf = Annotated[
     Effort,
-    typer.Option(
-        "--effort",
-        metavar="EFFORT",
-        parser=Effort.parse,
-        help="quick: the candidates that all problems share; default: small changes to the best "
+    option(
+        "--effort EFFORT",
+        "quick: the candidates that all problems share; default: small changes to the best "
         "three as well; full: repeats the small changes while they help, six times at most.",
-        autocompletion=completions.among(*Effort),
+        choices=Effort,
     ),
 ]
 NoTorch = Annotated[
-    bool,
-    typer.Option("--no-torch", help="Do not time torch beside the best, even if it is installed."),
+    bool, option("--no-torch", "Do not time torch beside the best, even if it is installed.")
 ]
 Missing = Annotated[
     bool,
-    typer.Option(
+    option(
         "--missing",
-        help="Tune only the problems that the table does not have, as this version measures them.",
-        rich_help_panel=RESULTS,
+        "Tune only the problems that the table does not have, as this version measures them.",
     ),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option(
-        "--output",
-        metavar="FILE.json",
-        help="The table to write, or to add to; default: tuned/<gpu>.json among the studies.",
-        show_default=False,
-        rich_help_panel=RESULTS,
+    option(
+        "--output FILE.json",
+        "The table to write, or to add to; default: tuned/<gpu>.json among the studies.",
     ),
 ]
 

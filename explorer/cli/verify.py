@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.cli import completions
-from explorer.cli.help import MEASUREMENT
 from explorer.cli.options import (
     AccuracyOrNone,
     BatchInvariant,
@@ -15,6 +14,8 @@ from explorer.cli.options import (
     Seed,
     Storage,
     Study,
+    argument,
+    option,
 )
 from explorer.cli.output import say
 from explorer.cli.problem import with_problem_unless
@@ -29,44 +30,33 @@ if TYPE_CHECKING:
 
 What = Annotated[
     str | None,
-    typer.Argument(
-        metavar="WHAT",
-        help="best, a trial's number, heuristic, a preset, a config as JSON, or an emitted "
-        "FILE.cu.",
-        show_default=False,
-        autocompletion=completions.variants,
+    argument(
+        "WHAT",
+        "best, a trial's number, heuristic, a preset, a config as JSON, or an emitted FILE.cu.",
+        completions.variants,
     ),
 ]
-All = Annotated[
-    bool, typer.Option("--all", help="Check configs in which every choice of the space occurs.")
-]
+All = Annotated[bool, option("--all", "Check configs in which every choice of the space occurs.")]
 Strength = Annotated[
     int,
-    typer.Option(
-        "--strength",
-        metavar="1|2",
-        parser=whole_number("strength", 1, 2),
-        help="With --all: every value occurs (1), or every pair of values (2).",
+    option(
+        "--strength 1|2",
+        "With --all: every value occurs (1), or every pair of values (2).",
+        whole_number("strength", 1, 2),
     ),
 ]
 Sample = Annotated[
     int | None,
-    typer.Option(
-        "--sample",
-        metavar="N",
-        parser=whole_number("sample", 1, 100_000),
-        help="Check N legal configs drawn at random.",
-        show_default=False,
+    option(
+        "--sample N", "Check N legal configs drawn at random.", whole_number("sample", 1, 100_000)
     ),
 ]
 VerifyDevice = Annotated[
     str,
-    typer.Option(
-        "--device",
-        metavar="DEVICE",
-        help="emulated, cuda:N, or auto: cuda:0 if there is one.",
-        autocompletion=completions.among("auto", "cuda:0", "emulated"),
-        rich_help_panel=MEASUREMENT,
+    option(
+        "--device DEVICE",
+        "emulated, cuda:N, or auto: cuda:0 if there is one.",
+        complete=completions.among("auto", "cuda:0", "emulated"),
     ),
 ]
 
