@@ -11,22 +11,18 @@ import typer
 from explorer import __version__
 from explorer.cli.benchmark import benchmark, recordings
 from explorer.cli.compare import compare
-from explorer.cli.diff import diff
 from explorer.cli.doctor import doctor, guide
 from explorer.cli.emit import emit
 from explorer.cli.help import HELP_NAMES, Command
 from explorer.cli.journey import journey
 from explorer.cli.output import SentenceErrors
-from explorer.cli.profile import profile
+from explorer.cli.profile import diff, profile
 from explorer.cli.record import record
-from explorer.cli.report import report
 from explorer.cli.search import search
 from explorer.cli.space import presets, space
-from explorer.cli.studies import dashboard, merge, show, studies
-from explorer.cli.table import table
-from explorer.cli.time import time
-from explorer.cli.tune import tune
-from explorer.cli.verify import verify
+from explorer.cli.studies import dashboard, merge, report, show, studies
+from explorer.cli.tune import table, tune
+from explorer.cli.verify import time, verify
 
 app = typer.Typer(
     cls=SentenceErrors,

@@ -3,14 +3,13 @@
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.cli import completions
 from explorer.cli.options import (
     AccuracyLevel,
     Csv,
@@ -34,12 +33,11 @@ from explorer.cli.output import (
     say,
     show_result,
 )
-from explorer.cli.problem import MOST_PROBLEMS, drawn, numbers_of
+from explorer.cli.problem import Draw, Dtypes, drawn, listed, numbers_of
 from explorer.model.accuracy import Accuracy
-from explorer.model.asked import AskedProblem, extents, whole_number
-from explorer.model.dtype import DType
+from explorer.model.asked import extents, whole_number
 from explorer.model.errors import InvalidInput, NotFound
-from explorer.model.problem import MAX_COLS, MAX_ROWS, Op, Problem
+from explorer.model.problem import MAX_COLS, MAX_ROWS, Op
 from explorer.report.own_files import KEPT_COMPARISON
 
 if TYPE_CHECKING:
@@ -65,27 +63,12 @@ Rows = Annotated[
         f"--draw a range; without --cols, {DRAWN_ROWS} by default.",
     ),
 ]
-Draw = Annotated[
-    int | None,
-    option(
-        "--draw N",
-        "N shapes drawn by --seed between the least and the greatest of --cols and of --rows, "
-        "log-uniformly; each in every type of --dtype.",
-        whole_number("draw", 1, MOST_PROBLEMS),
-    ),
-]
 RunSeed = Annotated[
     int,
     option(
         "--seed S",
         "Seed of the inputs, of the order in each round, and of --draw.",
         whole_number("seed", 0),
-    ),
-]
-Dtypes = Annotated[
-    str,
-    option(
-        "--dtype D,D", f"Element types: {', '.join(DType)}.", complete=completions.several(*DType)
     ),
 ]
 Operation = Annotated[Op, option("--op OP", f"{', '.join(Op)}.", choices=Op)]
@@ -169,12 +152,12 @@ def compare(
         again = read_compared(kept)
         _show(again, form, plot, kept=True)
         raise typer.Exit(_held_against(again, before))
-    shapes = _named(cols, rows) if draw is None else _drawn(cols, rows, draw, seed)
+    sizes, how = (_named(cols, rows), "") if draw is None else _drawn(cols, rows, draw, seed)
     if save is not None:
         check_kept(save, KEPT_COMPARISON, _SAVE_REMEDY)
     measured = partial(
         api.compare,
-        _problems(shapes, words("dtype", dtype), op),
+        listed(sizes, dtype, [op]),
         peers=words("peers", peers) if peers is not None else None,
         peer_limit_s=peer_limit,
         heuristic=heuristic,
@@ -188,7 +171,7 @@ def compare(
         notice=say,
     )
     run, code = _until_stopped(measured)
-    run = replace(run, drawn=shapes.drawn)
+    run = replace(run, drawn=how)
     if save is not None:
         keep_result(save, run.as_dict(), _SAVE_REMEDY, f"{len(run.comparisons)} written")
         if not code and not run.unmeasured:
@@ -239,17 +222,12 @@ def _until_stopped(measured: "Callable[..., PeerRun]") -> "tuple[PeerRun, int]":
 # ------------------------------------------------------------------ the list of problems
 
 
-@dataclass(frozen=True, slots=True)
-class _Shapes:
-    """Columns and rows; rows are None where they are as many as make 256 MiB of traffic."""
-
-    sizes: list[tuple[int, int | None]]
-    drawn: str = ""
-    """How they were drawn, in words."""
+Sizes = list[tuple[int, int | None]]
+"""Columns and rows; rows are None where they are as many as make 256 MiB of traffic."""
 
 
-def _named(cols: str | None, rows: str | None) -> _Shapes:
-    """Each of --cols, with its own of --rows or the only one. Raises InvalidInput."""
+def _named(cols: str | None, rows: str | None) -> Sizes:
+    """Return each of --cols, with its own of --rows or the only one. Raises InvalidInput."""
     if cols is None:
         raise InvalidInput(
             "--cols is missing; give the numbers of columns, for example --cols 4096,50257, or "
@@ -263,11 +241,11 @@ def _named(cols: str | None, rows: str | None) -> _Shapes:
         raise InvalidInput(
             f"rows are {len(heights)} and cols {len(widths)}; give one for all, or as many"
         )
-    return _Shapes(list(zip(widths, heights, strict=True)))
+    return list(zip(widths, heights, strict=True))
 
 
-def _drawn(cols: str | None, rows: str | None, number: int, seed: int) -> _Shapes:
-    """So many shapes, and the ranges that they are of. Raises InvalidInput."""
+def _drawn(cols: str | None, rows: str | None, number: int, seed: int) -> tuple[Sizes, str]:
+    """Return so many sizes, and in words how they were drawn. Raises InvalidInput."""
     if cols is None and rows is None:
         rows = DRAWN_ROWS
     widths = numbers_of("cols", cols or DRAWN_COLS, MAX_COLS)
@@ -277,16 +255,7 @@ def _drawn(cols: str | None, rows: str | None, number: int, seed: int) -> _Shape
         f"{number} shapes by seed {seed}, log-uniformly of {min(widths)} to {max(widths)} columns "
         f"and {tall}"
     )
-    return _Shapes(drawn(widths, heights, number, seed), told)
-
-
-def _problems(shapes: _Shapes, dtypes: list[str], op: Op) -> list[Problem]:
-    """Every shape in every dtype. Raises InvalidInput."""
-    return [
-        AskedProblem(width, DType.parse(name), height, op=op).problem()
-        for name in dtypes
-        for width, height in shapes.sizes
-    ]
+    return drawn(widths, heights, number, seed), told
 
 
 # ------------------------------------------------------------------ what is told and kept

@@ -3,19 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from explorer.cli import completions
 from explorer.cli.help import UsageError
-from explorer.cli.options import (
-    AccuracyOrNone,
-    BatchInvariant,
-    Gpu,
-    Json,
-    Minimised,
-    Storage,
-    Study,
-    argument,
-    option,
-)
+from explorer.cli.options import Json, KernelOptions, What, option
 from explorer.cli.output import say
 from explorer.cli.problem import with_problem
 from explorer.model.accuracy import Accuracy
@@ -23,7 +12,6 @@ from explorer.model.asked import AskedProblem
 from explorer.model.errors import InvalidInput, WrongKernel
 from explorer.system.plain_data import shown
 from explorer.system.user_files import check_writable
-from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant
@@ -36,14 +24,6 @@ STDOUT = "-"
 
 FRAMEWORKS = ("torch", "cupy", "jax", "cpp")
 
-What = Annotated[
-    str,
-    argument(
-        "WHAT",
-        "best, a trial's number, heuristic, a preset, or a config as JSON.",
-        completions.variants,
-    ),
-]
 Output = Annotated[
     str | None,
     option(
@@ -82,28 +62,22 @@ For = Annotated[
 def emit(
     what: What,
     asked: AskedProblem | None,
+    of: KernelOptions,
     output: Output = None,
     force: Force = False,
     for_: For = None,
     no_verify: NoVerify = False,
-    batch_invariant: BatchInvariant = False,
     overlapped: Overlapped = False,
     main: Main = False,
-    gpu: Gpu = None,
-    accuracy: AccuracyOrNone = None,
-    objectives: Minimised = Objectives.TIME,
-    storage: Storage = None,
-    study: Study = None,
     json: Json = False,
 ) -> None:
     """Write the source of the best, a trial, the heuristic, a preset or a config."""
-    from explorer.export.choice import Scope, chosen_variant, overlapping, with_main
+    from explorer.export.choice import chosen_variant, overlapping, with_main
     from explorer.export.emission import default_path, write_beside, write_source
 
     _check_output(output, json=json, for_=for_)
-    goal = Goal.of(objectives, accuracy, study)
-    chosen = chosen_variant(what, Scope(asked, gpu, storage, goal, say, batch_invariant))
-    _say_assumed_gpu(what, gpu, chosen)
+    chosen = chosen_variant(what, of.scope(asked))
+    _say_assumed_gpu(what, of.gpu, chosen)
     arch = chosen.arch
     variant = overlapping(chosen.variant, arch) if overlapped else chosen.variant
     variant = with_main(variant) if main else variant
@@ -111,7 +85,7 @@ def emit(
     if output != STDOUT:
         check_writable(path)
     program = None if for_ is None else _program(for_, variant, path, force=force)
-    resources, verdict = _checked(variant, arch, goal.accuracy, verify=not no_verify)
+    resources, verdict = _checked(variant, arch, of.goal.accuracy, verify=not no_verify)
     if output == STDOUT:
         print(variant.source, end="")
         return

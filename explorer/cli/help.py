@@ -18,13 +18,13 @@ OPTIONS = "Options"
 
 PANELS = {
     "Problem": "cols rows dtype op shapes draw",
-    OPTIONS: "help",
-    "Measurement": "device timing accuracy seed gpu objectives batch-invariant",
-    "Results": "storage study plot json markdown csv from save against output force missing t4",
+    OPTIONS: "",
+    "Measurement": "device seed timing gpu accuracy objectives batch-invariant",
+    "Results": "output force missing save from against plot json csv markdown t4 storage study",
     "Problem, in detail": "out-dtype scale mask mask-rows inner input-stride output-stride "
     "in-place shape axis",
 }
-"""The groups of options in the order in which they are printed."""
+"""The groups of options, and the options of each, in the order in which they are printed."""
 
 _PANEL_OF = {f"--{name}": panel for panel, names in PANELS.items() for name in names.split()}
 
@@ -84,6 +84,12 @@ class _Help:
         return read
 
 
+def _place(parameter: Any) -> int:
+    """Return where help prints an option of a group; a command's own come as it declares them."""
+    names = list(_PANEL_OF)
+    return names.index(parameter.opts[-1]) if parameter.opts[-1] in names else -1
+
+
 class Command(_Help, TyperCommand):
     """A command whose help has its options in groups, and ends in an example."""
 
@@ -91,7 +97,7 @@ class Command(_Help, TyperCommand):
         """Write the arguments, then each group of options that is not empty."""
         arguments: list[tuple[str, str]] = []
         groups: dict[str, list[tuple[str, str]]] = {name: [] for name in PANELS}
-        for parameter in self.get_params(ctx):
+        for parameter in sorted(self.get_params(ctx), key=_place):
             line = parameter.get_help_record(ctx)
             if line is None:
                 continue

@@ -2,20 +2,26 @@
 
 import re
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from explorer.cli import completions
+from explorer.cli.output import say
 from explorer.model.accuracy import Accuracy
-from explorer.model.asked import whole_number
+from explorer.model.asked import AskedProblem, whole_number
 from explorer.model.config import Value
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.space import Space, parameters
 from explorer.system.plain_data import nearest
-from explorer.tuning.objective import Objectives
+from explorer.tuning.objective import Goal, Objectives
+
+if TYPE_CHECKING:
+    from explorer.export.choice import Scope
+    from explorer.tuning.results import StudyHistory
 
 # ------------------------------------------------------------------ one way to declare them
 
@@ -233,6 +239,77 @@ Json = Annotated[
 Markdown = Annotated[bool, option("--markdown", "Print Markdown, for documents.")]
 Kept = Annotated[Path | None, option("--from FILE", "Show what --save kept, instead of measuring.")]
 Csv = Annotated[bool, option("--csv", "Print the rows as CSV, alone on stdout, with all digits.")]
+
+
+NAMED = "best, a trial's number, heuristic, a preset, or a config as JSON."
+What = Annotated[str, argument("WHAT", NAMED, completions.variants)]
+
+# ------------------------------------------------------------------ options that belong together
+
+
+@dataclass(frozen=True, slots=True)
+class StudyOptions:
+    """Which study of a problem is meant, and where it is stored."""
+
+    accuracy: AccuracyOrNone = None
+    objectives: Minimised = Objectives.TIME
+    storage: Storage = None
+    study: Study = None
+    gpu: StudyGpu = None
+
+    @property
+    def goal(self) -> Goal:
+        """What the study was searched for, and its name or GPU."""
+        return Goal.of(self.objectives, self.accuracy, self.study, self.gpu)
+
+    def opened(self, asked: AskedProblem) -> Any:
+        """Open the storage to be read; raises NotFound, which names the search, where none is."""
+        from explorer.tuning import open_storage, searching
+
+        return open_storage(self.storage, read_only=True, command=searching(asked, self.goal))
+
+    def found(self, asked: AskedProblem) -> tuple[str, int]:
+        """Return the study's name and its number in the storage. Raises as `history`."""
+        from explorer.tuning import load_trial
+
+        opened = self.opened(asked)
+        view, _ = load_trial(opened, asked, "best", self.goal)
+        return view.summary.name, opened.get_study_id_from_name(view.summary.name)
+
+    def history(self, asked: AskedProblem) -> "StudyHistory":
+        """Return the study's trials, having said what was passed over.
+
+        Raises NotFound where there is no such study, InvalidInput where several fit.
+        """
+        from explorer.tuning import load_history
+
+        history = load_history(self.opened(asked), asked, self.goal)
+        if history.view.passed_over:
+            say(history.view.passed_over)
+        return history
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOptions:
+    """Where the kernel that WHAT names runs, and the study that it may be from."""
+
+    batch_invariant: BatchInvariant = False
+    gpu: Gpu = None
+    accuracy: AccuracyOrNone = None
+    objectives: Minimised = Objectives.TIME
+    storage: Storage = None
+    study: Study = None
+
+    @property
+    def goal(self) -> Goal:
+        """What a study was searched for, and its name."""
+        return Goal.of(self.objectives, self.accuracy, self.study)
+
+    def scope(self, asked: AskedProblem | None) -> "Scope":
+        """Return what a kernel's name is read by."""
+        from explorer.export.choice import Scope
+
+        return Scope(asked, self.gpu, self.storage, self.goal, say, self.batch_invariant)
 
 
 def one_format(**wanted: bool) -> str:

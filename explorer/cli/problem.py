@@ -4,14 +4,16 @@ import inspect
 import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
 from functools import partial, wraps
 from typing import Annotated, Any
 
 import typer
 
 from explorer.cli import completions
-from explorer.cli.options import words
+from explorer.cli.options import option, words
 from explorer.model.asked import (
+    AskedProblem,
     asked_by,
     from_text,
     option_of,
@@ -19,7 +21,7 @@ from explorer.model.asked import (
 )
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import NAMED_FIELDS, USUAL, Mask, Op
+from explorer.model.problem import NAMED_FIELDS, USUAL, Mask, Op, Problem
 
 # ------------------------------------------------------------------ problem
 
@@ -53,6 +55,9 @@ _USUAL = {**USUAL, "mask_rows": None, "input_stride": None, "output_stride": Non
 """The values where an option is left out."""
 
 
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
 def _option(name: str, remark: str = "") -> inspect.Parameter:
     """Return an option as a parameter of a command; a default that says nothing is not shown."""
     metavar, told = _HELP[name]
@@ -67,8 +72,7 @@ def _option(name: str, remark: str = "") -> inspect.Parameter:
     if name in NAMED_FIELDS:
         more["autocompletion"] = completions.among(*NAMED_FIELDS[name])
     annotation = Annotated[kind, typer.Option(option_of(name), help=told, **more)]
-    place = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, place, default=_USUAL[name], annotation=annotation)
+    return inspect.Parameter(name, _KEYWORD, default=_USUAL[name], annotation=annotation)
 
 
 Command = Callable[..., None]
@@ -76,6 +80,8 @@ Command = Callable[..., None]
 
 def with_problem(command: Command) -> Command:
     """Give a command the options of a problem, in the place of its parameter `asked`.
+
+    A parameter whose type is a dataclass stands for the options that are the dataclass's fields.
 
     A command with a parameter `rows` gets what was given for it, also where cols were not.
     """
@@ -94,6 +100,9 @@ def with_any_problem(command: Command) -> Command:
 
 def _with_problem(command: Command, needed_when: str) -> Command:
     own = inspect.signature(command, eval_str=True).parameters
+    groups: dict[str, Any] = {
+        name: one.annotation for name, one in own.items() if is_dataclass(one.annotation)
+    }
 
     @wraps(command)
     def run(**values: Any) -> None:
@@ -101,14 +110,21 @@ def _with_problem(command: Command, needed_when: str) -> Command:
         if "rows" in own:
             values["rows"] = chosen["rows"]
         said = {name: value for name, value in chosen.items() if value != _USUAL[name]}
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         command(asked=asked_by(said), **values)
 
     parameters = []
     for parameter in own.values():
         if parameter.name == "asked":
             parameters += [_option(name, needed_when * (name == "cols")) for name in _HELP]
+        elif parameter.name in groups:
+            parameters += [
+                inspect.Parameter(one.name, _KEYWORD, default=one.default, annotation=one.type)
+                for one in fields(groups[parameter.name])
+            ]
         elif parameter.name not in _HELP:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            parameters.append(parameter.replace(kind=_KEYWORD))
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
@@ -123,6 +139,35 @@ MOST_PROBLEMS = 10_000
 MOST_DRAWN_ELEMENTS = 2**28
 """Of a matrix that is drawn: 1 GiB in f32. More rows are not drawn, so that what launches rotate
 over fits a GPU of 80 GB."""
+
+Dtypes = Annotated[
+    str,
+    option(
+        "--dtype DTYPE,...", f"Some of {', '.join(DType)}.", complete=completions.several(*DType)
+    ),
+]
+Draw = Annotated[
+    int | None,
+    option(
+        "--draw N",
+        "Instead of the sizes named, N drawn by --seed between the least and the greatest of "
+        "--cols and of --rows, log-uniformly.",
+        whole_number("draw", 1, MOST_PROBLEMS),
+    ),
+]
+
+
+def listed(
+    sizes: Sequence[tuple[int, int | None]], dtypes: str, ops: Sequence[Op]
+) -> list[Problem]:
+    """Return the problems of (cols, rows) in each op and each type. Raises InvalidInput."""
+    types = [DType.parse(name) for name in words("dtype", dtypes)]
+    return [
+        AskedProblem(width, dtype, height, op=op).problem()
+        for op in ops
+        for dtype in types
+        for width, height in sizes
+    ]
 
 
 def numbers_of(name: str, text: str, most: int) -> list[int]:

@@ -1,36 +1,17 @@
-"""`explorer profile`: what a kernel does and takes, counted, not timed."""
+"""What kernels are and do, not timed: `explorer profile` of one, `explorer diff` of two."""
 
 from typing import TYPE_CHECKING, Annotated
 
 from explorer.cli import completions
-from explorer.cli.options import (
-    AccuracyOrNone,
-    BatchInvariant,
-    Gpu,
-    Json,
-    Minimised,
-    Storage,
-    Study,
-    argument,
-    option,
-)
-from explorer.cli.output import say
+from explorer.cli.options import NAMED, Json, KernelOptions, What, argument, option, words
 from explorer.cli.problem import with_problem
 from explorer.model.asked import AskedProblem
-from explorer.tuning.objective import Goal, Objectives
+from explorer.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant
     from explorer.evaluate.nsight import NsightFigures
 
-What = Annotated[
-    str,
-    argument(
-        "WHAT",
-        "best, a trial's number, heuristic, a preset, or a config as JSON.",
-        completions.variants,
-    ),
-]
 ProfileDevice = Annotated[
     str,
     option(
@@ -45,27 +26,21 @@ ProfileDevice = Annotated[
 def profile(
     what: What,
     asked: AskedProblem | None,
+    of: KernelOptions,
     device: ProfileDevice = "auto",
-    gpu: Gpu = None,
-    accuracy: AccuracyOrNone = None,
-    objectives: Minimised = Objectives.TIME,
-    batch_invariant: BatchInvariant = False,
-    storage: Storage = None,
-    study: Study = None,
     json: Json = False,
 ) -> None:
     """Count what a kernel does: traffic, conflicts, instructions, occupancy."""
     from explorer.devices.names import gpu_limits, gpu_or_emulator
     from explorer.evaluate.profile import profile as profile_variant
-    from explorer.export.choice import Scope, chosen_variant
+    from explorer.export.choice import chosen_variant
     from explorer.model.gpu_spec import known_gpu_for
     from explorer.report.profile import print_profile, profile_data
     from explorer.report.table import results
     from explorer.report.text import as_json
 
     index = gpu_or_emulator(device)
-    goal = Goal.of(objectives, accuracy, study)
-    chosen = chosen_variant(what, Scope(asked, gpu, storage, goal, say, batch_invariant))
+    chosen = chosen_variant(what, of.scope(asked))
     limits = chosen.gpu or known_gpu_for(chosen.arch)
     if index is not None:
         limits = gpu_limits(None)
@@ -81,3 +56,79 @@ def _nsight(variant: "Variant", index: int) -> "NsightFigures | str":
     from explorer.evaluate.nsight import nsight_figures
 
     return nsight_figures(variant.problem, variant.config, index)
+
+
+# ------------------------------------------------------------------ explorer diff
+
+
+NONE = "none"
+
+First = Annotated[str, argument("A", NAMED, completions.variants)]
+Second = Annotated[str, argument("B", "As A.", completions.variants)]
+
+Show = Annotated[
+    str,
+    option(
+        "--show TEXT,TEXT",
+        "Texts to compare line by line: source, ptx, sass (which takes softmax-explorer[sass]), "
+        "or none.",
+        complete=completions.among("source", "ptx", "sass", "source,ptx,sass", NONE),
+    ),
+]
+
+
+@with_problem
+def diff(
+    a: First,
+    b: Second,
+    asked: AskedProblem | None,
+    of: KernelOptions,
+    show: Show = "source",
+    json: Json = False,
+) -> None:
+    """Show two kernels side by side: config, source, resources, counts, times if known."""
+    from explorer.devices.names import gpu_words
+    from explorer.evaluate.profile import MISSING, inspect
+    from explorer.export.choice import (
+        is_of_study,
+        known_times_of,
+        parse_choice,
+        two_variants,
+    )
+    from explorer.model.gpu_spec import known_gpu_for
+    from explorer.report.diff import SASS, Difference, difference_data, print_difference
+    from explorer.report.table import results
+    from explorer.report.text import as_json
+
+    shown = _shown(show)
+    scope = of.scope(asked)
+    chosen = two_variants((a, b), scope)
+    limits = chosen[0].gpu or chosen[1].gpu or known_gpu_for(chosen[0].arch)
+    one, other = (inspect(each.variant, limits) for each in chosen)
+    if SASS in shown and (one.no_sass or other.no_sass):
+        raise InvalidInput(f"sass cannot be shown: {one.no_sass or other.no_sass or MISSING}")
+    variants = (one.variant, other.variant)
+    times = known_times_of(variants, limits, scope)
+    of_study = is_of_study(parse_choice(a)) or is_of_study(parse_choice(b))
+    is_there = of_study and of.gpu is None
+    where = f"on {limits.name}" if is_there else gpu_words(limits, of.gpu)
+    difference = Difference((a, b), (one, other), times, where)
+    if json:
+        print(as_json(difference_data(difference, shown)))
+    else:
+        print_difference(difference, shown, results())
+
+
+def _shown(text: str) -> tuple[str, ...]:
+    """The texts that are asked for; raises InvalidInput."""
+    from explorer.report.diff import TEXTS
+
+    if text == NONE:
+        return ()
+    asked = words("show", text)
+    unknown = [word for word in asked if word not in TEXTS]
+    if unknown:
+        raise InvalidInput(
+            f"show is {text!r}; write some of {', '.join(TEXTS)} with commas, or {NONE}"
+        )
+    return tuple(name for name in TEXTS if name in asked)

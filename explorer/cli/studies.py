@@ -5,23 +5,21 @@ from pathlib import Path
 from typing import Annotated
 
 from explorer.cli.options import (
-    AccuracyOrNone,
     Csv,
     Json,
-    Minimised,
     Plot,
     Storage,
-    Study,
-    StudyGpu,
+    StudyOptions,
     argument,
     one_format,
     option,
 )
-from explorer.cli.output import say, show_result
-from explorer.cli.problem import with_problem
+from explorer.cli.output import check_kept, say, show_result
+from explorer.cli.problem import with_any_problem, with_problem
 from explorer.model.asked import AskedProblem, needed, whole_number
 from explorer.model.errors import InvalidInput, NotFound
-from explorer.tuning.objective import Goal, Objectives
+from explorer.report.own_files import PAGE
+from explorer.system.user_files import write_file
 
 # ------------------------------------------------------------------ explorer studies
 
@@ -70,11 +68,7 @@ def studies(
 @with_problem
 def show(
     asked: AskedProblem | None,
-    accuracy: AccuracyOrNone = None,
-    objectives: Minimised = Objectives.TIME,
-    storage: Storage = None,
-    study: Study = None,
-    gpu: StudyGpu = None,
+    of: StudyOptions,
     plot: Plot = None,
     json: Json = False,
     csv: Csv = False,
@@ -86,26 +80,79 @@ def show(
     from explorer.report.charts import check_plot
     from explorer.report.studies import print_study, study_data, trial_rows
     from explorer.report.study_page import study_picture
-    from explorer.tuning import load_history, open_storage, searching
 
     form = one_format(json=json, csv=csv)
     check_plot(plot)
-    asked, goal = needed(asked), Goal.of(objectives, accuracy, study, gpu)
-    opened = open_storage(storage, read_only=True, command=searching(asked, goal))
-    history = load_history(opened, asked, goal)
+    history = of.history(needed(asked))
     view = history.view
-    if view.passed_over:
-        say(view.passed_over)
     trials = {attempt.number: attempt.trial for attempt in history.attempts}
     problem, copy_us = view.summary.problem, view.environment.copy_us
     show_result(
         form,
-        lambda console: print_study(view, console, storage),
-        lambda: study_data(view, storage),
+        lambda console: print_study(view, console, of.storage),
+        lambda: study_data(view, of.storage),
         rows=lambda: trial_rows(trials, problem, copy_us),
         plot=plot,
         chart=lambda: study_picture(history),
     )
+
+
+# ------------------------------------------------------------------ explorer report
+
+
+_REMEDY = "name another --output"
+
+LARGE_MB = 1.5
+"""Above this a page is said to be large; one of a study of 2500 trials has 1.41 MB."""
+
+Output = Annotated[
+    Path, option("--output FILE.html", "The page to write; only another page of ours is replaced.")
+]
+Kept = Annotated[
+    list[Path] | None,
+    option(
+        "--from FILE",
+        "Show what a file keeps: a comparison, a journey or a tuned table, which may also be "
+        "one that explorer table list shows. May be given several times, and with --cols.",
+    ),
+]
+
+
+@with_any_problem
+def report(
+    asked: AskedProblem | None,
+    of: StudyOptions,
+    kept: Kept = None,
+    output: Output = Path("report.html"),
+) -> None:
+    """Write a page with charts of a study, a comparison, a journey or a tuned table.
+
+    The page is one file, which opens offline in any browser. It takes the extra
+    'softmax-explorer[report]'.
+    """
+    if asked is None and not kept:
+        raise InvalidInput(
+            "nothing to report on: give --cols 4096 for a study, or --from FILE for a comparison, "
+            "a journey or a tuned table"
+        )
+    if output.suffix not in (".html", ".htm"):
+        raise InvalidInput(f"output is {str(output)!r}; name a file that ends in .html")
+    from explorer.report.charts import altair
+    from explorer.report.kept import kept_page
+    from explorer.report.page import page_html
+    from explorer.report.study_page import study_page
+
+    altair()
+    check_kept(output, PAGE, _REMEDY)
+    pages = [kept_page(path) for path in kept or ()]
+    if asked is not None:
+        pages.insert(0, study_page(of.history(asked), of.storage))
+    sections = [section for page in pages for section in page.sections]
+    page = page_html(pages[0].title, " ".join(page.lead for page in pages), sections)
+    write_file(output, page, _REMEDY)
+    size = len(page.encode()) / 1e6
+    large = "; a page of fewer files is smaller" if size > LARGE_MB and len(pages) > 1 else ""
+    say(f"{output}: written, {size:.2f} MB{large}")
 
 
 # ------------------------------------------------------------------ explorer merge
@@ -133,19 +180,22 @@ def merge(files: Files, storage: Storage = None, json: Json = False) -> None:
 # ------------------------------------------------------------------ explorer dashboard
 
 
-def dashboard(
-    storage: Storage = None,
-    port: Annotated[
-        int,
-        option("--port PORT", "TCP port.", whole_number("port", 1, 65535)),
-    ] = 8080,
-) -> None:
-    """Open the studies in optuna-dashboard."""
+Port = Annotated[int, option("--port PORT", "TCP port.", whole_number("port", 1, 65535))]
+
+
+@with_any_problem
+def dashboard(asked: AskedProblem | None, of: StudyOptions, port: Port = 8080) -> None:
+    """Open the studies in optuna-dashboard; with --cols, print the address of a problem's study."""
     import subprocess
 
     from explorer.report.studies import dashboard_command
 
-    command = dashboard_command(storage, port)
+    command = dashboard_command(of.storage, port)
+    if asked is not None:
+        study, number = of.found(asked)
+        say(f"study '{study}': http://127.0.0.1:{port}/dashboard/studies/{number}")
+    elif of.study or of.gpu:
+        raise InvalidInput("--study and --gpu choose among the studies of a problem: give --cols")
     try:
         code = subprocess.call(command)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`explorer tune`: find the best kernel of each of a list of problems, and keep them as a table."""
+"""`explorer tune`, which makes a table of best kernels, and `explorer table` for what it made."""
 
 from functools import partial
 from pathlib import Path
@@ -7,15 +7,25 @@ from typing import Annotated
 import typer
 
 from explorer.cli import completions
-from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, option
-from explorer.cli.options import words as separated
+from explorer.cli.help import HELP_NAMES, Command, Group
+from explorer.cli.options import (
+    AccuracyLevel,
+    Csv,
+    Json,
+    RecordedDevice,
+    Seed,
+    Timing,
+    argument,
+    one_format,
+    option,
+    words,
+)
 from explorer.cli.output import INTERRUPTED, say, show_result
-from explorer.cli.problem import MOST_PROBLEMS, drawn, numbers_of
+from explorer.cli.problem import MOST_PROBLEMS, Draw, Dtypes, drawn, listed, numbers_of
 from explorer.model.accuracy import Accuracy
-from explorer.model.asked import AskedProblem, whole_number
-from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import MAX_COLS, MAX_ROWS, Op, Problem
+from explorer.system.user_files import shipped_folder
 from explorer.tuning.objective import Effort
 
 Cols = Annotated[
@@ -33,12 +43,6 @@ Rows = Annotated[
         "Rows, each with all of --cols; default: as many as make 256 MiB of traffic.",
     ),
 ]
-Dtypes = Annotated[
-    str,
-    option(
-        "--dtype DTYPE,...", f"Some of {', '.join(DType)}.", complete=completions.several(*DType)
-    ),
-]
 Ops = Annotated[
     str, option("--op OP,...", f"Some of {', '.join(Op)}.", complete=completions.several(*Op))
 ]
@@ -47,15 +51,6 @@ Shapes = Annotated[
     option(
         "--shapes FILE.csv",
         "A file of problems, such as explorer.log_shapes writes, instead of --cols.",
-    ),
-]
-Draw = Annotated[
-    int | None,
-    option(
-        "--draw N",
-        "Instead of each of --cols with each of --rows, N problems drawn by --seed between "
-        "the least and the greatest of both, log-uniformly.",
-        whole_number("draw", 1, MOST_PROBLEMS),
     ),
 ]
 EffortOf = Annotated[
@@ -150,7 +145,9 @@ def _problems(
     if shapes is not None:
         if cols is not None or rows is not None or draw is not None:
             raise InvalidInput("--shapes names whole problems; drop --cols, --rows and --draw")
-        return _in_file(shapes)
+        from explorer.runtime.shapes import read_shapes
+
+        return read_shapes(shapes)
     if cols is None:
         raise InvalidInput(
             "--cols is missing; give the numbers of columns, for example --cols 64:131072:log, or "
@@ -161,21 +158,104 @@ def _problems(
     sizes = [(width, height) for width in widths for height in heights]
     if draw is not None:
         sizes = drawn(widths, [height for height in heights if height], draw, seed)
-    dtypes = [DType.parse(name) for name in separated("dtype", dtype)]
-    kinds = [(one, Op.parse(name)) for name in separated("op", ops) for one in dtypes]
-    if len(sizes) * len(kinds) > MOST_PROBLEMS:
+    problems = listed(sizes, dtype, [Op.parse(name) for name in words("op", ops)])
+    if len(problems) > MOST_PROBLEMS:
         raise InvalidInput(
-            f"these are {len(sizes) * len(kinds)} problems; one command takes {MOST_PROBLEMS} at "
-            "most: give fewer --cols or --rows"
+            f"these are {len(problems)} problems; one command takes {MOST_PROBLEMS} at most: give "
+            "fewer --cols or --rows"
         )
-    return [
-        AskedProblem(width, kind, height, op=op).problem()
-        for kind, op in kinds
-        for width, height in sizes
-    ]
+    return problems
 
 
-def _in_file(path: Path) -> list[Problem]:
+# ------------------------------------------------------------------ explorer table
+
+
+File = Annotated[
+    Path,
+    argument(
+        "FILE",
+        "A table that explorer tune wrote, or the name of one that explorer table list shows.",
+    ),
+]
+Wanted = Annotated[
+    Path | None,
+    option(
+        "--problems FILE.csv",
+        "The problems that it must have; default: those of the table's own list if it comes "
+        "with the package, else those of a contributed table, studies/tuned/problems.csv.",
+    ),
+]
+
+NOT_WHOLE = 1
+"""The exit code of a table that has faults."""
+
+table = typer.Typer(cls=Group, context_settings=HELP_NAMES, rich_markup_mode=None)
+
+
+@table.callback(invoke_without_command=True)
+def tables(context: typer.Context) -> None:
+    """List, show or check tables that explorer tune wrote."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@table.command("list", cls=Command, epilog="explorer table list")
+def list_(json: Json = False, csv: Csv = False) -> None:
+    """List the tables that come with the package."""
+    from explorer.model.tuned_table import read_table, shipped_tables
+    from explorer.report.table import data_of, print_table, table_of
+    from explorer.report.tune import SHIPPED
+
+    form = one_format(json=json, csv=csv)
+    tables = [(name, path, read_table(path)) for name, path in shipped_tables().items()]
+    rows = [data_of(SHIPPED, one) for one in tables]
+    show_result(
+        form,
+        lambda console: print_table(table_of(SHIPPED, tables), console),
+        lambda: {"tables": rows},
+        rows=lambda: rows,
+    )
+
+
+@table.command(cls=Command, epilog="explorer table show held-out/nvidia-h200")
+def show(file: File, json: Json = False, csv: Csv = False) -> None:
+    """Print the best config of each problem of a table."""
+    from explorer.model.tuned_table import read_table
+    from explorer.report.tune import print_tuned, tuned_data, tuned_rows
+    from explorer.tuning.tune import TuneRun
+
+    form = one_format(json=json, csv=csv)
+    run = TuneRun(read_table(file), (), 0)
+    show_result(
+        form,
+        partial(print_tuned, run, file),
+        partial(tuned_data, run, file),
+        rows=partial(tuned_rows, run),
+    )
+
+
+@table.command(cls=Command, epilog="explorer table check studies/tuned/nvidia-rtx-9999.json")
+def check(file: File, problems: Wanted = None, json: Json = False) -> None:
+    """List what must be mended before a table can be contributed.
+
+    The exit code is 1 if there is anything to mend. A table must have every problem, each timed
+    with every candidate of this version, cold, at the default accuracy, on a GPU that was not
+    throttled, and no candidate may be wrong.
+    """
+    from explorer.model.tuned_table import read_table, table_file
+    from explorer.report.text import as_json
+    from explorer.report.tune import check_data, print_check
     from explorer.runtime.shapes import read_shapes
+    from explorer.tuning.tune import table_faults
 
-    return read_shapes(path)
+    path = table_file(file).resolve()
+    read = read_table(path)
+    shipped = shipped_folder("tuned", "studies/tuned").resolve()
+    of_its_own = path.parent if path.is_relative_to(shipped) else shipped
+    faults = table_faults(read, read_shapes(problems or of_its_own / "problems.csv"))
+    if json:
+        print(as_json(check_data(read, faults)))
+    else:
+        print_check(read, faults)
+    if faults:
+        raise typer.Exit(NOT_WHOLE)

@@ -1,28 +1,17 @@
-"""`explorer verify`: check variants, or an emitted file, without timing them."""
+"""`explorer verify`, which checks kernels without timing them, and `explorer time` for a file."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from explorer.cli import completions
-from explorer.cli.options import (
-    AccuracyOrNone,
-    BatchInvariant,
-    Gpu,
-    Json,
-    Minimised,
-    Seed,
-    Storage,
-    Study,
-    argument,
-    option,
-)
-from explorer.cli.output import say
+from explorer.cli.options import AccuracyLevel, Json, KernelOptions, Seed, Timing, argument, option
 from explorer.cli.problem import with_problem_unless
+from explorer.model.accuracy import Accuracy
 from explorer.model.asked import AskedProblem, needed, whole_number
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import USUAL
-from explorer.tuning.objective import Goal, Objectives
+from explorer.model.problem import MAX_COLS, MAX_ROWS, USUAL
 
 if TYPE_CHECKING:
     from explorer.evaluate.verify import Checks
@@ -73,18 +62,13 @@ def verify(
     context: typer.Context,
     asked: AskedProblem | None,
     rows: int | None,
+    of: KernelOptions,
     what: What = None,
     all_: All = False,
     strength: Strength = 1,
     sample: Sample = None,
     device: VerifyDevice = "emulated",
-    gpu: Gpu = None,
-    accuracy: AccuracyOrNone = None,
-    objectives: Minimised = Objectives.TIME,
-    batch_invariant: BatchInvariant = False,
     seed: Seed = 0,
-    storage: Storage = None,
-    study: Study = None,
     json: Json = False,
 ) -> None:
     """Check kernels for races, bad accesses and wrong numbers.
@@ -92,7 +76,6 @@ def verify(
     Exit code 1: a kernel is wrong. Exit code 2: a kernel could not be checked to the end.
     """
     from explorer.evaluate.verify import space_checks
-    from explorer.export.choice import Scope
     from explorer.report.table import notices, results
     from explorer.report.text import as_json
     from explorer.report.verification import (
@@ -102,7 +85,6 @@ def verify(
         verification_data,
     )
 
-    goal = Goal.of(objectives, accuracy, study)
     _check_said_once(what, sample, all_=all_)
     if what is not None and what.endswith(".cu"):
         _check_file_says_the_rest(context)
@@ -110,12 +92,11 @@ def verify(
         raise InvalidInput("--strength belongs to --all; leave it out")
     if what is None:
         drawn = None if sample is None else (sample, seed)
-        checks = space_checks(needed(asked).problem(), rows, gpu, drawn=drawn, strength=strength)
+        checks = space_checks(needed(asked).problem(), rows, of.gpu, drawn=drawn, strength=strength)
     else:
-        scope = Scope(asked, gpu, storage, goal, say, batch_invariant)
-        checks = _checks(what, rows, scope)
+        checks = _checks(what, rows, of.scope(asked))
     with VerifyProgress(len(checks.programs), notices()) as progress:
-        found = [progress(verdict) for verdict in checks.verdicts(device, goal.accuracy)]
+        found = [progress(verdict) for verdict in checks.verdicts(device, of.goal.accuracy)]
     if json:
         print(as_json(verification_data(found)))
     else:
@@ -167,3 +148,60 @@ def _checks(what: str, rows: int | None, scope: "Scope") -> "Checks":
         cols = None if scope.asked is None else scope.asked.cols
         return file_checks(what, cols, rows, scope.gpu)
     return named_checks(what, rows, scope)
+
+
+# ------------------------------------------------------------------ explorer time
+
+
+File = Annotated[str, argument("FILE.cu", "A file that explorer emit wrote, edited or not.")]
+Cols = Annotated[
+    int | None,
+    option(
+        "--cols C",
+        "Columns, where the kernel takes them at run time; default: the file's.",
+        whole_number("cols", 1, MAX_COLS),
+    ),
+]
+Rows = Annotated[
+    int | None,
+    option(
+        "--rows R", "Rows of the matrix; default: the file's.", whole_number("rows", 1, MAX_ROWS)
+    ),
+]
+GpuDevice = Annotated[
+    str,
+    option(
+        "--device DEVICE",
+        "The GPU to time on: cuda:N, or auto, which is cuda:0.",
+        complete=completions.among("auto", "cuda:0"),
+    ),
+]
+
+
+def time(
+    file: File,
+    cols: Cols = None,
+    rows: Rows = None,
+    device: GpuDevice = "auto",
+    timing: Timing = "cold",
+    accuracy: AccuracyLevel = Accuracy.DEFAULT,
+    json: Json = False,
+) -> None:
+    """Verify an emitted file, then time it.
+
+    Exit code 1: it is wrong. Exit code 2: it could not be verified.
+    """
+    from explorer.evaluate.program_under_test import read_emitted
+    from explorer.evaluate.verify import time_file
+    from explorer.report.table import results
+    from explorer.report.text import as_json
+    from explorer.report.verification import exit_code, print_timed_file, timed_file_data
+
+    path = Path(file)
+    program = read_emitted(path).at_cols(cols)
+    timed = time_file(program, device, rows, timing, accuracy)
+    if json:
+        print(as_json(timed_file_data(timed, path)))
+    else:
+        print_timed_file(timed, path, results())
+    raise typer.Exit(exit_code([timed.verdict]))

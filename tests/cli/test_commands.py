@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from by_hand import KERNELS, SHAPE
+from by_hand import KERNELS, PROBLEM, SHAPE
+from fake_evaluator import FakeEvaluator
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
@@ -21,7 +22,9 @@ from explorer.cli.options import duration_s
 from explorer.codegen import split_source
 from explorer.devices.recorded import read_recording
 from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import known_gpu
 from explorer.report.guides import ORDER, print_guide, read_guide
+from explorer.tuning import open_storage, run_search
 
 ROOT = Path(__file__).resolve().parents[2]
 HELP_LIMIT_S = 0.4
@@ -160,6 +163,25 @@ def test_dashboard_opens_the_storage(explorer, searched, monkeypatch):
     monkeypatch.setattr("subprocess.call", lambda command: called.append(command) or 0)
     assert explorer("dashboard", "--port", "8099").code == 0
     assert called == [["/bin/dash", "sqlite:///studies/explorer.db", "--port", "8099"]]
+
+
+def test_dashboard_names_a_problem_s_study_and_asks_where_several_fit(
+    explorer, searched, monkeypatch
+):
+    monkeypatch.setattr("explorer.report.studies.dashboard_program", lambda: "/bin/dash")
+    monkeypatch.setattr("subprocess.call", lambda _: 0)
+    alone = explorer("dashboard", *SHAPE)
+    assert alone.code == 0 and alone.err.endswith(": http://127.0.0.1:8080/dashboard/studies/1\n")
+    other = FakeEvaluator(PROBLEM, gpu=known_gpu("NVIDIA H100 80GB HBM3"))
+    live = run_search(other, open_storage(None), trials=2)
+    asks = explorer("dashboard", *SHAPE)
+    assert asks.code == 2 and "2 studies fit" in asks.err
+    assert "--study" in asks.err and "--gpu" in asks.err and live.study in asks.err
+    named = explorer("dashboard", *SHAPE, "--gpu", "H100", "--port", "8099")
+    address = "http://127.0.0.1:8099/dashboard/studies/2"
+    assert named.code == 0 and named.err == f"study '{live.study}': {address}\n"
+    lacks = explorer("dashboard", "--gpu", "H100")
+    assert lacks.code == 2 and "give --cols" in lacks.err
 
 
 def test_a_recording_is_not_recorded(explorer, recording):

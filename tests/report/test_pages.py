@@ -512,7 +512,7 @@ def test_bad_input_gets_one_sentence(explorer, tmp_path, words, said):
 def test_a_shipped_table_is_named_as_table_list_does_and_fewer_files_need_several(
     explorer, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("explorer.cli.report.LARGE_MB", 0)
+    monkeypatch.setattr("explorer.cli.studies.LARGE_MB", 0)
     monkeypatch.setattr("explorer.report.page.script", lambda: "")
     ran = explorer("report", "--from", "held-out/nvidia-h200")
     assert ran.exit_code == 0 and ran.stderr.endswith(" MB\n"), ran.stderr
