@@ -21,7 +21,7 @@ from explorer.choose.short_rows import FEW_WAVES
 from explorer.model.config import WARPS, Config
 from explorer.model.gpu_spec import WARP, GpuSpec
 from explorer.model.problem import Mask, Problem, power_of_two
-from explorer.space.design_rules import widest_word
+from explorer.space.design_rules import widest_vector
 
 MANY_ROWS_OF_AN_SM = 11.3
 LONGEST_ODD_16_BIT = 960
@@ -30,7 +30,7 @@ LONGEST_ODD_16_BIT = 960
 
 def one_block(problem: Problem, gpu: GpuSpec) -> Config:
     """Return a kernel by which a block has one row or several."""
-    vector, width = vector_bytes(problem, gpu), widest_word(problem)
+    vector, width = vector_bytes(problem, gpu), widest_vector(problem)
     number, half, grad = row_vectors(problem, vector), problem.dtype.is_half, problem.op.is_backward
     if number <= WARP and width == 16:
         return row_of(power_of_two(number if grad else math.ceil(number / 2)), vector)
@@ -68,7 +68,7 @@ def _many_rows(problem: Problem, gpu: GpuSpec, vector: int) -> Config:
     half, grad, number = problem.dtype.is_half, problem.op.is_backward, row_vectors(problem, vector)
     if problem.mask is not Mask.NONE:
         return _masked(problem, vector, number)
-    if half and widest_word(problem) < 8:
+    if half and widest_vector(problem) < 8:
         if problem.op.is_log and problem.rows > 5 * gpu.sm_count:
             return row_of(_fewest_threads(row_vectors(problem, 8), 8), 8)
         return row_of(_fitting_threads(number), vector)
@@ -103,7 +103,7 @@ LONGEST_NARROW_F32 = 1280
 
 def vector_bytes(problem: Problem, gpu: GpuSpec) -> int:
     """Return the bytes of an access: the widest that divide rows, or wider unaligned ones."""
-    width, size = widest_word(problem), problem.dtype.itemsize
+    width, size = widest_vector(problem), problem.dtype.itemsize
     if width == 16 or (size == 2 and width == 8):
         return width
     if problem.mask is not Mask.NONE and problem.cols > LONGEST_ODD_16_BIT:
@@ -177,7 +177,7 @@ def _by_narrow_vectors(problem: Problem, gpu: GpuSpec, vector: int, number: int)
 
 def _unaligned_by_8_bytes(problem: Problem, gpu: GpuSpec, number: int) -> Config:
     """Return a kernel for unaligned 16-bit rows: three accesses of 8 bytes a thread, or more."""
-    narrow = row_of(WARP, widest_word(problem))
+    narrow = row_of(WARP, widest_vector(problem))
     if not problem.op.is_backward:
         return narrow if waves(problem, narrow, gpu) <= FEW_WAVES else row_of(WARP, 8)
     least = WARP if problem.cols > 255 else 16
@@ -193,7 +193,7 @@ def _of_few_warps(problem: Problem, gpu: GpuSpec, number: int) -> Config | None:
     A warp has up to 16 elements a thread, which need no barrier; else a thread has one access.
     """
     half, grad, cols = problem.dtype.is_half, problem.op.is_backward, problem.cols
-    width, warp = widest_word(problem), row_of(WARP)
+    width, warp = widest_vector(problem), row_of(WARP)
     if width == 8 and half and not grad and cols <= 1024:
         warp = row_of(_few_warps(cols), 8)
     elif width < 16 or cols > (1024 if half else 512):
@@ -209,7 +209,7 @@ def _of_few_warps(problem: Problem, gpu: GpuSpec, number: int) -> Config | None:
 
 def _of_one_warp(problem: Problem, gpu: GpuSpec, number: int) -> Config | None:
     """Return a kernel of a warp for each of some resident rows; None for others."""
-    if problem.op.is_backward or problem.mask is not Mask.NONE or widest_word(problem) < 16:
+    if problem.op.is_backward or problem.mask is not Mask.NONE or widest_vector(problem) < 16:
         return None
     warp = row_of(WARP)
     few = problem.cols <= 1600 and number <= 12 * WARP

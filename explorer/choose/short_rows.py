@@ -8,7 +8,7 @@ from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import WARP, GpuSpec
 from explorer.model.problem import Problem, power_of_two
-from explorer.space.design_rules import has_spans, widest_word
+from explorer.space.design_rules import has_spans, widest_vector
 
 LONGEST_SHORT_ROW = 400
 """Elements."""
@@ -24,7 +24,7 @@ FEW_WAVES_UNEVEN, FEW_WAVES_GRADIENT = 0.35, 0.125
 
 def short_row(problem: Problem, gpu: GpuSpec) -> Config | None:
     """Return a kernel for short rows; None for longer ones, and for those worth a warp or more."""
-    width = widest_word(problem)
+    width = widest_vector(problem)
     if problem.cols > LONGEST_SHORT_ROW or (
         width == 16 and problem.row_bytes >= SHORT_ALIGNED_ROW_BYTES
     ):
@@ -100,8 +100,8 @@ def _tile_or_direct(problem: Problem, gpu: GpuSpec, tile: Config) -> Config:
     if half and staged:
         return row_of(_lanes(problem.cols, 7 if problem.cols <= 64 else 8), size)
     if staged or half:
-        return row_of(_lanes(problem.cols, 8), size if staged else min(widest_word(problem), 4))
-    return _direct(problem, widest_word(problem))
+        return row_of(_lanes(problem.cols, 8), size if staged else min(widest_vector(problem), 4))
+    return _direct(problem, widest_vector(problem))
 
 
 def _long_f32(problem: Problem, gpu: GpuSpec, width: int) -> Config:

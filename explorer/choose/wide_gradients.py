@@ -7,7 +7,7 @@ from explorer.model.config import Config
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem, power_of_two
 from explorer.model.work_split import WorkSplit
-from explorer.space.design_rules import widest_word
+from explorer.space.design_rules import widest_vector
 
 
 class _Row:
@@ -16,7 +16,7 @@ class _Row:
     def __init__(self, problem: Problem, gpu: GpuSpec) -> None:
         self.problem, self.gpu, self.most = problem, gpu, gpu.cluster_blocks
         self.half, self.log = problem.dtype.is_half, problem.op.is_log
-        self.odd = problem.row_bytes % 16 > 0 and not (self.half and widest_word(problem) == 8)
+        self.odd = problem.row_bytes % 16 > 0 and not (self.half and widest_vector(problem) == 8)
         self.rows = problem.rows / gpu.sm_count
 
     @property
@@ -37,7 +37,7 @@ class _Row:
 def wide_gradient(problem: Problem, gpu: GpuSpec) -> Config:
     """Return a kernel of four or eight blocks; more for few and the widest rows, fewer for odd."""
     row = _Row(problem, gpu)
-    by_8_bytes = row.half and widest_word(problem) == 8 and problem.cols <= 65_536
+    by_8_bytes = row.half and widest_vector(problem) == 8 and problem.cols <= 65_536
     few = _few_rows(row)
     blocks = few.cluster if few and by_8_bytes else _blocks(row)
     if by_8_bytes:

@@ -9,7 +9,7 @@ from explorer.model.config import Config
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem
 from explorer.model.work_split import WorkSplit
-from explorer.space.design_rules import widest_word
+from explorer.space.design_rules import widest_vector
 from explorer.space.rules import Point, registers_fit
 
 KIB = 1024
@@ -36,7 +36,7 @@ def wide_row(problem: Problem, gpu: GpuSpec, *, may_split: bool) -> Config:
         return read_twice(1024, gpu.cluster_blocks if problem.rows < gpu.sm_count else 1)
     idea = _forward(problem, gpu)
     packed = idea.min_blocks > 1 and problem.rows >= gpu.sm_count
-    by_8_bytes = problem.dtype.is_half and widest_word(problem) == 8 and problem.cols <= 65_536
+    by_8_bytes = problem.dtype.is_half and widest_vector(problem) == 8 and problem.cols <= 65_536
     if not by_8_bytes or packed:
         return idea
     threads = 128 if idea.threads == 160 else idea.threads
@@ -90,12 +90,12 @@ def _few_rows(problem: Problem, gpu: GpuSpec) -> Config | None:
     large = numbers > most * 4096
     every = fewest or (large and (half or blocks_of_all > gpu.sm_count))
     blocks, vector = most if every else most // 2, 16
-    ends = half and widest_word(problem) < 8  # of a part, that are loaded once more
+    ends = half and widest_vector(problem) < 8  # of a part, that are loaded once more
     while blocks > 1 and numbers < blocks * (LEAST_PART_UNALIGNED if ends else LEAST_PART):
         blocks //= 2
     part, edge = numbers / blocks, 15_360 if blocks == most else 10_240
     largest = 128 if part < 2048 else 256 if part < edge else 512
-    if widest_word(problem) == 8 and problem.dtype.itemsize <= 4:
+    if widest_vector(problem) == 8 and problem.dtype.itemsize <= 4:
         every = (fewest and problem.cols >= 1000 * most) or numbers > 9000 * most
         blocks, vector = most if every else most // 2, 8
         largest = 192 if problem.row_bytes <= 8 * 6 * 192 * blocks else largest

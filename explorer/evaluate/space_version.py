@@ -31,7 +31,7 @@ alone were relaxed. Since then clusters share rows of gradients, and spans bring
 def code_change(problem: Problem) -> int:
     """Return the number of the last change that gave the problem other code; 0 where none did.
 
-    The first is of gradients of 16-bit rows that start anywhere within an access: a row's first and
+    The first is of gradients of 16-bit rows that are not aligned to an access: a row's first and
     last vector are loaded at once, with what they hold of its neighbours, not by single elements.
     The second is of gradients of log_softmax along memory: where a block has several rows of 2 to
     32 threads, both matrices are loaded before the rows are summed.

@@ -13,7 +13,7 @@ from explorer.model.config import ROW_THREADS, WARPS, Config
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import WARP, GpuSpec
 from explorer.model.problem import Op, Problem
-from explorer.space.design_rules import WIDE_ROW, widest_word
+from explorer.space.design_rules import WIDE_ROW, widest_vector
 from explorer.space.space import Space
 
 LONGEST_STAGED_ROW = 512
@@ -29,8 +29,8 @@ MOST_ACCESSES = 16
 """Accesses of a thread to its share of a row, at most, where fewer are possible."""
 
 MOST_ELEMENTS_OF_AN_SM = 64 * 1024
-"""Elements of the rows of an SM up to which a gradient is tried by a block and narrow words: with
-more, there are enough loads at a time for words of 16 bytes."""
+"""Elements of the rows of an SM up to which a gradient is tried by a block and narrow vectors: with
+more, there are enough loads at a time for vectors of 16 bytes."""
 
 FEW_ROWS = 256
 """Rows up to which two launches are tried: more rows fill every GPU by a block each."""
@@ -120,7 +120,7 @@ def _ideas(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
 def _widths(problem: Problem) -> list[int]:
     """Bytes of an access: the widest at which all rows start, and what is half as wide or less."""
     least = problem.dtype.itemsize
-    widest = max(widest_word(problem), least)
+    widest = max(widest_vector(problem), least)
     return [width for width in (16, 8, 4, 2) if least <= width <= widest]
 
 
@@ -134,11 +134,11 @@ def _short_rows(problem: Problem) -> Iterator[Config]:
     """Spans by one to four warps, a row by a thread or more; and rows straight to their threads.
 
     Threads for a row are those that leave each 2 to 32 elements. A gradient has spans only where
-    words of 16 bytes do not divide its rows, because its two spans take twice the shared memory.
+    vectors of 16 bytes do not divide its rows, because its two tiles take twice the shared memory.
     """
     plain = Config(exp="ex2.approx")
     shares = [t for t in ROW_THREADS if t <= WARP and 2 * t <= max(2, problem.cols) <= 64 * t]
-    staged = not problem.op.is_backward or widest_word(problem) < 16
+    staged = not problem.op.is_backward or widest_vector(problem) < 16
     if staged and problem.cols <= LONGEST_STAGED_ROW:
         for threads in (32, 64, 128):
             for each in shares:
@@ -172,7 +172,7 @@ def _by_blocks(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
         if problem.cols >= WIDE_ROW // 2:
             yield replace(idea, cache="shared", cache_holds="input", unroll=4)
     if problem.op.is_backward and _elements_of_an_sm(problem, gpu) <= MOST_ELEMENTS_OF_AN_SM:
-        yield from _by_narrow_words(problem)
+        yield from _by_narrow_vectors(problem)
     if problem.row_bytes > gpu.shared_per_block_bytes:
         block = replace(plain, threads=1024, threads_per_row=1024)
         yield replace(block, algorithm="online-block-max", cache="none", unroll=4)
@@ -183,26 +183,26 @@ def _elements_of_an_sm(problem: Problem, gpu: GpuSpec) -> int:
     return problem.cols * math.ceil(problem.rows / gpu.sm_count)
 
 
-def _by_narrow_words(problem: Problem) -> Iterator[Config]:
+def _by_narrow_vectors(problem: Problem) -> Iterator[Config]:
     """Yield rows by a block, in accesses of 2 or 4 bytes where no wider ones divide all rows.
 
-    Each thread has one to MOST_ACCESSES of them; `_short_rows` has these words for a warp or less.
+    Each thread has one to MOST_ACCESSES of them; `_short_rows` has those of a warp or less.
     """
-    word = max(widest_word(problem), problem.dtype.itemsize)
-    for size in WARPS if word < 8 else ():
-        if size > WARP and size <= problem.row_bytes / word <= MOST_ACCESSES * size:
+    width = max(widest_vector(problem), problem.dtype.itemsize)
+    for size in WARPS if width < 8 else ():
+        if size > WARP and size <= problem.row_bytes / width <= MOST_ACCESSES * size:
             plain = Config(threads=size, threads_per_row=size, exp="ex2.approx")
-            yield replace(plain, vector_bytes=word)
+            yield replace(plain, vector_bytes=width)
 
 
 def _by_clusters(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
     """Yield rows by a cluster, of every size, whose threads keep 8 to 128 registers of it.
 
-    Where words of 8 bytes divide all rows, and 16 bytes do not, by both. Gradients, whose two rows
+    Where vectors of 8 bytes divide all rows, and of 16 do not, by both. Gradients, whose two rows
     take twice the registers, also from shared memory, and read twice by large blocks.
     """
     plain = Config(exp="ex2.approx", algorithm="online-block-max", exchange="mbarrier")
-    widths = (16, 8) if widest_word(problem) == 8 else (16,)
+    widths = (16, 8) if widest_vector(problem) == 8 else (16,)
     blocks = 2
     while blocks <= gpu.cluster_blocks:
         for threads in (128, 192, 256, 384, 512):

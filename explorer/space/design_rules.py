@@ -15,7 +15,7 @@ MOST_STAGED = 64
 code of its own."""
 
 
-def widest_word(problem: Problem) -> int:
+def widest_vector(problem: Problem) -> int:
     """Bytes of the widest word, up to 16, at whose multiples all rows start."""
     return math.gcd(problem.row_bytes, problem.input_stride * problem.dtype.itemsize, 16)
 
