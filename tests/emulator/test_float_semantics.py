@@ -2,6 +2,7 @@
 """Floating-point instructions against an independent computation."""
 
 from fractions import Fraction
+from math import erf
 
 import ml_dtypes
 import numpy as np
@@ -342,3 +343,17 @@ def test_a_float64_multiply_add_of_infinities_is_that_of_the_unrounded_product()
     c = np.array([-np.inf, np.inf, np.inf, -1.0, -np.inf, 1.0, 1.0, np.nan])
     want = [-np.inf, np.inf, np.inf, np.inf, np.nan, np.nan, np.nan, np.nan]
     assert same(fma64(a, b, c), np.array(want))
+
+
+def test_fast_math_of_the_compiler_is_known(run, out):
+    source = """extern "C" __global__ void k(const float* x, float* y) { int t = threadIdx.x;
+      float v = x[t]; y[t] = logf(v) + sqrtf(v) + rsqrtf(v) + powf(v, 1.5f) + tanhf(v) + erff(v)
+      + sinf(v) + log1pf(v) + expm1f(v) + cbrtf(v) + fmodf(v, .7f) + rintf(v) + (float)(int)v; }"""
+    x = np.linspace(0.1, 9, 32).astype(np.float32)
+    result = run(source, x, out(32))
+    d = x.astype(np.float64)
+    want = np.log(d) + np.sqrt(d) + 1 / np.sqrt(d) + d**1.5 + np.tanh(d) + [erf(v) for v in d]
+    want += np.sin(d) + np.log1p(d) + np.expm1(d) + np.cbrt(d) + np.fmod(d, np.float32(0.7))
+    want += np.rint(d) + np.trunc(d)
+    assert not result.findings, result.text
+    np.testing.assert_allclose(result["out0"], want, rtol=2e-6)
