@@ -2,7 +2,6 @@
 
 import pytest
 from as_planned import asserted
-from mended import mended
 
 from explorer.compile import CompilePool, Compiler
 from explorer.model.dtype import DType
@@ -10,6 +9,7 @@ from explorer.model.gpu_spec import known_gpu_for
 from explorer.model.problem import Op, Problem
 from explorer.model.work_split import WorkSplit
 from explorer.space import Space
+from explorer.space.space import sampled
 
 ARCHS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
 
@@ -21,7 +21,7 @@ KINDS = list(zip(Op, (DType.F32, DType.BF16, DType.F64, DType.F16), strict=True)
 @pytest.mark.parametrize(("op", "dtype"), KINDS)
 def test_columns_compile_as_planned(arch, op, dtype, cache):
     problem = Problem(96, 300, dtype, op, inner=48)
-    configs = mended(Space(problem, known_gpu_for(arch)), 8)
+    configs = sampled(Space(problem, known_gpu_for(arch)), 8)
     with CompilePool(Compiler(arch, cache)) as pool:
         kernels = [pool.submit(asserted(problem, config)) for config in configs]
         for config, kernel in zip(configs, kernels, strict=True):

@@ -2,7 +2,6 @@
 
 import pytest
 from as_planned import compile_host, in_namespace
-from mended import mended
 
 from explorer.codegen import emit
 from explorer.compile import CompilePool, Compiler, KernelCache
@@ -12,6 +11,7 @@ from explorer.model.gpu_spec import known_gpu_for
 from explorer.model.problem import Mask, Op, Problem
 from explorer.model.work_split import WorkSplit
 from explorer.space import Space
+from explorer.space.space import sampled
 
 LOG = {"op": Op.LOG_SOFTMAX}
 
@@ -54,8 +54,8 @@ def configs_of(number, problem, arch):
     space = Space(problem, known_gpu_for(arch))
     cached = Space(problem, known_gpu_for(arch), {"cache": ("shared",)})
     if arch == "sm_90":
-        return [*mended(space, 2), *mended(cached, 1)]
-    return mended((space, cached)[number % 2], 1, seed=number)
+        return [*sampled(space, 2), *sampled(cached, 1)]
+    return sampled((space, cached)[number % 2], 1, seed=number)
 
 
 @pytest.mark.exhaustive

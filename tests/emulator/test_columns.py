@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from mended import mended
 from verified import some, verify
 
 from explorer.devices.emulated.result import Status
@@ -13,6 +12,7 @@ from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Op, Problem
 from explorer.space import Space
+from explorer.space.space import sampled
 
 H200 = known_gpu("NVIDIA H200")
 
@@ -31,7 +31,7 @@ def verify_legal(emulator, problem, config):
 @pytest.mark.parametrize("dtype", list(DType))
 def test_each_op_of_each_dtype(emulator, op, dtype):
     problem = Problem(96, 61, dtype, op, inner=48)
-    drawn = mended(Space(problem, H200, FEW), 2, seed=len(op))
+    drawn = sampled(Space(problem, H200, FEW), 2, seed=len(op))
     for config in some(drawn, dtype):
         verify_legal(emulator, problem, config)
 

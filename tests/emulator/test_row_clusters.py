@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from mended import mended
 from planted import planted
 from verified import verify
 
@@ -15,6 +14,7 @@ from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Op, Problem
 from explorer.space import Space
 from explorer.space.covering import covering_array
+from explorer.space.space import sampled
 
 H200 = known_gpu("NVIDIA H200")
 
@@ -49,7 +49,7 @@ def test_every_choice_at_ragged_and_whole_rows(emulator, cols, dtype):
 )
 def test_rows_of_every_kind(emulator, changes):
     problem = Problem(3, 8291, **changes)
-    verify_all(emulator, problem, mended(Space(problem, H200, CLUSTERS), 2))
+    verify_all(emulator, problem, sampled(Space(problem, H200, CLUSTERS), 2))
 
 
 @pytest.mark.exhaustive
