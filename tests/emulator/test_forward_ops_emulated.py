@@ -65,12 +65,14 @@ def problem_of(kind: str, cols: int) -> Problem:
     return Problem(64, cols, input_stride=cols + gaps[0], output_stride=cols + gaps[1], **fields)
 
 
-@pytest.mark.sampled(20)
-@pytest.mark.parametrize("cols", [37, 128])
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_is_verified(kind, cols):
-    """37 columns are ragged, and fewer than a causal mask has rows: some see nothing."""
-    problem = problem_of(kind, cols)
+def test_a_kind_is_verified(kind):
+    """37 columns, by turns, are ragged, and fewer than a causal mask has rows: some see nothing.
+
+    What either width changes is the same for every kind.
+    """
+    problem = problem_of(kind, (37, 128)[list(KINDS).index(kind) % 2])
     seed = sum(map(ord, kind))  # other neighbours in each kind's array
     for config in covering_array(Space(problem, H200, FEW), seed=seed)[::10]:
         verdict = EMULATOR.verify(ProgramUnderTest.of_config(problem, config))

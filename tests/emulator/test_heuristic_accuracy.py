@@ -1,4 +1,4 @@
-"""The heuristic's kernels are as exact as is asked of them, at every width."""
+"""The heuristic's kernels are as exact as is asked of them, of every number of blocks a row."""
 
 import pytest
 from virtual_arch import ARCH
@@ -20,16 +20,14 @@ def verdict(problem, accuracy):
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.parametrize(
-    "cols", [5, 33, 2048, 4097, 5000, 8192, 1000, 16384, 32768, 50257, 65536, 131072]
-)
+@pytest.mark.parametrize("cols", [5, 33, 2048, 4097, 5000, 8192, 1000, 32768, 50257, 131072])
 def test_strict(cols):
     found = verdict(Problem(8192, cols), Accuracy.STRICT)
     assert found.status is Status.VERIFIED, found.sentence
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("cols", "inner"), [(1024, 48), (4096, 5), (40000, 3), (70000, 2)])
+@pytest.mark.parametrize(("cols", "inner"), [(1024, 48), (4096, 5), (70000, 2)])
 def test_rows_over_a_middle_axis(cols, inner):
     found = verdict(Problem(4 * inner, cols, inner=inner), Accuracy.DEFAULT)
     assert found.status is Status.VERIFIED, found.sentence

@@ -13,9 +13,8 @@ from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.problem import Problem
 
-EMULATOR = Emulator("sm_90")
-WITHOUT_ASSEMBLER = Emulator(ARCH)
-"""Finds what is wrong in the PTX, which is the same for sm_90."""
+EMULATOR = Emulator(ARCH)
+"""Needs no assembler: what is wrong is in the PTX, which is the same for sm_90."""
 
 
 def each_plant():
@@ -43,7 +42,7 @@ def honest(problem, config):
 @pytest.mark.parametrize("plant", [*each_plant()])
 def test_it_is_wrong(plant):
     program = honest(plant.problem, plant.config)
-    verdict = WITHOUT_ASSEMBLER.verify(replace(program, source=plant.planted(program.source)))
+    verdict = EMULATOR.verify(replace(program, source=plant.planted(program.source)))
     assert verdict.status is Status.WRONG, verdict.sentence
 
 
@@ -76,7 +75,7 @@ def test_a_text_that_was_edited_is_tried_in_every_element_of_rows_that_are_not_w
     for lane in range(4):
         wrong = f"if (!(thread == 77 && i == {4 + lane})) {right}"
         edited = replace(program, source=program.source.replace(right, wrong), is_edited=True)
-        assert WITHOUT_ASSEMBLER.verify(edited).status is Status.WRONG
+        assert EMULATOR.verify(edited).status is Status.WRONG
 
 
 @pytest.mark.exhaustive
@@ -87,7 +86,7 @@ def test_a_text_that_was_edited_is_tried_beyond_sixteen_bits_of_columns_in_a_thr
     assert program.source.count(right) > 0
     wrong = "for (int i = 0; i < min(cols, 65535); ++i) sum"
     edited = replace(program, source=program.source.replace(right, wrong, 1), is_edited=True)
-    assert WITHOUT_ASSEMBLER.verify(edited).status is Status.WRONG
+    assert EMULATOR.verify(edited).status is Status.WRONG
 
 
 @pytest.mark.exhaustive
