@@ -15,7 +15,7 @@ from explorer.model.problem import Mask, Op, Problem
 from explorer.space import RULES, Space, parameters
 from explorer.space.covering import covering_array
 from explorer.space.rules import Point
-from explorer.space.space import MOST_JUDGED, RuleCache, sampled
+from explorer.space.space import MOST_JUDGED, RuleCache
 
 H200 = known_gpu("NVIDIA H200")
 NEED_WIDE_ROWS = ("threads_per_row", "unroll", "vector_bytes", "reduction")
@@ -102,27 +102,14 @@ def test_parameters_are_the_fields_of_config():
 
 
 COLS = (1, 2, 5, 17, 33, 64, 1000, 4096, 4097, 50257, 262144, 2**20)
-ARCHS = ("sm_75", "sm_90", "sm_120")
-EVERY = list(product(COLS, DType, ARCHS))
 
 
-@pytest.mark.parametrize(("cols", "dtype", "arch"), EVERY)
-def test_no_column_count_is_refused(cols, dtype, arch):
-    """One legal config shows it: to find it takes a hundredth of the time of counting them all."""
-    space = Space(Problem(2, cols, dtype), known_gpu_for(arch))
-    (config,) = sampled(space, 1)
-    assert space.is_legal(config)
-
-
-DRAWN = [(c, list(DType)[i % len(DType)], ARCHS[i % len(ARCHS)]) for i, c in enumerate(COLS)]
-"""All columns, and with them every two of dtype and architecture."""
-
-
-@pytest.mark.sampled(12)
-@pytest.mark.parametrize(("cols", "dtype", "arch"), DRAWN)
-def test_a_config_is_drawn_for_every_column_count(cols, dtype, arch):
-    space = Space(Problem(2, cols, dtype), known_gpu_for(arch))
-    assert space.is_legal(space.sample(random.Random(0)))
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
+@pytest.mark.parametrize("dtype", DType)
+def test_no_column_count_is_refused(dtype, arch):
+    for cols in COLS:
+        space = Space(Problem(2, cols, dtype), known_gpu_for(arch))
+        assert space.is_legal(space.sample(random.Random(0))), cols
 
 
 @pytest.mark.exhaustive
