@@ -9,10 +9,10 @@ import typer
 
 from explorer.cli import completions
 from explorer.cli.options import Csv, Json, argument, one_format, option
-from explorer.cli.output import INTERRUPTED, check_kept, say, show_result
+from explorer.cli.output import INTERRUPTED, say, show_result
 from explorer.model.asked import whole_number
 from explorer.model.errors import InvalidInput
-from explorer.report.own_files import T4_RESULTS
+from explorer.system.user_files import T4_RESULTS, check_replaceable
 
 if TYPE_CHECKING:
     from explorer.tuning.benchmark import Score
@@ -44,7 +44,7 @@ def benchmark(
 ) -> None:
     """Compare search strategies on recordings in which every kernel was measured."""
     from explorer.devices.recorded import list_recordings, load_recording
-    from explorer.report.benchmark import SCORE, print_scores
+    from explorer.report.recordings import SCORE, print_scores
     from explorer.report.table import data_of
     from explorer.tuning.benchmark import STRATEGIES, MeasuredSpace, score
 
@@ -91,8 +91,7 @@ Name = Annotated[
 def recordings(name: Name = None, t4: T4 = None, json: Json = False, csv: Csv = False) -> None:
     """List the recordings that a search can replay, or write one as T4, for Kernel Tuner."""
     from explorer.devices.recorded import list_recordings, load_recording
-    from explorer.report.benchmark import t4_data
-    from explorer.report.space import RECORDING
+    from explorer.report.recordings import RECORDING, t4_data
     from explorer.report.table import data_of, print_table, table_of
     from explorer.system.user_files import write_file
 
@@ -100,7 +99,7 @@ def recordings(name: Name = None, t4: T4 = None, json: Json = False, csv: Csv = 
     if (name is None) != (t4 is None):
         raise InvalidInput("give a recording's name and --t4 FILE.json together, or neither")
     if name is not None and t4 is not None:
-        check_kept(t4, T4_RESULTS, _T4_REMEDY)
+        check_replaceable(t4, T4_RESULTS, _T4_REMEDY)
         text = json_text.dumps(t4_data(load_recording(name)), separators=(",", ":"))
         write_file(t4, f"{text}\n".encode(), _T4_REMEDY)
         say(f"{t4}: recording {name} as T4")

@@ -27,7 +27,6 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import (
     INTERRUPTED,
-    check_kept,
     check_nothing_is_measured,
     keep_result,
     say,
@@ -38,7 +37,7 @@ from explorer.model.accuracy import Accuracy
 from explorer.model.asked import extents, whole_number
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import MAX_COLS, MAX_ROWS, Op
-from explorer.report.own_files import KEPT_COMPARISON
+from explorer.system.user_files import COMPARISON, check_replaceable
 
 if TYPE_CHECKING:
     from explorer.model.peer import Entered, NotEntered
@@ -154,7 +153,7 @@ def compare(
         raise typer.Exit(_held_against(again, before))
     sizes, how = (_named(cols, rows), "") if draw is None else _drawn(cols, rows, draw, seed)
     if save is not None:
-        check_kept(save, KEPT_COMPARISON, _SAVE_REMEDY)
+        check_replaceable(save, COMPARISON, _SAVE_REMEDY)
     measured = partial(
         api.compare,
         listed(sizes, dtype, [op]),

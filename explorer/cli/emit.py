@@ -94,8 +94,8 @@ def emit(
     if program is not None:
         beside = (program.path, write_beside(program.path, program.text, force=force))
     if json:
-        from explorer.report.emission import emission_data
         from explorer.report.text import as_json
+        from explorer.report.verification import emission_data
 
         print(as_json(emission_data(variant, path, written, arch, resources, verdict, beside)))
         return

@@ -26,7 +26,6 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import (
     INTERRUPTED,
-    check_kept,
     check_nothing_is_measured,
     keep_result,
     say,
@@ -37,8 +36,7 @@ from explorer.model.accuracy import Accuracy
 from explorer.model.asked import AskedProblem, needed, rows_notice
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import Problem
-from explorer.report.own_files import KEPT_JOURNEY
-from explorer.system.user_files import studies_folder
+from explorer.system.user_files import JOURNEY, check_replaceable, studies_folder
 
 if TYPE_CHECKING:
     from explorer.model.evaluator import Evaluator
@@ -199,5 +197,5 @@ def _path(evaluator: "Evaluator") -> Path:
     file = local_path(evaluator.problem, evaluator.gpu, made.timing, made.accuracy)
     name = file.name.removesuffix(SUFFIX)
     path = studies_folder() / "results" / f"journey-{name}.json"
-    check_kept(path, KEPT_JOURNEY, _FOLDER_REMEDY)
+    check_replaceable(path, JOURNEY, _FOLDER_REMEDY)
     return path

@@ -19,7 +19,7 @@ import typer
 
 from explorer.cli.help import Group, UsageError
 from explorer.model.errors import ExplorerError, InvalidInput
-from explorer.system.user_files import check_writable, write_file
+from explorer.system.user_files import write_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -287,14 +287,6 @@ def keep_result(path: Path, data: Any, remedy: str, done: str = "written") -> No
 
     write_file(path, as_json(data) + "\n", remedy)
     say(f"{path}: {done}")
-
-
-def check_kept(path: Path, kind: str, remedy: str) -> None:
-    """Raise InvalidInput where a result of this kind cannot be kept: before it is measured."""
-    from explorer.report.own_files import check_replaceable
-
-    check_writable(path, remedy)
-    check_replaceable(path, kind, remedy)
 
 
 def check_nothing_is_measured(**options: object) -> None:

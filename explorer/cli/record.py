@@ -74,7 +74,7 @@ def record(
     from explorer.cli.options import sub_space
     from explorer.devices.recorded import own_file
     from explorer.evaluate.open_evaluator import open_evaluator
-    from explorer.report.space import recording_data, recording_sentence
+    from explorer.report.recordings import recording_data, recording_sentence
     from explorer.report.text import as_json
     from explorer.tuning.recorder import compare_again
 

@@ -104,8 +104,8 @@ def search(
 
 def _show(result: "SearchResult", storage: str | None, plot: Path | None, *, json: bool) -> None:
     # What prints takes half a second to import, which the search need not wait for.
+    from explorer.report.pages import study_picture
     from explorer.report.studies import print_search, search_data
-    from explorer.report.study_page import study_picture
     from explorer.tuning import load_history, open_storage
 
     def chart() -> Any:

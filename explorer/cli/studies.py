@@ -14,12 +14,11 @@ from explorer.cli.options import (
     one_format,
     option,
 )
-from explorer.cli.output import check_kept, say, show_result
+from explorer.cli.output import say, show_result
 from explorer.cli.problem import with_any_problem, with_problem
 from explorer.model.asked import AskedProblem, needed, whole_number
 from explorer.model.errors import InvalidInput, NotFound
-from explorer.report.own_files import PAGE
-from explorer.system.user_files import write_file
+from explorer.system.user_files import PAGE, check_replaceable, write_file
 
 # ------------------------------------------------------------------ explorer studies
 
@@ -78,8 +77,8 @@ def show(
     With --csv it prints every trial of the study.
     """
     from explorer.report.charts import check_plot
+    from explorer.report.pages import study_picture
     from explorer.report.studies import print_study, study_data, trial_rows
-    from explorer.report.study_page import study_picture
 
     form = one_format(json=json, csv=csv)
     check_plot(plot)
@@ -138,12 +137,11 @@ def report(
     if output.suffix not in (".html", ".htm"):
         raise InvalidInput(f"output is {str(output)!r}; name a file that ends in .html")
     from explorer.report.charts import altair
-    from explorer.report.kept import kept_page
     from explorer.report.page import page_html
-    from explorer.report.study_page import study_page
+    from explorer.report.pages import kept_page, study_page
 
     altair()
-    check_kept(output, PAGE, _REMEDY)
+    check_replaceable(output, PAGE, _REMEDY)
     pages = [kept_page(path) for path in kept or ()]
     if asked is not None:
         pages.insert(0, study_page(of.history(asked), of.storage))

@@ -12,8 +12,7 @@ from textwrap import wrap
 from typing import Any
 
 from explorer.model.errors import InvalidInput
-from explorer.report.own_files import CREATOR, PICTURE, check_replaceable
-from explorer.system.user_files import check_writable, write_file
+from explorer.system.user_files import MADE_BY, PICTURE, check_replaceable, write_file
 
 Row = dict[str, Any]
 Chart = Any
@@ -146,6 +145,12 @@ def theme(*, dark: bool, font: str = PAGE_FONT) -> Row:
 
 _REMEDY = "name another --plot"
 
+_CREATOR = (
+    '<metadata><dc:creator xmlns:dc="http://purl.org/dc/elements/1.1/">'
+    f"{MADE_BY}</dc:creator></metadata>"
+)
+"""The mark in an SVG, after its first tag."""
+
 
 def check_plot(path: Path | None) -> None:
     """Raise InvalidInput where no picture can be written to `path`: before anything is measured.
@@ -156,7 +161,6 @@ def check_plot(path: Path | None) -> None:
         return
     if path.suffix not in SUFFIXES:
         raise InvalidInput(f"plot is {str(path)!r}; name a FILE.svg or a FILE.png")
-    check_writable(path, _REMEDY)
     check_replaceable(path, PICTURE, _REMEDY)
     altair()
 
@@ -169,8 +173,7 @@ def write_chart(chart: Chart, path: Path) -> None:
     config["padding"] = PICTURE_PADDING
     if path.suffix == ".svg":
         svg: str = vl_convert.vegalite_to_svg(spec, config=config)
-        tag_end = svg.index(">") + 1
-        write_file(path, svg[:tag_end] + CREATOR + svg[tag_end:], _REMEDY)
+        write_file(path, svg.replace(">", f">{_CREATOR}", 1), _REMEDY)
     else:
         png = vl_convert.vegalite_to_png(spec, config=config, scale=PIXELS)
         write_file(path, png, _REMEDY)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from explorer.report.charts import PLOT_WIDTH, Chart, script, theme
-from explorer.report.own_files import GENERATOR
 from explorer.report.table import Cell, Kind, Table
 from explorer.report.text import counted
+from explorer.system.user_files import MADE_BY
 
 # ------------------------------------------------------------------ what a page holds
 
@@ -302,7 +302,7 @@ def _label_rules() -> str:
 
 _HEAD = (
     '<meta charset="utf-8">'
-    f"{GENERATOR}"
+    f'<meta name="generator" content="{MADE_BY}">'
     '<meta name="viewport" content="width=device-width, initial-scale=1">'
     '<meta name="color-scheme" content="light dark">'
     # Nothing may be loaded. Vega compiles its expressions, which takes eval.

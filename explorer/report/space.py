@@ -1,19 +1,16 @@
-"""What `explorer space`, `presets`, `record` and `recordings` print."""
+"""What `explorer space` and `explorer presets` print."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from explorer.devices.recorded import Recording, RecordingFile
 from explorer.model.config import MEANING, REFUTED, Config, Value, brief_words
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.outcome import Measured
 from explorer.model.problem import Op, Problem
 from explorer.presets import PRESET_NAMES, PRESETS, Preset
 from explorer.report.table import (
@@ -27,7 +24,7 @@ from explorer.report.table import (
     table_of,
     words,
 )
-from explorer.report.text import count, counted, microseconds, percent, problem_data
+from explorer.report.text import count, counted, percent, problem_data
 from explorer.space import RULES, Space
 from explorer.space.rules import Rule
 from explorer.space.space import Count
@@ -300,65 +297,3 @@ def _texts(line: PresetLine) -> list[str]:
     if line.fault is not None:
         texts.append(f"not here: {line.fault}")
     return texts
-
-
-# ------------------------------------------------------------------ a recording
-
-
-def recording_sentence(recording: Recording, path: Path) -> str:
-    """The file, how many kernels it holds, the best of them."""
-    times = measured_us(recording)
-    header = recording.header
-    kernels = counted(header.kernel_count, "kernel")
-    return (
-        f"{path}: {header.problem} on {header.gpu.name}, {len(times)} of "
-        f"{kernels} measured, the best {microseconds(min(times))} µs, "
-        f"copy {microseconds(header.environment.copy_us)} µs"
-    )
-
-
-RECORDING: tuple[Field[RecordingFile], ...] = (
-    Field("name", lambda f: f.name, "name", kind=Kind.WORD),
-    Field("file", lambda f: str(f.path)),
-    Field("problem", lambda f: f.header and str(f.header.problem), "problem", kind=Kind.WORD),
-    Field("gpu", lambda f: f.header and f.header.gpu.name, "GPU", kind=Kind.WORD),
-    Field("kernels", lambda f: f.header and f.header.kernel_count, "kernels"),
-    Field(
-        "chosen",
-        lambda f: f.header and f.header.rule,
-        "chosen",
-        cell=lambda f: _chosen(f),
-        kind=Kind.PROSE,
-    ),
-    Field("sub_space", lambda f: f.header and f.header.sub_space),
-    Field("damage", lambda f: f.damage or None),
-)
-"""What is known of each recording; null where its file cannot be read."""
-
-
-def _chosen(file: RecordingFile) -> str:
-    """Return how its kernels were chosen, and whether a whole sub-space is in it."""
-    if file.header is None:
-        return f"cannot be read: {file.damage}"
-    rule = file.header.rule
-    return f"a whole sub-space; {rule.rpartition('; ')[2]}" if file.header.sub_space else rule
-
-
-def recording_data(recording: Recording, path: Path) -> dict[str, Any]:
-    """Return file, problem, environment, rule, kernels, measured, best_us."""
-    times, header = measured_us(recording), recording.header
-    return {
-        "file": str(path),
-        "problem": problem_data(header.problem),
-        "circumstances": header.environment.as_dict(),
-        "rule": header.rule,
-        "kernels": header.kernel_count,
-        "measured": len(times),
-        "best_us": min(times),
-    }
-
-
-def measured_us(recording: Recording) -> list[float]:
-    """The times of all kernels that were measured, microseconds."""
-    outcomes = (kernel.outcome for kernel in recording.kernels)
-    return [outcome.time_us for outcome in outcomes if isinstance(outcome, Measured)]

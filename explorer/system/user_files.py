@@ -14,6 +14,7 @@ from secrets import token_hex
 from shlex import quote
 from typing import Any, BinaryIO, TypeVar
 
+from explorer import __version__
 from explorer.model.errors import InvalidInput
 from explorer.system.plain_data import parse_json, shown
 
@@ -175,6 +176,56 @@ def check_kind(path: Path, values: Any, wanted: str) -> None:
         raise InvalidInput(
             f"{path} is a {kind}, not a {wanted}; show it with {_SHOWN_BY[kind]} {quote(str(path))}"
         )
+
+
+_PROGRAM = "softmax-explorer"
+
+MADE_BY = f"{_PROGRAM} {__version__}"
+"""The program that wrote a page or a picture, as their metadata say."""
+
+PAGE, PICTURE = "a page that explorer report wrote", "a picture that explorer drew"
+T4_RESULTS = "a T4 file that explorer recordings wrote"
+
+_MARKS: dict[str, tuple[tuple[bytes, ...], ...]] = {
+    PAGE: ((f'<meta name="generator" content="{_PROGRAM} '.encode(),),),
+    PICTURE: ((b"<svg", f">{_PROGRAM} ".encode(), b"</dc:creator>"), (b"\x89PNG\r\n",)),
+    T4_RESULTS: ((b'"schema_version":', b'"threads_per_row":'),),
+}
+"""The words of which all stand in the first bytes of a file of a kind, by one way or another.
+
+A PNG has no mark: any other PNG is replaced by one. Another tuner's results in T4 have no
+`threads_per_row`.
+"""
+
+_HEAD_BYTES = 2048
+
+_ANY_SIZE = 2**63
+"""More bytes than a file can have: of a large one, too, only the first bytes are read."""
+
+
+def check_replaceable(path: Path, kind: str, remedy: str) -> None:
+    """Raise InvalidInput, which ends in `remedy`, unless a file of this kind can be written.
+
+    Only a file that this program wrote, of the same kind, is replaced, and one without a byte.
+    """
+    check_writable(path, remedy)
+    if path.exists() and path.stat().st_size and not _is_of(path, kind):
+        command = kind if kind in _MARKS else f"a {kind} that explorer {_SAVED_BY[kind]} kept"
+        raise InvalidInput(f"{path} exists and is not {command}; nothing was written: {remedy}")
+
+
+_SAVED_BY = {COMPARISON: "compare --save", JOURNEY: "journey --save"}
+
+
+def _is_of(path: Path, kind: str) -> bool:
+    if kind in _MARKS:
+        with open_regular(path, most_bytes=_ANY_SIZE) as file:
+            head = file.read(_HEAD_BYTES)
+        return any(all(word in head for word in words) for words in _MARKS[kind])
+    try:
+        return kind_of(read_json(path, "")) == kind
+    except InvalidInput:
+        return False
 
 
 def read_kept(path: Path, read: Callable[[Any], Saved], what: str, command: str) -> Saved:

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 
 from explorer.model.errors import InvalidInput
-from explorer.report.own_files import (
-    KEPT_COMPARISON,
-    KEPT_JOURNEY,
+from explorer.system.user_files import (
+    COMPARISON,
+    JOURNEY,
     PAGE,
     PICTURE,
     T4_RESULTS,
@@ -18,13 +18,16 @@ from explorer.report.own_files import (
 )
 
 RESULTS = Path(__file__).resolve().parents[2] / "studies" / "results"
-JOURNEY = RESULTS / "journey-h200-f32-4096.json"
-COMPARISON = RESULTS / "compare-h200-f16.json"
+JOURNEY_FILE = RESULTS / "journey-h200-f32-4096.json"
+COMPARISON_FILE = RESULTS / "compare-h200-f16.json"
 
 WRITERS = {
-    "it.html": (("report", "--from", JOURNEY, "--output"), "a page that explorer report wrote"),
-    "it.svg": (("journey", "--from", JOURNEY, "--plot"), "a picture that explorer drew"),
-    "it.png": (("compare", "--from", COMPARISON, "--plot"), "a picture that explorer drew"),
+    "it.html": (
+        ("report", "--from", JOURNEY_FILE, "--output"),
+        "a page that explorer report wrote",
+    ),
+    "it.svg": (("journey", "--from", JOURNEY_FILE, "--plot"), "a picture that explorer drew"),
+    "it.png": (("compare", "--from", COMPARISON_FILE, "--plot"), "a picture that explorer drew"),
     "it.json": (("recordings", "h200-f32-128", "--t4"), "a T4 file that explorer recordings wrote"),
 }
 FOREIGN = {
@@ -98,16 +101,16 @@ def test_a_comparison_is_kept_in_no_foreign_file(explorer, tmp_path, content):
     ran = explorer("compare", "--cols", "8", "--save", "kept.json")
     assert ran.code == 2 and path.read_bytes() == content
     assert "is not a comparison that explorer compare --save kept; nothing was written" in ran.err
-    shutil.copy(COMPARISON, path)
+    shutil.copy(COMPARISON_FILE, path)
     assert "a comparison needs a GPU" in explorer("compare", "--cols", "8", "--save", path).err
 
 
 def test_a_file_is_of_one_kind(tmp_path):
     for name in ("there.json", "empty.json"):
-        for kind in (PAGE, PICTURE, T4_RESULTS, KEPT_COMPARISON, KEPT_JOURNEY):
+        for kind in (PAGE, PICTURE, T4_RESULTS, COMPARISON, JOURNEY):
             (tmp_path / "empty.json").touch()
             check_replaceable(tmp_path / name, kind, "remedy")
-    kinds = {JOURNEY: KEPT_JOURNEY, COMPARISON: KEPT_COMPARISON}
+    kinds = {JOURNEY_FILE: JOURNEY, COMPARISON_FILE: COMPARISON}
     for path, own in kinds.items():
         check_replaceable(path, own, "remedy")
         for kind in (PAGE, PICTURE, T4_RESULTS, *(set(kinds.values()) - {own})):
@@ -116,4 +119,4 @@ def test_a_file_is_of_one_kind(tmp_path):
     large = tmp_path / "large.json"
     large.write_text(json.dumps({"comparisons": "x" * 17 * 2**20}))
     with pytest.raises(InvalidInput, match="is not a comparison"):
-        check_replaceable(large, KEPT_COMPARISON, "remedy")
+        check_replaceable(large, COMPARISON, "remedy")

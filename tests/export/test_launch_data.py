@@ -9,7 +9,7 @@ from wrapper_cases import CASES, OVERLAPPED, RUN_TIME
 from explorer.codegen import LaunchPlan, emit
 from explorer.model.dtype import DType
 from explorer.model.problem import Problem
-from explorer.report.emission import emission_data
+from explorer.report.verification import emission_data
 
 C_KINDS = {"int": "int32", "long long": "int64", "float": "float32", "double": "float64"}
 

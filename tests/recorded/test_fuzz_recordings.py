@@ -22,7 +22,7 @@ from explorer.evaluate.replay import ReplayEvaluator
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError
 from explorer.model.problem import Problem
-from explorer.report.space import recording_data
+from explorer.report.recordings import recording_data
 from explorer.report.studies import print_search, search_data
 from explorer.report.text import as_json, replay_notice
 from explorer.tuning import open_storage, run_search

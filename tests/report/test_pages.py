@@ -23,7 +23,6 @@ from explorer.model.tuned_table import read_table
 from explorer.report import charts
 from explorer.report.compare import contender_names, read_compared, share_rows, shares_figure
 from explorer.report.journey import journey_picture, read_journey
-from explorer.report.kept import kept_page
 from explorer.report.page import (
     Figure,
     Section,
@@ -32,9 +31,10 @@ from explorer.report.page import (
     prose_html,
     table_html,
 )
-from explorer.report.study_page import (
+from explorer.report.pages import (
     MOST_DRAWN,
     first_times_words,
+    kept_page,
     kernel_rows,
     progress_rows,
     spent_seconds,

@@ -12,9 +12,8 @@ from browser import Browser, program
 from explorer.devices.recorded import load_recording
 from explorer.evaluate.replay import ReplayEvaluator
 from explorer.model.asked import AskedProblem
-from explorer.report.kept import kept_page
 from explorer.report.page import page_html
-from explorer.report.study_page import kernel_rows, study_lead, study_sections
+from explorer.report.pages import kept_page, kernel_rows, study_lead, study_sections
 from explorer.tuning import load_history, open_storage, run_search
 
 pytestmark = [

@@ -15,7 +15,7 @@ from peer_picture import peers_svg
 from explorer.report.charts import DARK_HEAT, LIGHT_HEAT, bars_chart, theme, write_chart
 from explorer.report.compare import comparison_page, read_compared
 from explorer.report.journey import journey_picture, read_journey
-from explorer.report.kept import kept_page
+from explorer.report.pages import kept_page
 from explorer.report.tune import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]

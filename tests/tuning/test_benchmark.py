@@ -15,7 +15,7 @@ from explorer.evaluate.replay import ReplayEvaluator
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Measured
-from explorer.report.benchmark import t4_data
+from explorer.report.recordings import t4_data
 from explorer.space import Space
 from explorer.tuning import run_search
 from explorer.tuning.benchmark import (

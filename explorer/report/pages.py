@@ -1,12 +1,18 @@
-"""The sections of a page on one study: what was searched, what won, and how sure that is."""
+"""The pages of `explorer report`: of what a file keeps, and the sections of one on a study."""
 
+import shlex
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from explorer.codegen import emit
+from explorer.devices.recorded import SUFFIX, read_header
+from explorer.model.asked import AskedProblem
 from explorer.model.config import MEANING, Config, brief_words
+from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Contender, Stage, TrialRecord
+from explorer.model.tuned_table import read_table, table_file
 from explorer.report.charts import (
     Chart,
     Row,
@@ -16,6 +22,8 @@ from explorer.report.charts import (
     kernels_chart,
     lollipops_chart,
 )
+from explorer.report.compare import comparison_page, read_compared
+from explorer.report.journey import journey_page, read_journey
 from explorer.report.page import Figure, KeptPage, Section, command, definitions, source
 from explorer.report.studies import (
     METHOD,
@@ -47,12 +55,49 @@ from explorer.report.text import (
     ulps,
     with_spread,
 )
+from explorer.report.tune import table_page
 from explorer.space import can_emit
+from explorer.system.user_files import COMPARISON, JOURNEY, TUNED_TABLE, kind_of, read_json
 from explorer.tuning.contest import front_trials
 from explorer.tuning.results import Contrast, StudyHistory
 from explorer.tuning.study_attributes import why_finals_count
 
-# ------------------------------------------------------------------ the whole
+# ------------------------------------------------------------------ of what a file keeps
+
+
+def kept_page(named: Path) -> KeptPage:
+    """Return the page of a file. Raises InvalidInput for a file that keeps nothing.
+
+    A comparison, a journey and a tuned table are known by their keys. A tuned table may also be
+    named as `explorer table list` does.
+    """
+    path = table_file(named)
+    if path.name.endswith(SUFFIX):
+        raise InvalidInput(_of_a_recording(path))
+    kind = kind_of(read_json(path, "name a comparison, a journey or a tuned table"))
+    if kind == COMPARISON:
+        return comparison_page(read_compared(path))
+    if kind == JOURNEY:
+        return journey_page(read_journey(path))
+    if kind == TUNED_TABLE:
+        return table_page(read_table(path))
+    raise InvalidInput(
+        f"{path} is none of the files that a report shows; name what explorer compare --save, "
+        "explorer journey --save or explorer tune wrote"
+    )
+
+
+def _of_a_recording(path: Path) -> str:
+    """Say which commands show what a recording holds; raises its own error for a damaged one."""
+    options = shlex.join(AskedProblem.of(read_header(path).problem).options)
+    device = shlex.join(["--device", f"recorded:{path}"])
+    return (
+        f"{path} is a recording, which a report shows once a search has replayed it: give "
+        f"explorer search {options} {device}, and then explorer report {options}"
+    )
+
+
+# ------------------------------------------------------------------ of a study
 
 
 def study_page(history: StudyHistory, storage: str | None = None) -> KeptPage:
