@@ -276,7 +276,7 @@ def _for_search(
 
 
 def _effort(effort: str | None, trials: int | None, budget_s: float | None) -> Effort:
-    """Raises InvalidInput for an unknown effort, and for one beside what it stands for."""
+    """Read an effort; raises InvalidInput for an unknown one, and beside what it stands for."""
     if effort is None:
         return Effort.DEFAULT
     level = Effort.parse(effort)
@@ -288,7 +288,7 @@ def _effort(effort: str | None, trials: int | None, budget_s: float | None) -> E
 
 
 def _sampler(name: str | None) -> "SamplerOf | None":
-    """Raises InvalidInput where there is no such sampler."""
+    """Return the sampler of that name; raises InvalidInput where there is none."""
     if name is None:
         return None
     from explorer.tuning.samplers import named_sampler  # it imports Optuna, which takes 0.5 s
@@ -560,7 +560,7 @@ def _names(what: str, names: Any) -> list[str]:
 
 
 def _ours(bench: "PeerBench", storage: str | None, notice: Notice, *, heuristic: bool) -> "Entry":
-    """The stored search's best; where there is none, or it is not wanted, the heuristic's."""
+    """Return the stored search's best, or the heuristic's where there is none or none is wanted."""
     from explorer.tuning.peer_comparison import unsearched
 
     found = None if heuristic else _searched(bench, storage, notice)
@@ -568,7 +568,7 @@ def _ours(bench: "PeerBench", storage: str | None, notice: Notice, *, heuristic:
 
 
 def _searched(bench: "PeerBench", storage: str | None, notice: Notice) -> "Entry | None":
-    """The best of this problem's study, if there is a storage that has it."""
+    """Return the best of this problem's study, if there is a storage that has it."""
     try:
         from explorer.tuning import open_storage, stored_best
     except ImportError as error:

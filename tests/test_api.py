@@ -47,13 +47,13 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def told():
-    """What the search told while it went on."""
+    """Return what the search told while it went on."""
     return {"progress": [], "notice": []}
 
 
 @pytest.fixture(scope="module")
 def result(folder, told):
-    """The search that all tests share."""
+    """Return the search that all tests share."""
     return explorer.search(
         PROBLEM,
         **SAID,
@@ -64,7 +64,7 @@ def result(folder, told):
 
 
 def command(*words):
-    """What `explorer WORDS` prints on stdout."""
+    """Return what `explorer WORDS` prints on stdout."""
     ran = CliRunner().invoke(app, [str(word) for word in words], prog_name="explorer")
     assert ran.exit_code == 0, ran.stderr
     return ran.stdout
@@ -133,7 +133,7 @@ def test_ctrl_c_keeps_finished_trials(folder):
 
 @pytest.fixture(scope="module")
 def emitted(result, folder):
-    """The kernel of the search's best."""
+    """Return the kernel of the search's best."""
     return explorer.emit("best", PROBLEM, storage=folder / "a.db")
 
 

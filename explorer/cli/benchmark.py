@@ -69,7 +69,7 @@ def benchmark(
         say("stopped")
         raise typer.Exit(INTERRUPTED) from None
     show_result(
-        "json" if json else "",
+        one_format(json=json),
         partial(print_scores, scores),
         lambda: [data_of(SCORE, score) for score in scores],
     )

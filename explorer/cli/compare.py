@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.cli.options import (
-    AccuracyLevel,
     Csv,
     Json,
     Kept,
     Markdown,
+    MeasureOptions,
     Plot,
-    RecordedDevice,
     Storage,
-    Timing,
     duration,
     one_format,
     option,
@@ -32,9 +30,8 @@ from explorer.cli.output import (
     say,
     show_result,
 )
-from explorer.cli.problem import Draw, Dtypes, drawn, listed, numbers_of
-from explorer.model.accuracy import Accuracy
-from explorer.model.asked import extents, whole_number
+from explorer.cli.problem import Draw, Dtypes, drawn, listed, numbers_of, with_options
+from explorer.model.asked import extents
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import MAX_COLS, MAX_ROWS, Op
 from explorer.system.user_files import COMPARISON, check_replaceable
@@ -60,14 +57,6 @@ Rows = Annotated[
         "--rows R,R",
         "Rows of all of them, or of each; default: as many as make 256 MiB of traffic. With "
         f"--draw a range; without --cols, {DRAWN_ROWS} by default.",
-    ),
-]
-RunSeed = Annotated[
-    int,
-    option(
-        "--seed S",
-        "Seed of the inputs, of the order in each round, and of --draw.",
-        whole_number("seed", 0),
     ),
 ]
 Operation = Annotated[Op, option("--op OP", f"{', '.join(Op)}.", choices=Op)]
@@ -113,7 +102,9 @@ SLOWER = 1
 """The exit code where ours is slower than in the run that it is held against."""
 
 
+@with_options
 def compare(
+    of: MeasureOptions,
     cols: Cols = None,
     rows: Rows = None,
     dtype: Dtypes = "f32",
@@ -122,10 +113,6 @@ def compare(
     peers: Peers = None,
     peer_limit: Limit = "180s",  # type: ignore[assignment]
     heuristic: Heuristic = False,
-    device: RecordedDevice = "auto",
-    timing: Timing = "cold",
-    accuracy: AccuracyLevel = Accuracy.DEFAULT,
-    seed: RunSeed = 0,
     storage: Storage = None,
     save: Save = None,
     kept: Kept = None,
@@ -151,7 +138,7 @@ def compare(
         again = read_compared(kept)
         _show(again, form, plot, kept=True)
         raise typer.Exit(_held_against(again, before))
-    sizes, how = (_named(cols, rows), "") if draw is None else _drawn(cols, rows, draw, seed)
+    sizes, how = (_named(cols, rows), "") if draw is None else _drawn(cols, rows, draw, of.seed)
     if save is not None:
         check_replaceable(save, COMPARISON, _SAVE_REMEDY)
     measured = partial(
@@ -160,10 +147,7 @@ def compare(
         peers=words("peers", peers) if peers is not None else None,
         peer_limit_s=peer_limit,
         heuristic=heuristic,
-        device=device,
-        timing=timing,
-        accuracy=accuracy,
-        seed=seed,
+        **asdict(of),
         storage=storage,
         journal=_journal(save) if save is not None else None,
         on_peer=_teller(verbose),

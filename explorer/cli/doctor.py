@@ -1,11 +1,13 @@
 """Commands that help a user on: what this machine lacks, and the guides."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from explorer.cli import completions
-from explorer.cli.options import Json, Storage, argument
+from explorer.cli.options import Json, Storage, argument, one_format
+from explorer.cli.output import show_result
 
 # ------------------------------------------------------------------ explorer doctor
 
@@ -16,14 +18,9 @@ BROKEN = 1
 def doctor(storage: Storage = None, json: Json = False) -> None:
     """Say what this machine has, what it lacks, and what that is needed for."""
     from explorer.report.machine import checks, machine_data, print_machine
-    from explorer.report.table import results
-    from explorer.report.text import as_json
 
     found = checks(storage)
-    if json:
-        print(as_json(machine_data(found)))
-    else:
-        print_machine(found, results())
+    show_result(one_format(json=json), partial(print_machine, found), partial(machine_data, found))
     if any(check.required and not check.ok for check in found):
         raise typer.Exit(BROKEN)
 

@@ -115,29 +115,18 @@ def _say_assumed_gpu(what: str, gpu: str | None, chosen: "Chosen") -> None:
 def _check_output(output: str | None, *, json: bool, for_: str | None) -> None:
     """Raise a usage error or InvalidInput where the source cannot be written there."""
     if output == STDOUT:
-        _check_stdout(json=json, for_=for_)
-    elif output is not None:
-        _check_name(output)
-
-
-def _check_stdout(*, json: bool, for_: str | None) -> None:
-    """Raise a usage error for what does not go with a source on stdout."""
-    if json:
-        raise UsageError("--json and --output - both want stdout; drop one of them")
-    if for_ is not None:
-        raise UsageError("--for writes a program beside a file; name one with --output")
-
-
-def _check_name(output: str) -> None:
-    """Raises InvalidInput for a file that `explorer verify` would not take."""
-    if not output:
+        if json:
+            raise UsageError("--json and --output - both want stdout; drop one of them")
+        if for_ is not None:
+            raise UsageError("--for writes a program beside a file; name one with --output")
+    elif output == "":
         raise InvalidInput("output is '', which names nothing; name a FILE.cu")
-    if not output.endswith(".cu"):
+    elif output is not None and not output.endswith(".cu"):  # explorer verify would not take it
         raise InvalidInput(f"output is {shown(output)}; name a FILE.cu")
 
 
 def _program(framework: str, variant: "Variant", path: Path, *, force: bool) -> "Program":
-    """The program that runs the variant; raises InvalidInput where it cannot be written."""
+    """Return the program that runs the variant; raises InvalidInput where it cannot be written."""
     from explorer.export.emission import check_beside
     from explorer.wrappers import program_for
 

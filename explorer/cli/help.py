@@ -46,7 +46,7 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 def _unbroken(ctx: typer.Context) -> Any:
-    """A formatter of help texts that breaks lines between words alone, and not at hyphens."""
+    """Return a formatter of help texts that breaks lines between words, and not at hyphens."""
     formatter: Any = ctx.make_formatter()
     kind = type(formatter)
 

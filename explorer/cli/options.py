@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def option(
     name: str,
-    told: str,
+    help_text: str,
     parser: Callable[[str], Any] | None = None,
     *,
     choices: Collection[str] = (),
@@ -37,7 +37,7 @@ def option(
     """Return the declaration of an option.
 
     `name` is written as help prints it: `--cols C`, and without a word for the value if it takes
-    none. `told` is its help text. `choices` are a StrEnum's or some words, one of which its value
+    none. `choices` are a StrEnum's or some words, one of which its value
     must be; `parser` reads any other value.
     """
     long, _, metavar = name.partition(" ")
@@ -45,13 +45,13 @@ def option(
         parser = getattr(choices, "parse", None) or one_of(long.removeprefix("--"), *choices)
         complete = completions.among(*choices)
     return typer.Option(
-        long, metavar=metavar or None, help=told, parser=parser, autocompletion=complete
+        long, metavar=metavar or None, help=help_text, parser=parser, autocompletion=complete
     )
 
 
-def argument(metavar: str, told: str, complete: completions.Completion | None = None) -> Any:
+def argument(metavar: str, help_text: str, complete: completions.Completion | None = None) -> Any:
     """Return the declaration of an argument."""
-    return typer.Argument(metavar=metavar, help=told, autocompletion=complete)
+    return typer.Argument(metavar=metavar, help=help_text, autocompletion=complete)
 
 
 # ------------------------------------------------------------------ words and durations
@@ -73,7 +73,7 @@ def words(name: str, text: str) -> list[str]:
 
 
 def duration(name: str) -> Callable[[str], float]:
-    """A reader of seconds: `90`, `30s`, `2m` or `1.5h`; it raises InvalidInput naming `name`."""
+    """Return a reader of seconds: `90`, `30s` or `1.5h`; it raises InvalidInput naming `name`."""
 
     def read(text: str) -> float:
         match = _DURATION.fullmatch(text.strip())
@@ -92,7 +92,7 @@ duration_s = duration("budget")
 
 
 def one_of(name: str, *choices: str) -> Callable[[str], str]:
-    """A reader of one of a few words that raises InvalidInput naming them."""
+    """Return a reader of one of a few words that raises InvalidInput naming them."""
 
     def read(text: str) -> str:
         if text not in choices:
@@ -110,7 +110,7 @@ MOST_POINTS = 100_000
 
 
 def sub_space(conditions: list[str], dtype: DType) -> dict[str, tuple[Value, ...]]:
-    """The values that are left of each parameter named; raises InvalidInput."""
+    """Return the values that are left of each parameter named; raises InvalidInput."""
     fixed: dict[str, tuple[Value, ...]] = {}
     for text in conditions:
         name, values = _condition(text, dtype)
@@ -122,7 +122,7 @@ def sub_space(conditions: list[str], dtype: DType) -> dict[str, tuple[Value, ...
 
 
 def check_size(space: Space) -> None:
-    """Raises InvalidInput where a space has too many legal points to measure each."""
+    """Raise InvalidInput where a space has too many legal points to measure each."""
     legal = space.legal_count().number
     if legal > MOST_POINTS:
         raise InvalidInput(
@@ -245,6 +245,16 @@ NAMED = "best, a trial's number, heuristic, a preset, or a config as JSON."
 What = Annotated[str, argument("WHAT", NAMED, completions.variants)]
 
 # ------------------------------------------------------------------ options that belong together
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureOptions:
+    """On which GPU kernels are timed, and how."""
+
+    device: RecordedDevice = "auto"
+    timing: Timing = "cold"
+    accuracy: AccuracyLevel = Accuracy.DEFAULT
+    seed: Seed = 0
 
 
 @dataclass(frozen=True, slots=True)

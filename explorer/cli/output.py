@@ -143,7 +143,7 @@ class _Failure:
     status: int = USER_ERROR
 
     def as_json(self) -> str:
-        """What a program reads that asked for JSON."""
+        """Return what a program reads that asked for JSON."""
         error = {"kind": self.kind, "message": _printable(self.sentence)}
         return json.dumps({"error": error, "exit_code": self.status}, indent=2)
 
@@ -174,7 +174,7 @@ class SentenceErrors(Group):
         sys.exit(status)
 
     def _said(self, ended: "int | _Failure", words: list[str], stdout: _Guarded) -> int:
-        """The exit code, having said why there is no result."""
+        """Return the exit code, having said why there is no result."""
         if isinstance(ended, int):
             if ended != INTERRUPTED:
                 return ended
@@ -217,7 +217,7 @@ _NO_SHELL = (
 
 
 def _usage_sentence(error: Any) -> str:
-    """The parser's own sentence, and where help is."""
+    """Return the parser's own sentence, and where help is."""
     sentence = error.format_message().rstrip(".").replace("\n", " ")
     sentence = sentence[:1].lower() + sentence[1:]
     command = error.ctx.command_path if error.ctx else "explorer"

@@ -78,10 +78,32 @@ def _option(name: str, remark: str = "") -> inspect.Parameter:
 Command = Callable[..., None]
 
 
-def with_problem(command: Command) -> Command:
-    """Give a command the options of a problem, in the place of its parameter `asked`.
+def with_options(command: Command) -> Command:
+    """Give a command, for a parameter whose type is a dataclass, the options in its fields."""
+    own = inspect.signature(command, eval_str=True).parameters
+    groups: dict[str, Any] = {
+        name: one.annotation for name, one in own.items() if is_dataclass(one.annotation)
+    }
 
-    A parameter whose type is a dataclass stands for the options that are the dataclass's fields.
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
+
+    parameters = []
+    for parameter in own.values():
+        if parameter.name in groups:
+            parameters += [
+                inspect.Parameter(one.name, _KEYWORD, default=one.default, annotation=one.type)
+                for one in fields(groups[parameter.name])
+            ]
+        else:
+            parameters.append(parameter.replace(kind=_KEYWORD))
+    return _with_signature(command, run, parameters)
+
+
+def with_problem(command: Command) -> Command:
+    """As `with_options`, with the options of a problem in the place of the parameter `asked`.
 
     A command with a parameter `rows` gets what was given for it, also where cols were not.
     """
@@ -99,32 +121,26 @@ def with_any_problem(command: Command) -> Command:
 
 
 def _with_problem(command: Command, needed_when: str) -> Command:
-    own = inspect.signature(command, eval_str=True).parameters
-    groups: dict[str, Any] = {
-        name: one.annotation for name, one in own.items() if is_dataclass(one.annotation)
-    }
+    command = with_options(command)
+    own = inspect.signature(command).parameters
 
-    @wraps(command)
     def run(**values: Any) -> None:
         chosen = {name: values.pop(name) for name in _HELP}
         if "rows" in own:
             values["rows"] = chosen["rows"]
         said = {name: value for name, value in chosen.items() if value != _USUAL[name]}
-        for name, group in groups.items():
-            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         command(asked=asked_by(said), **values)
 
-    parameters = []
-    for parameter in own.values():
-        if parameter.name == "asked":
-            parameters += [_option(name, needed_when * (name == "cols")) for name in _HELP]
-        elif parameter.name in groups:
-            parameters += [
-                inspect.Parameter(one.name, _KEYWORD, default=one.default, annotation=one.type)
-                for one in fields(groups[parameter.name])
-            ]
-        elif parameter.name not in _HELP:
-            parameters.append(parameter.replace(kind=_KEYWORD))
+    parameters = [_option(name, needed_when * (name == "cols")) for name in _HELP]
+    parameters += [one for name, one in own.items() if name not in ("asked", *_HELP)]
+    return _with_signature(command, run, parameters)
+
+
+def _with_signature(
+    command: Command, run: Command, parameters: Sequence[inspect.Parameter]
+) -> Command:
+    """Return `run` as the command, with other parameters, by which Typer reads its options."""
+    wraps(command)(run)
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run

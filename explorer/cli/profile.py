@@ -1,9 +1,20 @@
 """What kernels are and do, not timed: `explorer profile` of one, `explorer diff` of two."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from explorer.cli import completions
-from explorer.cli.options import NAMED, Json, KernelOptions, What, argument, option, words
+from explorer.cli.options import (
+    NAMED,
+    Json,
+    KernelOptions,
+    What,
+    argument,
+    one_format,
+    option,
+    words,
+)
+from explorer.cli.output import show_result
 from explorer.cli.problem import with_problem
 from explorer.model.asked import AskedProblem
 from explorer.model.errors import InvalidInput
@@ -36,8 +47,6 @@ def profile(
     from explorer.export.choice import chosen_variant
     from explorer.model.gpu_spec import known_gpu_for
     from explorer.report.profile import print_profile, profile_data
-    from explorer.report.table import results
-    from explorer.report.text import as_json
 
     index = gpu_or_emulator(device)
     chosen = chosen_variant(what, of.scope(asked))
@@ -46,10 +55,11 @@ def profile(
         limits = gpu_limits(None)
     counted = profile_variant(chosen.variant, limits)
     nsight = None if index is None else _nsight(chosen.variant, index)
-    if json:
-        print(as_json(profile_data(counted, nsight)))
-    else:
-        print_profile(counted, nsight, results())
+    show_result(
+        one_format(json=json),
+        partial(print_profile, counted, nsight),
+        partial(profile_data, counted, nsight),
+    )
 
 
 def _nsight(variant: "Variant", index: int) -> "NsightFigures | str":
@@ -97,8 +107,6 @@ def diff(
     )
     from explorer.model.gpu_spec import known_gpu_for
     from explorer.report.diff import SASS, Difference, difference_data, print_difference
-    from explorer.report.table import results
-    from explorer.report.text import as_json
 
     shown = _shown(show)
     scope = of.scope(asked)
@@ -113,14 +121,15 @@ def diff(
     is_there = of_study and of.gpu is None
     where = f"on {limits.name}" if is_there else gpu_words(limits, of.gpu)
     difference = Difference((a, b), (one, other), times, where)
-    if json:
-        print(as_json(difference_data(difference, shown)))
-    else:
-        print_difference(difference, shown, results())
+    show_result(
+        one_format(json=json),
+        partial(print_difference, difference, shown),
+        partial(difference_data, difference, shown),
+    )
 
 
 def _shown(text: str) -> tuple[str, ...]:
-    """The texts that are asked for; raises InvalidInput."""
+    """Return the texts that are asked for; raises InvalidInput."""
     from explorer.report.diff import TEXTS
 
     if text == NONE:

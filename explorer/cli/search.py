@@ -15,6 +15,7 @@ from explorer.cli.options import (
     Storage,
     Timing,
     duration_s,
+    one_format,
     option,
 )
 from explorer.cli.output import INTERRUPTED, say, show_result
@@ -114,7 +115,7 @@ def _show(result: "SearchResult", storage: str | None, plot: Path | None, *, jso
 
     checked = result.verification
     show_result(
-        "json" if json else "",
+        one_format(json=json),
         lambda console: print_search(result, console, storage, checked),
         lambda: search_data(result, storage, checked),
         plot=plot,

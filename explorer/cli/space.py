@@ -117,6 +117,6 @@ def presets(
 
 
 def _given(context: typer.Context, name: str) -> Any:
-    """What a user gave for an option; None for its default."""
+    """Return what a user gave for an option; None for its default."""
     source = context.get_parameter_source(name)
     return context.params[name] if source is not None and source.name == "COMMANDLINE" else None

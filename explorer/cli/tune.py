@@ -1,5 +1,6 @@
 """`explorer tune`, which makes a table of best kernels, and `explorer table` for what it made."""
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -8,21 +9,17 @@ import typer
 
 from explorer.cli import completions
 from explorer.cli.help import HELP_NAMES, Command, Group
-from explorer.cli.options import (
-    AccuracyLevel,
-    Csv,
-    Json,
-    RecordedDevice,
-    Seed,
-    Timing,
-    argument,
-    one_format,
-    option,
-    words,
-)
+from explorer.cli.options import Csv, Json, MeasureOptions, argument, one_format, option, words
 from explorer.cli.output import INTERRUPTED, say, show_result
-from explorer.cli.problem import MOST_PROBLEMS, Draw, Dtypes, drawn, listed, numbers_of
-from explorer.model.accuracy import Accuracy
+from explorer.cli.problem import (
+    MOST_PROBLEMS,
+    Draw,
+    Dtypes,
+    drawn,
+    listed,
+    numbers_of,
+    with_options,
+)
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import MAX_COLS, MAX_ROWS, Op, Problem
 from explorer.system.user_files import shipped_folder
@@ -81,7 +78,9 @@ Output = Annotated[
 ]
 
 
+@with_options
 def tune(
+    of: MeasureOptions,
     cols: Cols = None,
     rows: Rows = None,
     dtype: Dtypes = "f32",
@@ -92,10 +91,6 @@ def tune(
     no_torch: NoTorch = False,
     missing: Missing = False,
     output: Output = None,
-    device: RecordedDevice = "auto",
-    timing: Timing = "cold",
-    accuracy: AccuracyLevel = Accuracy.DEFAULT,
-    seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Find the best kernel of each of a list of problems, and keep them as a table."""
@@ -104,7 +99,7 @@ def tune(
     from explorer.report.table import notices
     from explorer.report.tune import print_tuned, tuned_data
 
-    problems = _problems(cols, rows, dtype, op, shapes, draw, seed)
+    problems = _problems(cols, rows, dtype, op, shapes, draw, of.seed)
     try:
         with RunLine(notices()) as line:
             tuned = api.tune(
@@ -113,10 +108,7 @@ def tune(
                 torch=not no_torch,
                 missing=missing,
                 output=output,
-                device=device,
-                timing=timing,
-                accuracy=accuracy,
-                seed=seed,
+                **asdict(of),
                 progress=line,
                 notice=say,
             )
@@ -125,8 +117,8 @@ def tune(
         raise typer.Exit(INTERRUPTED) from None
     if not tuned.run.table.problems:
         raise NotFound("nothing was tuned: the lines above say why")
-    of = tuned.run, tuned.path
-    show_result("json" if json else "", partial(print_tuned, *of), partial(tuned_data, *of))
+    made = tuned.run, tuned.path
+    show_result(one_format(json=json), partial(print_tuned, *made), partial(tuned_data, *made))
 
 
 # ------------------------------------------------------------------ the list of problems
@@ -141,7 +133,7 @@ def _problems(
     draw: int | None,
     seed: int,
 ) -> list[Problem]:
-    """Raises InvalidInput."""
+    """Read the list of problems, or the file of them. Raises InvalidInput."""
     if shapes is not None:
         if cols is not None or rows is not None or draw is not None:
             raise InvalidInput("--shapes names whole problems; drop --cols, --rows and --draw")

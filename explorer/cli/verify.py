@@ -1,12 +1,23 @@
 """`explorer verify`, which checks kernels without timing them, and `explorer time` for a file."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from explorer.cli import completions
-from explorer.cli.options import AccuracyLevel, Json, KernelOptions, Seed, Timing, argument, option
+from explorer.cli.options import (
+    AccuracyLevel,
+    Json,
+    KernelOptions,
+    Seed,
+    Timing,
+    argument,
+    one_format,
+    option,
+)
+from explorer.cli.output import show_result
 from explorer.cli.problem import with_problem_unless
 from explorer.model.accuracy import Accuracy
 from explorer.model.asked import AskedProblem, needed, whole_number
@@ -76,8 +87,7 @@ def verify(
     Exit code 1: a kernel is wrong. Exit code 2: a kernel could not be checked to the end.
     """
     from explorer.evaluate.verify import space_checks
-    from explorer.report.table import notices, results
-    from explorer.report.text import as_json
+    from explorer.report.table import notices
     from explorer.report.verification import (
         VerifyProgress,
         exit_code,
@@ -97,15 +107,16 @@ def verify(
         checks = _checks(what, rows, of.scope(asked))
     with VerifyProgress(len(checks.programs), notices()) as progress:
         found = [progress(verdict) for verdict in checks.verdicts(device, of.goal.accuracy)]
-    if json:
-        print(as_json(verification_data(found)))
-    else:
-        print_verdicts(found, results(), progress.elapsed_s)
+    show_result(
+        one_format(json=json),
+        lambda console: print_verdicts(found, console, progress.elapsed_s),
+        partial(verification_data, found),
+    )
     raise typer.Exit(exit_code(found))
 
 
 def _check_said_once(what: str | None, sample: int | None, *, all_: bool) -> None:
-    """Raises InvalidInput where nothing is said to be verified, or more than one thing."""
+    """Raise InvalidInput where nothing is said to be verified, or more than one thing."""
     said = [
         *([what] if what is not None else []),
         *(["--all"] if all_ else []),
@@ -129,7 +140,7 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 
 def _check_file_says_the_rest(context: typer.Context) -> None:
-    """Raises InvalidInput for an option that would change nothing."""
+    """Raise InvalidInput for an option that would change nothing."""
     for name in NOT_OF_A_FILE:
         if _is_given(context, name):
             raise InvalidInput(
@@ -193,15 +204,14 @@ def time(
     """
     from explorer.evaluate.program_under_test import read_emitted
     from explorer.evaluate.verify import time_file
-    from explorer.report.table import results
-    from explorer.report.text import as_json
     from explorer.report.verification import exit_code, print_timed_file, timed_file_data
 
     path = Path(file)
     program = read_emitted(path).at_cols(cols)
     timed = time_file(program, device, rows, timing, accuracy)
-    if json:
-        print(as_json(timed_file_data(timed, path)))
-    else:
-        print_timed_file(timed, path, results())
+    show_result(
+        one_format(json=json),
+        partial(print_timed_file, timed, path),
+        partial(timed_file_data, timed, path),
+    )
     raise typer.Exit(exit_code([timed.verdict]))

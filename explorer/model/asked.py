@@ -49,17 +49,17 @@ class AskedProblem:
 
     @classmethod
     def of(cls, problem: Problem) -> "AskedProblem":
-        """What a user would ask for to get `problem`."""
+        """Return what a user would ask for to get `problem`."""
         said = problem.as_dict().keys() - {"rows", "cols", "dtype"}
         more = {name: getattr(problem, name) for name in said}
         return cls(problem.cols, problem.dtype, problem.rows, **more)
 
     def problem(self) -> Problem:
-        """The problem; raises InvalidInput where what was asked does not go together."""
+        """Return the problem; raises InvalidInput where what was asked does not go together."""
         return self.of_rows(self._usual_rows() if self.rows is None else self.rows)
 
     def of_rows(self, rows: int) -> Problem:
-        """The problem with so many rows, whatever was asked; raises InvalidInput."""
+        """Return the problem with so many rows, whatever was asked; raises InvalidInput."""
         square = self._is_square and self.cols > 0 and rows % self.cols == 0
         mask_rows = {"mask_rows": self.cols} if square else {}
         return Problem(rows, self.cols, **{**self._said, **mask_rows})
@@ -74,7 +74,7 @@ class AskedProblem:
             return False
 
     def without_rows(self) -> "AskedProblem":
-        """The same, with rows left out."""
+        """Return the same problem, with rows left out."""
         return AskedProblem(self.cols, **self._said)
 
     @property
@@ -118,7 +118,7 @@ class AskedProblem:
 
 
 def rows_notice(problem: Problem, rows: int | None) -> list[str]:
-    """What to tell a user who left rows out."""
+    """Return what to tell a user who left rows out."""
     if rows is not None:
         return []
     traffic = problem.bytes / 2**20
@@ -135,7 +135,7 @@ def command(*words: str) -> str:
 
 
 def command_of(verb: str, what: str, problem: Problem, end: str = " ") -> str:
-    """The command `explorer VERB WHAT` for a problem, with `end` before the problem's options."""
+    """Return `explorer VERB WHAT` for a problem, with `end` before the problem's options."""
     return f"{command(verb, what)}{end}{shlex.join(AskedProblem.of(problem).options)}"
 
 

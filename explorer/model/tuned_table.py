@@ -149,7 +149,7 @@ def write_table(table: TunedTable, path: Path) -> None:
 
 
 def table_text(table: TunedTable) -> str:
-    """The text of a table's file."""
+    """Return the text of a table's file."""
     configs, machines = _Places(), _Places()
     lines = [_dumped(_problem_data(one, configs, machines)) for one in table.problems]
     head = [
@@ -170,7 +170,7 @@ class _Places:
         self._places: dict[str, int] = {}
 
     def of(self, text: str) -> int:
-        """The place of a text, which is added if it is new."""
+        """Return the place of a text, which is added if it is new."""
         if text not in self._places:
             self._places[text] = len(self.texts)
             self.texts.append(text)
@@ -325,7 +325,7 @@ def _check_names(values: dict[str, Any], what: str, names: tuple[str, ...]) -> N
 
 
 def _rows(values: dict[str, Any], name: str, length: int) -> list[list[Any]]:
-    """The entries of a list, of `length` values each. Raises InvalidInput."""
+    """Return the entries of a list, of `length` values each. Raises InvalidInput."""
     rows = [read_list(row, name) for row in read_list(values.get(name, []), name)]
     other = next((row for row in rows if len(row) != length), None)
     if other is not None:
@@ -418,12 +418,12 @@ def _opened(path: Path, stamp: tuple[int, int]) -> _Opened:
 
 
 def journal_line(one: TunedProblem, gpu: GpuSpec) -> str:
-    """A table of one problem, on one line: what is kept while a run goes on."""
+    """Return a table of one problem, on one line: what is kept while a run goes on."""
     return table_text(TunedTable(gpu, (one,))).replace("\n", "")
 
 
 def read_journal(path: Path, gpu: GpuSpec) -> list[TunedProblem]:
-    """The problems that were finished on a GPU; what follows the last whole line is cut off.
+    """Return the problems that were finished on a GPU; cut off what follows the last whole line.
 
     None where there is no such file. Raises InvalidInput for a file that cannot be read, or that is
     damaged elsewhere.

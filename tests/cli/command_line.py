@@ -53,5 +53,5 @@ def keep_search(folder, words):
 
 
 def kept_search(folder):
-    """What the search printed that was kept in a folder."""
+    """Return what the search printed that was kept in a folder."""
     return Ran(**json.loads((folder / KEPT).read_text()))

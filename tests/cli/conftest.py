@@ -73,7 +73,7 @@ def made_by_hand():
 
 @pytest.fixture(scope="session")
 def recorded(once):
-    """A folder with the recording where commands look for it, made once in a session."""
+    """Return a folder with the recording where commands look for it, made once in a session."""
 
     def fill(folder):
         kernels = made_by_hand()
@@ -84,12 +84,12 @@ def recorded(once):
 
 @pytest.fixture(scope="session")
 def kernels(recorded):
-    """The recorded kernels."""
+    """Return the recorded kernels."""
     return read_recording(recorded / RECORDING).kernels
 
 
 def header(count):
-    """What a recording says of itself."""
+    """Return what a recording says of itself."""
     environment = Environment(
         gpu=GPU.name,
         arch=GPU.arch,
@@ -110,14 +110,14 @@ def header(count):
 
 @pytest.fixture
 def recording(explorer, recorded, tmp_path):
-    """The path of the recording, where commands look for it."""
+    """Return the path of the recording, where commands look for it."""
     shutil.copytree(recorded, tmp_path, dirs_exist_ok=True)
     return tmp_path / RECORDING
 
 
 @pytest.fixture(scope="session")
 def searched_once(once, recorded):
-    """A folder with the recording, and a study of all that a search of 200 trials finds in it."""
+    """Make a folder with the recording, and a study of all that a search of 200 trials finds."""
 
     def fill(folder):
         shutil.copytree(recorded, folder, dirs_exist_ok=True)
@@ -128,6 +128,6 @@ def searched_once(once, recorded):
 
 @pytest.fixture
 def searched(explorer, searched_once, tmp_path):
-    """What the search printed; its study lies where commands look for it."""
+    """Return what the search printed; its study lies where commands look for it."""
     shutil.copytree(searched_once, tmp_path, dirs_exist_ok=True)
     return kept_search(tmp_path)

@@ -95,7 +95,7 @@ def test_space_as_json(explorer):
 
 @pytest.fixture
 def only_recording(recording, monkeypatch):
-    """The one recording there is: to read the shipped ones takes 2 s."""
+    """Return the one recording there is: to read the shipped ones takes 2 s."""
     monkeypatch.setattr("explorer.devices.recorded.recording_dirs", lambda: [recording.parent])
     return recording
 
@@ -285,7 +285,7 @@ def test_a_guide_is_set_for_a_terminal():
 
 
 def set_guide(name, width):
-    """A guide as it is set for a terminal, without styles."""
+    """Return a guide as it is set for a terminal, without styles."""
     console = Console(file=io.StringIO(), force_terminal=True, width=width)
     print_guide(read_guide(name), console)
     return Text.from_ansi(console.file.getvalue()).plain

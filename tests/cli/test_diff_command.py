@@ -22,7 +22,7 @@ needs_disassembler = pytest.mark.skipif(
 
 @pytest.fixture
 def without_disassembler(monkeypatch):
-    """A machine where no nvdisasm is found."""
+    """Have no nvdisasm be found."""
     monkeypatch.setattr(profile, "disassembler", lambda: None)
 
 

@@ -87,7 +87,7 @@ configs = (
 
 @st.composite
 def command_lines(draw, commands):
-    """A command with a problem that is mostly sound, and options with values of any kind."""
+    """Return a command with a problem that is mostly sound, and options with values of any kind."""
     command = draw(st.sampled_from(commands))
     given = dict.fromkeys(draw(st.lists(st.sampled_from([*PROBLEM, *OWN[command]]), max_size=5)))
     line = [command]

@@ -118,7 +118,7 @@ def test_commands_are_listed_in_groups_with_whole_sentences(explorer):
 
 
 def offered(explorer, monkeypatch, line, shell):
-    """What is offered at the end of a command line, by the protocol of the shell."""
+    """Return what is offered at the end of a command line, by the protocol of the shell."""
     monkeypatch.setenv("_EXPLORER_COMPLETE", f"complete_{shell}")
     monkeypatch.setenv("COMP_WORDS", line)
     monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))

@@ -103,7 +103,7 @@ def test_a_kept_result_of_other_content(explorer, tmp_path, command, content):
 
 
 def damaged(recording):
-    """A recording beside the sound one, whose JSON is deep."""
+    """Return a recording beside the sound one, whose JSON is deep."""
     recording.with_name("aaa.json.gz").write_bytes(gzip.compress(b"[" * 100_000))
 
 

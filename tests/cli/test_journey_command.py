@@ -17,7 +17,7 @@ SHAPE = ("--cols", "1000", "--rows", "4096")
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A GPU that takes what the model says."""
+    """Pretend that there is a GPU, which takes what the model says."""
 
     @contextmanager
     def opened(problem, *_):

@@ -29,7 +29,7 @@ def with_ulps(kernel):
 
 @pytest.fixture(scope="session")
 def exact_once(once, recorded):
-    """A folder with the recording and an error of each of its kernels."""
+    """Return a folder with the recording and an error of each of its kernels."""
 
     def fill(folder):
         old = read_recording(recorded / RECORDING)
@@ -41,7 +41,7 @@ def exact_once(once, recorded):
 
 @pytest.fixture(scope="session")
 def searched_once(once, exact_once):
-    """The same with a study of time and error, of all there is."""
+    """Make the same with a study of time and error, of all there is."""
 
     def fill(folder):
         shutil.copytree(exact_once, folder, dirs_exist_ok=True)
@@ -52,7 +52,7 @@ def searched_once(once, exact_once):
 
 @pytest.fixture
 def exact(explorer, exact_once, tmp_path):
-    """The path of the recording with an error of each kernel, where commands look for it."""
+    """Return the path of the recording with an error of each kernel, where commands look for it."""
     shutil.copytree(exact_once, tmp_path, dirs_exist_ok=True)
     return tmp_path / RECORDING
 

@@ -17,7 +17,7 @@ MEASURED = Measured((10.0, 10.1, 9.9, 10.0), 1e-7, Resources(registers=32), "", 
 
 @pytest.fixture
 def mine(explorer, tmp_path):
-    """A file that was emitted."""
+    """Return a file that was emitted."""
     ran = explorer(
         *("emit", CONFIG, "--cols", "512", "--rows", "64"),
         *("--output", "mine.cu", "--no-verify"),
@@ -55,7 +55,7 @@ class StandIn:
 
 @pytest.fixture
 def gpu(explorer, monkeypatch):
-    """A GPU that is not there: set `outcome` of what comes."""
+    """Pretend that there is a GPU: set `outcome` of what comes."""
     monkeypatch.setattr("explorer.devices.names.driver_problem", lambda: None)
     monkeypatch.setattr("explorer.devices.cuda.CudaDevice", lambda index: index)
     monkeypatch.setattr(live, "LiveEvaluator", StandIn)

@@ -33,7 +33,7 @@ COMMANDS = {
 
 
 def words(text, name):
-    """The words of a text that a line holds, and how often each stands there.
+    """Return the words of a text that a line holds, and how often each stands there.
 
     Of `show` the numbers with a fraction alone: with less room it tells fewer differences.
     """

@@ -117,7 +117,7 @@ class LimitShape:
         return self.threads // self.threads_per_row
 
     def first_variations(self) -> list["LimitShape"]:
-        """The same shape as it is timed to choose those that are timed in all `variations`.
+        """Return the shape as it is timed to choose those that are timed in all `variations`.
 
         One that moves rows also as it waits: without that, those that are 0.6 % faster than all
         others at 4096 x 4096 f32 under lengths were not found on an H100.
@@ -131,7 +131,7 @@ class LimitShape:
         return [plain, hinted, *waiting]
 
     def variations(self) -> list["LimitShape"]:
-        """The same shape with all cache hints of its kind.
+        """Return the same shape with all cache hints of its kind.
 
         One that moves rows also with all loads before any store, as kernels do whose threads wait
         for a row's sum (0.8 % less time under a causal mask on an H200), or waiting eight times
@@ -152,7 +152,7 @@ class LimitShape:
 
 
 def contiguous_kind(problem: Problem) -> Kind:
-    """What moves a problem's bytes from one end of its matrices to the other."""
+    """Return what moves a problem's bytes from one end of its matrices to the other."""
     if is_plain_copy(problem):
         return Kind.COPY
     size = problem.written_bytes
@@ -204,7 +204,7 @@ _GROUPS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512)
 
 
 def row_shapes(problem: Problem) -> list[LimitShape]:
-    """A row by fewer and fewer threads, each of which holds more and more words of it.
+    """Return shapes that move a row by fewer and fewer threads, which hold more and more of it.
 
     None where rows are few. Under a causal mask also the last rows first, which are the longest: so
     kernels take them as well, and would take less time than a limit that ends with them.
@@ -272,7 +272,7 @@ def _row_words(problem: Problem) -> int:
 
 
 def row_word_bytes(problem: Problem) -> int:
-    """The widest word of which every row is a whole number, so that every row is aligned."""
+    """Return the widest word of which every row is a whole number, so that every row is aligned."""
     sizes = problem.row_bytes, problem.written_bytes // problem.rows
     return next(word for word in (16, 8, 4, 2) if not any(size % word for size in sizes))
 
@@ -284,7 +284,7 @@ def row_unrolls(problem: Problem) -> list[int]:
 
 
 def _second(problem: Problem) -> str:
-    """The operand that is read beside the input, or none."""
+    """Return the operand that is read beside the input, or none."""
     if problem.op.is_backward:
         return "grad"
     return "mask" if problem.mask is Mask.ADDITIVE else ""
@@ -411,7 +411,9 @@ class Limits:
         self._enqueue(LimitShape(self._kind, word_bytes=16, unroll=4, threads=256), index)
 
     def fastest(self, sample: Sampler) -> list[tuple[str, Enqueue, list[float]]]:
-        """The fastest limits, best first, and the driver's copy: name, how to enqueue it, samples.
+        """Return the fastest limits, best first: name, how to enqueue it, samples.
+
+        The driver's copy is among them where it moves as many bytes.
 
         The limit is itself the winner of a search, as every softmax beside it is: all shapes once,
         then the best in all variations, then the best of those once more.
