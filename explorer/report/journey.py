@@ -28,13 +28,14 @@ from explorer.report.table import (
     words,
 )
 from explorer.report.text import (
+    TIMED,
+    TimedRow,
+    copy_cells,
     counted,
     measurement_lines,
     microseconds,
     percent,
-    share_of_copy,
     times_as_fast,
-    with_spread,
 )
 from explorer.system.user_files import JOURNEY, read_kept
 from explorer.tuning.journey import BEST, Journey
@@ -49,24 +50,15 @@ def read_journey(path: Path) -> Journey:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Step(TimedRow):
     """A kernel of a journey, and the one before it."""
 
     journey: Journey
-    kernel: Contender
     before: Contender | None
 
-    @property
-    def over_previous(self) -> float | None:
-        """How many times as fast it is as the one before it."""
-        if self.before is None:
-            return None
-        return self.journey.speedup(self.before, self.kernel).median
-
-    @property
-    def over_first(self) -> float:
-        """How many times as fast it is as the first."""
-        return self.journey.speedup(self.journey.steps[0], self.kernel).median
+    def over(self, slower: Contender | None) -> float | None:
+        """Return how many times as fast it is as another; None without one."""
+        return None if slower is None else self.journey.speedup(slower, self.kernel).median
 
     @property
     def is_tied(self) -> bool:
@@ -93,37 +85,13 @@ class Step:
         kernel, journey = self.kernel, self.journey
         return journey.best_from if kernel.name == BEST else str(find_preset(kernel.name).source)
 
-    @property
-    def name(self) -> Text:
-        """Its names, and whether it ties; the search's best stands out."""
-        names = ", ".join(self.kernel.names) + (" =" if self.is_tied else "")
-        return Text(names, "bold green" if BEST in self.kernel.names else "")
-
-    @property
-    def bar(self) -> str:
-        """Its time as a bar, by logarithms."""
-        return bar(log_share(self.journey, self.kernel.time_us))
-
 
 STEP: tuple[Field[Step], ...] = (
-    Field("", lambda s: s.name, "kernel", Text.copy, kind=Kind.WORD),
-    Field(
-        "time_us",
-        lambda s: s.kernel.time_us,
-        "µs",
-        cell=lambda s: with_spread(s.kernel.time_us, s.kernel.spread),
-    ),
-    Field("spread", lambda s: s.kernel.spread),
-    Field("gbps", lambda s: s.journey.problem.gbps(s.kernel.time_us), "GB/s", "{:.0f}".format),
-    Field(
-        "of_copy",
-        lambda s: share_of_copy(s.kernel.time_us, s.journey.copy_time_us),
-        "of copy",
-        percent,
-    ),
-    Field("over_first", lambda s: s.over_first, "× first", times_as_fast),
-    Field("", lambda s: s.bar, "µs, logarithmic", kind=Kind.WORD),
-    Field("over_previous", lambda s: s.over_previous, "× step", times_as_fast),
+    Field("", lambda s: _name(s), "kernel", Text.copy, kind=Kind.WORD),
+    *TIMED,
+    Field("over_first", lambda s: s.over(s.journey.steps[0]), "× first", times_as_fast),
+    Field("", lambda s: _bar(s), "µs, logarithmic", kind=Kind.WORD),
+    Field("over_previous", lambda s: s.over(s.before), "× step", times_as_fast),
     Field("tied_with_previous", lambda s: s.is_tied),
     Field("tied_with_fastest", lambda s: s.journey.is_tie(s.kernel, s.journey.steps[-1])),
     Field("changed", lambda s: s.changes),
@@ -136,32 +104,38 @@ _TIMES, _STORY, _WITHOUT_BARS = (0, 1, 2, 3, 4, 5), (0, 6, 7, 8), (0, 1, 2, 3, 4
 """Columns of the first and the second table of a terminal, and of a document's table."""
 
 
+def _name(step: Step) -> Text:
+    """Return its names, and whether it ties; the search's best stands out."""
+    names = ", ".join(step.kernel.names) + (" =" if step.is_tied else "")
+    return Text(names, "bold green" if BEST in step.kernel.names else "")
+
+
+def _bar(step: Step) -> str:
+    """Return its time as a bar, by logarithms."""
+    return bar(log_share(step.journey, step.kernel.time_us))
+
+
 def steps(journey: Journey) -> list[Step]:
     """Return each step with the one before it, the slowest first."""
-    before = (None, *journey.steps)
-    return [Step(journey, one, last) for last, one in zip(before, journey.steps, strict=False)]
+    pairs = zip(journey.steps, (None, *journey.steps), strict=False)
+    problem, copy_us = journey.problem, journey.copy_time_us
+    return [Step(kernel, problem, copy_us, journey, before) for kernel, before in pairs]
 
 
 def steps_table(journey: Journey) -> Table:
     """Return the steps, then copy."""
     table = table_of(STEP, steps(journey))
-    if journey.copy_us:
-        copy_us = journey.copy_time_us
-        table.add_under(
-            {
-                "kernel": "copy",
-                "µs": microseconds(copy_us),
-                "GB/s": f"{journey.problem.gbps(copy_us):.0f}",
-                "of copy": "100.0 %",
-                "× first": times_as_fast(journey.steps[0].time_us / copy_us),
-            }
-        )
+    if copy_us := journey.copy_time_us:
+        over_first = times_as_fast(journey.steps[0].time_us / copy_us)
+        cells = copy_cells(journey.problem, copy_us)
+        table.add_under(cells | {"kernel": "copy", "× first": over_first})
     return table
 
 
 def log_share(journey: Journey, time_us: float) -> float:
     """Return a time's place between copy, or the fastest step, and the slowest, by logarithms."""
-    least = min([*([journey.copy_time_us] if journey.copy_us else []), journey.steps[-1].time_us])
+    fastest_us = journey.steps[-1].time_us
+    least = min(journey.copy_time_us or fastest_us, fastest_us)
     span = math.log(journey.steps[0].time_us / least)
     return math.log(time_us / least) / span if span > 0 else 1.0
 

@@ -11,7 +11,7 @@ from explorer.devices.recorded import SUFFIX, read_header
 from explorer.model.asked import AskedProblem
 from explorer.model.config import MEANING, Config, brief_words
 from explorer.model.errors import InvalidInput
-from explorer.model.outcome import Contender, Stage, TrialRecord
+from explorer.model.outcome import Stage, TrialRecord
 from explorer.model.tuned_table import read_table, table_file
 from explorer.report.charts import (
     Chart,
@@ -29,6 +29,7 @@ from explorer.report.studies import (
     METHOD,
     UNPAIRED,
     Standing,
+    best_standing,
     contrast_sentence,
     effects_table,
     finals_notes,
@@ -39,7 +40,7 @@ from explorer.report.studies import (
     unpaired_table,
     value_words,
 )
-from explorer.report.table import Field, Kind, Table, numbers, prose, table_of, words
+from explorer.report.table import Field, Kind, Table, data_of, numbers, prose, table_of, words
 from explorer.report.text import (
     CHANGED,
     copy_line,
@@ -51,9 +52,7 @@ from explorer.report.text import (
     percent,
     rejections,
     reproducing_command,
-    share_of_copy,
     ulps,
-    with_spread,
 )
 from explorer.report.tune import table_page
 from explorer.space import can_emit
@@ -122,22 +121,16 @@ def study_sections(history: StudyHistory, storage: str | None = None) -> list[Se
     ]
 
 
-def _best(history: StudyHistory) -> Contender:
-    """Return the best of the finals; where there were none, of the search."""
-    view = history.view
-    return Contender.of_trial(view.best) if view.finals is None else view.finals.winner
-
-
 def study_lead(history: StudyHistory) -> str:
     """Return the sentence below the page's title."""
-    view, best = history.view, _best(history)
-    share = share_of_copy(best.time_us, view.environment.copy_us)
-    of_copy = f", {percent(share)} of the speed of copy" if share is not None else ""
+    view, best = history.view, best_standing(history.view)
+    share = "" if best.of_copy is None else f", {percent(best.of_copy)} of the speed of copy"
     origin = "recorded on" if view.summary.replayed else "on"
     in_finals = " in the finals," if view.finals is not None else ""
     return (
         f"The best of {counted(len(history.measured), 'kernel')} takes "
-        f"{microseconds(best.time_us)} µs a launch{in_finals} {origin} {view.summary.gpu}{of_copy}."
+        f"{microseconds(best.kernel.time_us)} µs a launch{in_finals} {origin} {view.summary.gpu}"
+        f"{share}."
     )
 
 
@@ -170,14 +163,13 @@ FIRST_TIMES_TOO = f"Times in this section are first times, as in the section “
 
 
 def _winner(history: StudyHistory, storage: str | None) -> Section:
-    view, section, best = history.view, Section("What was found"), _best(history)
-    problem = view.summary.problem
+    view, section = history.view, Section("What was found")
+    best, problem = best_standing(view), view.summary.problem
     lines = [("best", f"trial {view.best.number}: {brief_words(view.best.config)}")]
     lines += [("ties", "No search of this study came to its finals, so ties are not known.")]
     if view.finals is not None:
         lines = finals_notes(view.finals, replayed=view.summary.replayed)
-    time = with_spread(best.time_us, best.spread)
-    lines.insert(1, ("time", f"{time} µs, {problem.gbps(best.time_us):.0f} GB/s"))
+    lines.insert(1, ("time", f"{best.time} µs, {problem.gbps(best.kernel.time_us):.0f} GB/s"))
     if view.since is not None:
         us = microseconds(view.since.outcome.time_us)
         lines += [("since", f"Trial {view.since.number} took {us} µs after the finals.")]
@@ -308,14 +300,16 @@ def _kernels(history: StudyHistory) -> Section:
 
 
 _TIE: tuple[Field[Standing], ...] = (
+    Field("label", lambda r: f"trial {r.kernel.trial.number}"),
     Field("", lambda r: r.kernel.trial.number, "trial"),
     Field("", lambda r: r.time, "µs"),
-    Field("", lambda r: _above_one(r.kernel.ratio_to_best), "% above", "{:.3f}".format),
-    Field("", lambda r: _above_one(r.kernel.ratio_low), "low", "{:.3f}".format),
-    Field("", lambda r: _above_one(r.kernel.ratio_high), "high", "{:.3f}".format),
+    Field("value", lambda r: _above_one(r.kernel.ratio_to_best), "% above", "{:.3f}".format),
+    Field("low", lambda r: _above_one(r.kernel.ratio_low), "low", "{:.3f}".format),
+    Field("high", lambda r: _above_one(r.kernel.ratio_high), "high", "{:.3f}".format),
     Field("", lambda r: r.kernel.registers, "registers"),
-    Field("", lambda r: _result(r), "result", kind=Kind.WORD),
+    Field("kind", lambda r: _result(r), "result", kind=Kind.WORD),
 )
+"""What the chart and the table of the finals show of each kernel."""
 
 
 def _above_one(ratio: float) -> float:
@@ -335,16 +329,7 @@ def _ties(history: StudyHistory) -> Section:
         )
         return section
     listed = standings(finals, history.view.summary.problem)
-    rows = [
-        {
-            "label": f"trial {one.kernel.trial.number}",
-            "value": _above_one(one.kernel.ratio_to_best),
-            "low": _above_one(one.kernel.ratio_low),
-            "high": _above_one(one.kernel.ratio_high),
-            "kind": _result(one),
-        }
-        for one in listed
-    ]
+    rows = [data_of(_TIE, one) for one in listed]
     how = "timed in turn" if finals.interleaved else "recorded one after another"
     says = (
         f"{counted(len(rows), 'kernel')}, {how}, {finals.rounds} samples of each. "
@@ -429,27 +414,29 @@ def _effects(history: StudyHistory) -> Section:
     return section
 
 
+_CONTRAST: tuple[Field[Contrast], ...] = (
+    Field("label", lambda c: f"{c.name}: {c.faster} over {c.slower}"),
+    Field("value", lambda c: _above_one(c.ratio)),
+    Field("low", lambda c: _above_one(c.low)),
+    Field("high", lambda c: _above_one(c.high)),
+    Field("kind", lambda c: "sure" if c.is_sure else "may be chance"),
+    Field("", lambda c: c.name, "parameter", kind=Kind.WORD),
+    Field("", lambda c: contrast_sentence(c), "what pairs say", kind=Kind.PROSE),
+    Field("", lambda c: c.pairs, "pairs"),
+    Field("", lambda c: c.agreeing, "agree"),
+)
+"""What the chart and the table of matched pairs show of two values of a parameter."""
+
+
 def _contrasts_figure(compared: Sequence[Contrast]) -> Figure:
     telling = telling_contrasts(compared)
-    rows = [
-        {
-            "label": f"{one.name}: {one.faster} over {one.slower}",
-            "value": _above_one(one.ratio),
-            "low": _above_one(one.low),
-            "high": _above_one(one.high),
-            "kind": "sure" if one.is_sure else "may be chance",
-        }
-        for one in telling
-    ]
     says = (
         "How much more time the slower of two values takes where nothing else differs, with its "
         f"95 % interval. {sum(one.is_sure for one in telling)} of "
         f"{counted(len(telling), 'parameter')} have an effect that is sure."
     )
-    table = Table([*words("parameter"), prose("what pairs say"), *numbers("pairs", "agree")])
-    for one in compared:
-        table.add(one.name, contrast_sentence(one), str(one.pairs), str(one.agreeing))
-    return Figure("Matched pairs", says, intervals_chart(rows, "% more time"), table)
+    chart = intervals_chart([data_of(_CONTRAST, one) for one in telling], "% more time")
+    return Figure("Matched pairs", says, chart, table_of(_CONTRAST, compared))
 
 
 # ------------------------------------------------------------------ error, rejections, seconds
@@ -594,7 +581,7 @@ def _environment(history: StudyHistory) -> Section:
     made, summary = view.environment, view.summary
     resources = view.best.outcome.resources
     copy = f"{microseconds(made.copy_us)} µs: {copy_line(made)}"
-    reached = summary.problem.gbps(_best(history).time_us) / (made.peak_gbps or 1.0)
+    reached = summary.problem.gbps(best_standing(view).kernel.time_us) / (made.peak_gbps or 1.0)
     peak = f"{made.peak_gbps:.0f} GB/s; the best reaches {percent(reached)}"
     lines = [
         ("problem", f"{summary.problem}, {count(summary.problem.bytes)} bytes read and written"),

@@ -37,6 +37,9 @@ from explorer.report.table import (
 )
 from explorer.report.text import (
     CHANGED,
+    TIMED,
+    TimedRow,
+    copy_cells,
     count,
     counted,
     is_reproducible,
@@ -50,7 +53,6 @@ from explorer.report.text import (
     seconds,
     share_of_copy,
     ulps,
-    with_spread,
 )
 from explorer.tuning.contest import CONFIDENCE, Finals, front_of, ratios_to_next, since_finals
 from explorer.tuning.main_effects import (
@@ -84,12 +86,9 @@ DIFFERENCE_WIDTH = 34
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(TimedRow):
     """A kernel of a study as a row of a table: in its finals, or as the search measured it."""
 
-    kernel: Contender
-    problem: Problem
-    copy_us: float
     best: Config
     """The config that it is compared with in words."""
     rank: int = 0
@@ -103,19 +102,15 @@ class Standing:
         return self.kernel.trial.outcome.resources
 
     @property
-    def time(self) -> str:
-        """Its time in microseconds with the spread."""
-        return with_spread(self.kernel.time_us, self.kernel.spread)
-
-    @property
     def place(self) -> str:
         """Its rank, and whether it ties."""
         return f"{self.rank:>2}{' =' if self.is_tie else ''}"
 
     @property
-    def of_copy(self) -> float | None:
-        """Copy's time over its time; None where copy was not timed."""
-        return share_of_copy(self.kernel.time_us, self.copy_us)
+    def speed(self) -> str:
+        """Its time, its bandwidth and its share of copy's speed, in words."""
+        share = "" if self.of_copy is None else f", {percent(self.of_copy)} of copy"
+        return f"{self.time} µs, {self.problem.gbps(self.kernel.time_us):.0f} GB/s{share}"
 
     @property
     def difference(self) -> str:
@@ -128,10 +123,7 @@ class Standing:
 FINALIST: tuple[Field[Standing], ...] = (
     Field("rank", lambda r: r.rank, "rank", cell=lambda r: r.place, kind=Kind.WORD),
     Field("trial", lambda r: r.kernel.trial.number, "trial"),
-    Field("time_us", lambda r: r.kernel.time_us, "µs", cell=lambda r: r.time),
-    Field("spread", lambda r: r.kernel.spread),
-    Field("gbps", lambda r: r.problem.gbps(r.kernel.time_us), "GB/s", "{:.0f}".format),
-    Field("of_copy", lambda r: r.of_copy, "of copy", percent),
+    *TIMED,
     Field("tied", lambda r: r.kernel.tied),
     Field("ratio_to_best", lambda r: r.kernel.ratio_to_best, "ratio", "{:.3f}".format),
     Field("ratio_low", lambda r: r.kernel.ratio_low),
@@ -178,6 +170,14 @@ def standings(finals: Finals, problem: Problem) -> list[Standing]:
         Standing(one, problem, finals.copy_us, best, rank, one.tied)
         for rank, one in enumerate(finals.finalists, 1)
     ]
+
+
+def best_standing(view: StudyView) -> Standing:
+    """Return the best of a study's finals; where there were none, of its search."""
+    problem, finals = view.summary.problem, view.finals
+    if finals is not None:
+        return standings(finals, problem)[0]
+    return searched(view.best, problem, view.environment.copy_us, view.best.config)
 
 
 def front_standings(finals: Finals, problem: Problem) -> list[Standing]:
@@ -272,9 +272,7 @@ def study_data(view: StudyView, storage: str | None = None) -> Data:
     return {
         **data_of(SUMMARY, summary),
         "circumstances": view.environment.as_dict(),
-        "best": _searched_data(view.best, problem)
-        if finals is None
-        else data_of(FINALIST, standings(finals, problem)[0]),
+        "best": data_of(SEARCHED if finals is None else FINALIST, best_standing(view)),
         "finals": None if finals is None else finals_data(finals, problem),
         "front": front,
         "ended": view.ended or None,
@@ -336,19 +334,14 @@ def print_search(
     """Print the finals, or the front; at the end the command that writes each kernel of these."""
     finals, problem, two = result.finals, result.problem, _is_front(result.objectives)
     origin = "recorded on" if result.replayed else "on"
-    console.print(_title(problem, f"{origin} {result.gpu}", two=two), style="bold")
-    console.print()
-    print_table(finals_table(finals, problem, result.environment, two=two), console)
-    console.print()
     lines = finals_notes(finals, replayed=result.replayed, two=two)
     lines += [("trials", tally(result)), *_measured_where(result)]
     lines += [] if checked is None else [("verified", checked_sentence(checked, two=two))]
     trials = [one.trial for one in (front_of(finals) if two else finals.finalists[:1])]
     lines += [] if all(is_reproducible(one, problem) for one in trials) else [("code", CHANGED)]
-    console.print(notes(lines))
-    _print_commands(
-        [reproducing_command(t, problem, result.goal, storage) for t in trials], console
-    )
+    console.print(_title(problem, f"{origin} {result.gpu}", two=two), style="bold")
+    _print_kernels(finals_table(finals, problem, result.environment, two=two), lines, console)
+    _print_commands(trials, result, storage, console)
 
 
 def _is_front(objectives: Objectives) -> bool:
@@ -359,9 +352,24 @@ def _title(problem: Problem, where: str, *, two: bool) -> str:
     return f"{problem} {where}{': time against error' if two else ''}"
 
 
-def _print_commands(commands: Sequence[str], console: Console) -> None:
+def _print_kernels(table: Table | None, lines: Notes, console: Console) -> None:
     console.print()
-    for command in commands:
+    if table is not None:
+        print_table(table, console)
+        console.print()
+    console.print(notes(lines))
+
+
+def _print_commands(
+    trials: Sequence[TrialRecord],
+    of: SearchResult | StudySummary,
+    storage: str | None,
+    console: Console,
+) -> None:
+    """Print the command that writes each kernel."""
+    console.print()
+    for trial in trials:
+        command = reproducing_command(trial, of.problem, of.goal, storage)
         console.print(command, style="bold", soft_wrap=True)
 
 
@@ -378,18 +386,10 @@ def finals_table(
     if not copy_us:
         table.add_under({difference: "copy was not measured"})
     else:
-        spread, least_us = finals.copy_spread, min(f.time_us for f in finals.finalists)
-        copy = microseconds(copy_us) if spread is None else with_spread(copy_us, spread)
-        table.add_under(
-            {
-                "rank": "copy",
-                "µs": copy,
-                "GB/s": f"{problem.gbps(copy_us):.0f}",
-                "of copy": "100.0 %",
-                "ratio": f"{copy_us / least_us:.3f}",
-                difference: "copy of the same bytes",
-            }
-        )
+        ratio = copy_us / min(f.time_us for f in finals.finalists)
+        cells = copy_cells(problem, copy_us, finals.copy_spread)
+        more = {"rank": "copy", "ratio": f"{ratio:.3f}", difference: "copy of the same bytes"}
+        table.add_under(cells | more)
     if environment.peak_gbps and not two:
         peak = f"{environment.peak_gbps:.0f}"
         table.add_under({"rank": "peak", "GB/s": peak, difference: "datasheet"})
@@ -517,25 +517,20 @@ FIRST_TIMES = (
 def print_study(view: StudyView, console: Console, storage: str | None = None) -> None:
     """Print the finals or the front, rejections, what each parameter does, and the commands."""
     summary, finals, two = view.summary, view.finals, _is_front(view.summary.objectives)
-    console.print(_title(summary.problem, f"on {summary.gpu}", two=two), style="bold")
-    console.print(f"study {summary.name}")
-    console.print()
+    problem, table, trials = summary.problem, None, [view.best]
     if finals is not None:
-        print_table(finals_table(finals, summary.problem, view.environment, two=two), console)
-        console.print()
+        table = finals_table(finals, problem, view.environment, two=two)
+        trials = [one.trial for one in front_of(finals)] if two else trials
     elif two:
-        problem, copy_us = summary.problem, view.environment.copy_us
-        rows = [searched(t, problem, copy_us, view.front[0].config) for t in view.front]
-        print_table(table_of(_FRONT[1:], rows), console)
-        console.print()
-    console.print(notes(_study_notes(view, storage)))
+        trials = [*view.front]
+        copy_us, best = view.environment.copy_us, view.front[0].config
+        table = table_of(_FRONT[1:], [searched(t, problem, copy_us, best) for t in trials])
+    console.print(_title(problem, f"on {summary.gpu}", two=two), style="bold")
+    console.print(f"study {summary.name}")
+    _print_kernels(table, _study_notes(view, storage), console)
     if not two:
         _print_effects(view, console)
-    trials = [view.best]
-    if two:
-        trials = [*view.front] if finals is None else [one.trial for one in front_of(finals)]
-    goal, problem = summary.goal, summary.problem
-    _print_commands([reproducing_command(t, problem, goal, storage) for t in trials], console)
+    _print_commands(trials, summary, storage, console)
 
 
 def _print_effects(view: StudyView, console: Console) -> None:
@@ -565,7 +560,7 @@ def _study_notes(view: StudyView, storage: str | None) -> Notes:
         lines = [("front", NO_FINALS)]
     else:
         words = f"trial {best.number}: {brief_words(best.config)}"
-        lines = [("best", words), ("time", f"{_time_words(view)}; {NO_FINALS}")]
+        lines = [("best", words), ("time", f"{best_standing(view).speed}; {NO_FINALS}")]
     if since := _since(view):
         lines += [("since", f"{since}: {search}")]
     if not summary.is_current:
@@ -595,23 +590,14 @@ def _since(view: StudyView) -> str:
 _STOPPED = "of a search that was stopped before its finals"
 
 
-def _time_words(view: StudyView) -> str:
-    outcome, problem = view.best.outcome, view.summary.problem
-    time = with_spread(outcome.time_us, outcome.spread)
-    share = share_of_copy(outcome.time_us, view.environment.copy_us)
-    of_copy = "" if share is None else f", {percent(share)} of copy"
-    return f"{time} µs, {problem.gbps(outcome.time_us):.0f} GB/s{of_copy}"
-
-
 def _reasons_table(view: StudyView) -> Table:
-    columns = [*numbers("count"), *words("stage"), prose("reason")]
-    table = Table(columns, title="Rejected, by stage and reason")
-    for stage, reason, number in view.reasons[:MOST_REASONS]:
-        table.add(count(number), str(stage), reason)
-    if rest := view.reasons[MOST_REASONS:]:
+    shown, rest = view.reasons[:MOST_REASONS], view.reasons[MOST_REASONS:]
+    rows = [[count(number), str(stage), reason] for stage, reason, number in shown]
+    if rest:
         total = sum(number for _, _, number in rest)
-        table.add(count(total), "", f"for {len(rest)} other reasons")
-    return table
+        rows.append([count(total), "", f"for {len(rest)} other reasons"])
+    columns = [*numbers("count"), *words("stage"), prose("reason")]
+    return Table(columns, [*rows], "Rejected, by stage and reason")
 
 
 # ------------------------------------------------------------------ what parameters do
@@ -619,14 +605,13 @@ def _reasons_table(view: StudyView) -> Table:
 
 def effects_table(effects: Sequence[ParameterEffect]) -> Table:
     """Return the importance of each parameter, with its range."""
-    table = Table(
-        [*words("parameter"), *numbers("importance", "range")],
-        title="How much each parameter matters",
-    )
-    for effect in effects:
-        span = f"{100 * effect.importance_low:.0f}–{100 * effect.importance_high:.0f} %"
-        table.add(effect.name, percent(effect.importance), span)
-    return table
+    spans = [(100 * effect.importance_low, 100 * effect.importance_high) for effect in effects]
+    rows = [
+        [effect.name, percent(effect.importance), f"{low:.0f}–{high:.0f} %"]
+        for effect, (low, high) in zip(effects, spans, strict=True)
+    ]
+    columns = [*words("parameter"), *numbers("importance", "range")]
+    return Table(columns, [*rows], "How much each parameter matters")
 
 
 def importance_method(effects: Sequence[ParameterEffect]) -> str:
@@ -700,12 +685,13 @@ def unpaired_sentence(one: Unpaired) -> str:
 
 def unpaired_table(view: StudyView) -> Table:
     """Return the fastest kernels of parameters that too few pairs tell apart."""
+    rows = [
+        [one.name, value_words(one.name, value), microseconds(time_us), count(kernels)]
+        for one in view.unpaired
+        for value, time_us, kernels in one.seen
+    ]
     columns = [*words("parameter"), prose("value"), *numbers("best µs", "kernels")]
-    table = Table(columns, title="Parameters that few pairs tell apart", keys=2)
-    for one in view.unpaired:
-        for value, time_us, kernels in one.seen:
-            table.add(one.name, value_words(one.name, value), microseconds(time_us), count(kernels))
-    return table
+    return Table(columns, [*rows], "Parameters that few pairs tell apart", keys=2)
 
 
 def telling_contrasts(contrasts: Sequence[Contrast]) -> list[Contrast]:
@@ -773,24 +759,20 @@ def print_studies(summaries: Sequence[StudySummary], console: Console) -> None:
 
 def markdown_table(views: Sequence[StudyView]) -> str:
     """Return a line a study: the finals' winner where there were finals, else the fastest trial."""
-    fields = picked(FINALIST, "time_us", "gbps", "of_copy")
-    columns = table_of(fields, []).columns
+    columns = table_of(TIMED, []).columns
     last = words("config", "ties", "GPU", "date")
     table = Table([*words("rows × cols", "dtype"), *columns, *numbers("copy µs"), *last])
     for view in views:
-        summary, finals, told = view.summary, view.finals, remark(view.summary)
-        problem, copy_us = summary.problem, view.environment.copy_us
-        best = searched(view.best, problem, copy_us, view.best.config)
-        if finals is not None:
-            best = standings(finals, problem)[0]
+        problem, finals, told = view.summary.problem, view.finals, remark(view.summary)
+        best = best_standing(view)
         table.add(
             f"{problem.rows} × {problem.cols}",
             str(problem.dtype),
-            *(field.text(best) for field in fields),
+            *table_of(TIMED, [best]).rows[0],
             microseconds(best.copy_us) if best.copy_us else "",
             brief_words(best.kernel.config),
             "no finals" if finals is None else str(len(finals.ties) - 1),
-            summary.gpu + (f" ({told})" if told else ""),
+            view.summary.gpu + (f" ({told})" if told else ""),
             view.environment.date[:10],
         )
     return as_markdown(table) + "\n"

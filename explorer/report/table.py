@@ -88,25 +88,26 @@ class Table:
 
 
 Row = TypeVar("Row")
+Shown = TypeVar("Shown", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Field(Generic[Row]):
+class Field(Generic[Shown]):
     """One thing that is known of each row of a result: its name, heading, value and cell."""
 
     name: str
     """Of the value in JSON and CSV; empty for a column of tables alone."""
-    value: Callable[[Row], Any]
+    value: Callable[[Shown], Any]
     """The plain value with all digits, which JSON and CSV have; None where it is not known."""
     heading: str | None = None
     """Of the column of tables; None for a value of JSON and CSV alone."""
     show: Callable[[Any], Cell] = str
     """Makes the cell of a value that is known; a cell without one is empty."""
-    cell: Callable[[Row], Cell] | None = None
+    cell: Callable[[Shown], Cell] | None = None
     """Makes the cell of a row that shows more than this value."""
     kind: Kind = Kind.NUMBER
 
-    def text(self, row: Row) -> Cell:
+    def text(self, row: Shown) -> Cell:
         """Return the cell of a row."""
         if self.cell is not None:
             return self.cell(row)

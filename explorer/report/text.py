@@ -3,13 +3,15 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from explorer.codegen import emit
 from explorer.model.accuracy import Accuracy
 from explorer.model.asked import AskedProblem
-from explorer.model.outcome import Environment, Stage, TrialRecord
+from explorer.model.outcome import Contender, Environment, Stage, TrialRecord
 from explorer.model.problem import Problem
+from explorer.report.table import Cell, Field
 from explorer.space import can_emit
 from explorer.tuning.objective import Goal
 from explorer.tuning.results import StudySummary
@@ -77,6 +79,44 @@ def count(number: int) -> str:
 def as_json(data: Any) -> str:
     """Indented JSON, as it goes to stdout."""
     return json.dumps(data, indent=2, ensure_ascii=False)
+
+
+# ------------------------------------------------------------------ what was timed
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRow:
+    """A kernel or a library that was timed, as a row of a table."""
+
+    kernel: Contender
+    problem: Problem
+    copy_us: float
+    """Copy's time in the same run; 0 where it was not timed."""
+
+    @property
+    def time(self) -> str:
+        """Its time in microseconds with the spread."""
+        return with_spread(self.kernel.time_us, self.kernel.spread)
+
+    @property
+    def of_copy(self) -> float | None:
+        """Copy's time over its time; None where copy was not timed."""
+        return share_of_copy(self.kernel.time_us, self.copy_us)
+
+
+TIMED: tuple[Field[TimedRow], ...] = (
+    Field("time_us", lambda r: r.kernel.time_us, "µs", cell=lambda r: r.time),
+    Field("spread", lambda r: r.kernel.spread),
+    Field("gbps", lambda r: r.problem.gbps(r.kernel.time_us), "GB/s", "{:.0f}".format),
+    Field("of_copy", lambda r: r.of_copy, "of copy", percent),
+)
+"""What is known of whatever was timed."""
+
+
+def copy_cells(problem: Problem, copy_us: float, spread: float | None = None) -> dict[str, Cell]:
+    """Return the cells of copy below those of TIMED."""
+    time = microseconds(copy_us) if spread is None else with_spread(copy_us, spread)
+    return {"µs": time, "GB/s": f"{problem.gbps(copy_us):.0f}", "of copy": "100.0 %"}
 
 
 # ------------------------------------------------------------------ environment
