@@ -14,7 +14,7 @@ from rich.console import Console
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Contender
 from explorer.report.charts import Chart, Row, shares_chart, stacked
-from explorer.report.page import Figure, KeptPage, Section, definitions
+from explorer.report.page import Block, Figure, KeptPage, definitions
 from explorer.report.table import Table, as_markdown, notes, numbers, print_table, words
 from explorer.report.text import counted, measurement_lines, microseconds, percent, share_of_copy
 from explorer.system.user_files import COMPARISON, read_kept
@@ -492,16 +492,16 @@ def comparison_page(run: PeerRun) -> KeptPage:
     """Return the page of a comparison. Raises InvalidInput where it compares nothing."""
     if not run.comparisons:
         raise InvalidInput("this comparison has no problem that was compared; name another file")
-    drawn, told = Section("Share of copy's speed over columns"), Section("Every time")
-    for label, comparisons in groups(run).items():
-        drawn.add(shares_figure(label, comparisons, contender_names(run)))
-    told.add(*tables(run))
-    told.say(LEGEND)
-    about = Section("Environment of the comparison")
-    about.add(definitions(notes_of(run)))
+    names = contender_names(run)
+    drawn = [shares_figure(label, of, names) for label, of in groups(run).items()]
     first = run.comparisons[0].environment
     lead = (
         f"{counted(len(run.comparisons), 'problem')} on {first.gpu}, {first.date[:10]}: against "
         f"the fastest other library ours has {counts_words(run.comparisons)}."
     )
-    return KeptPage("Our kernels beside other libraries", lead, [drawn, told, about])
+    sections: dict[str, Iterable[Block]] = {
+        "Share of copy's speed over columns": drawn,
+        "Every time": [*tables(run), LEGEND],
+        "Environment of the comparison": [definitions(notes_of(run))],
+    }
+    return KeptPage.of("Our kernels beside other libraries", lead, sections)

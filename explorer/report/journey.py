@@ -1,7 +1,7 @@
 """Journeys through published kernels, slowest first: printed, as data, and as a page."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from explorer.model.config import brief_words, change_words
 from explorer.model.outcome import Contender
 from explorer.presets import REPORTED, ReportedRatio, find_preset
 from explorer.report.charts import Chart, lollipops_chart
-from explorer.report.page import Figure, KeptPage, Section, definitions
+from explorer.report.page import Block, Figure, KeptPage, definitions
 from explorer.report.table import (
     Field,
     Kind,
@@ -301,7 +301,6 @@ def journey_page(journey: Journey) -> KeptPage:
         f"{slowest.name} ({microseconds(slowest.time_us)} µs) to {fastest.name} "
         f"({microseconds(fastest.time_us)} µs), which is {over} × as fast."
     )
-    section = Section("From the slowest kernel to the fastest")
     tied = sum(journey.is_tie(step, fastest) for step in journey.steps) - 1
     says = (
         "Time above copy, on an axis that is logarithmic above 0.5 %, so that the fastest kernels, "
@@ -310,8 +309,12 @@ def journey_page(journey: Journey) -> KeptPage:
         f"{percent(journey.contest.noise, 2)}."
     )
     table = steps_table(journey).only(_WITHOUT_BARS)
-    section.add(Figure("The journey", says, journey_chart(journey), table))
-    about = Section("Environment of the journey")
     left_out = [(f"left out: {entry.name}", entry.why) for entry in journey.left_out]
-    about.add(definitions([("problem", str(journey.problem)), *_notes(journey), *left_out]))
-    return KeptPage(f"{journey.problem}: published kernels", lead, [section, about])
+    about = [("problem", str(journey.problem)), *_notes(journey), *left_out]
+    sections: dict[str, Iterable[Block]] = {
+        "From the slowest kernel to the fastest": [
+            Figure("The journey", says, journey_chart(journey), table)
+        ],
+        "Environment of the journey": [definitions(about)],
+    }
+    return KeptPage.of(f"{journey.problem}: published kernels", lead, sections)

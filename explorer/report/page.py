@@ -4,8 +4,8 @@ import json
 import re
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -31,24 +31,24 @@ class Figure:
     """Whether a brush named `brush` selects rows by their `rank`, with trial, time_us and what."""
 
 
+class Html(str):
+    """A piece of a page as it stands there."""
+
+    __slots__ = ()
+
+
 Block = str | Figure | Table
-"""A piece of HTML, a chart or a table."""
+"""A piece of HTML, a chart, a table, or a paragraph: plain text whose code is between backticks."""
+
+Blocks = Iterator[Block]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Section:
     """A heading and what stands under it."""
 
     title: str
-    blocks: list[Block] = field(default_factory=list)
-
-    def say(self, sentence: str) -> None:
-        """Add a paragraph of plain text, whose code stands between backticks."""
-        self.blocks.append(f"<p>{prose_html(sentence)}</p>")
-
-    def add(self, *blocks: Block) -> None:
-        """Add charts, tables or HTML."""
-        self.blocks += blocks
+    blocks: Sequence[Block]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,11 @@ class KeptPage:
     title: str
     lead: str
     sections: list[Section]
+
+    @classmethod
+    def of(cls, title: str, lead: str, sections: Mapping[str, Iterable[Block]]) -> "KeptPage":
+        """Return a page of sections by their headings."""
+        return cls(title, lead, [Section(name, [*blocks]) for name, blocks in sections.items()])
 
 
 _BEFORE_UNIT = re.compile(
@@ -89,26 +94,28 @@ def _plain(text: str) -> str:
     return escape(_BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", text))
 
 
-def definitions(lines: Iterable[tuple[str, str]]) -> str:
+def definitions(lines: Iterable[tuple[str, str]]) -> Html:
     """Return a list of words with a sentence for each."""
     entries = (f"<dt>{escape(word)}</dt><dd>{prose_html(text)}</dd>" for word, text in lines)
-    return f"<dl>{''.join(entries)}</dl>"
+    return Html(f"<dl>{''.join(entries)}</dl>")
 
 
-def command(text: str) -> str:
+def command(text: str) -> Html:
     """Return a command to copy, which is not broken within an option."""
     words = re.sub(r"(?<!\S)--[\w-]+", r'<span class="short">\g<0></span>', escape(text))
-    return f'<pre class="command" tabindex="0"><code>{words}</code></pre>'
+    return Html(f'<pre class="command" tabindex="0"><code>{words}</code></pre>')
 
 
-def source(text: str) -> str:
+def source(text: str) -> Html:
     """Return CUDA source, highlighted."""
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
     from pygments.lexers.c_like import CudaLexer
 
     code: str = highlight(text, CudaLexer(), HtmlFormatter(nowrap=True))
-    return f'<pre class="source" tabindex="0" aria-label="CUDA source"><code>{code}</code></pre>'
+    return Html(
+        f'<pre class="source" tabindex="0" aria-label="CUDA source"><code>{code}</code></pre>'
+    )
 
 
 MOST_COLUMNS = 4
@@ -228,7 +235,9 @@ def page_html(title: str, lead: str, sections: Sequence[Section]) -> str:
 def _block(block: Block, figures: list[dict[str, Any]]) -> str:
     if isinstance(block, Figure):
         return _figure(block, figures)
-    return _table(block) if isinstance(block, Table) else block
+    if isinstance(block, Table):
+        return _table(block)
+    return block if isinstance(block, Html) else f"<p>{prose_html(block)}</p>"
 
 
 def _figure(figure: Figure, figures: list[dict[str, Any]]) -> str:

@@ -24,7 +24,7 @@ from explorer.report.charts import (
 )
 from explorer.report.compare import comparison_page, read_compared
 from explorer.report.journey import journey_page, read_journey
-from explorer.report.page import Figure, KeptPage, Section, command, definitions, source
+from explorer.report.page import Blocks, Figure, KeptPage, command, definitions, source
 from explorer.report.studies import (
     METHOD,
     UNPAIRED,
@@ -102,23 +102,19 @@ def _of_a_recording(path: Path) -> str:
 def study_page(history: StudyHistory, storage: str | None = None) -> KeptPage:
     """Return the page of a study."""
     title = f"{history.view.summary.problem}: report of a study"
-    return KeptPage(title, study_lead(history), study_sections(history, storage))
-
-
-def study_sections(history: StudyHistory, storage: str | None = None) -> list[Section]:
-    """Return the sections of a page on a study."""
-    return [
-        _winner(history, storage),
-        _kernels(history),
-        _ties(history),
-        _parameters(history),
-        _effects(history),
-        _error(history),
-        _rejections(history),
-        _time_spent(history),
-        _source(history),
-        _environment(history),
-    ]
+    sections = {
+        "What was found": _winner(history, storage),
+        KERNELS: _kernels(history),
+        "The finals: ties and intervals": _ties(history),
+        "The best of each value of each parameter": _parameters(history),
+        "What each parameter does by itself": _effects(history),
+        "Time and error": _error(history),
+        "What was rejected, and why": _rejections(history),
+        "Where the seconds went": _time_spent(history),
+        "The winner: its config and its source": _source(history),
+        "Environment": _environment(history),
+    }
+    return KeptPage.of(title, study_lead(history), sections)
 
 
 def study_lead(history: StudyHistory) -> str:
@@ -162,8 +158,8 @@ KERNELS = "Every kernel, and the search"
 FIRST_TIMES_TOO = f"Times in this section are first times, as in the section “{KERNELS}”."
 
 
-def _winner(history: StudyHistory, storage: str | None) -> Section:
-    view, section = history.view, Section("What was found")
+def _winner(history: StudyHistory, storage: str | None) -> Blocks:
+    view = history.view
     best, problem = best_standing(view), view.summary.problem
     lines = [("best", f"trial {view.best.number}: {brief_words(view.best.config)}")]
     lines += [("ties", "No search of this study came to its finals, so ties are not known.")]
@@ -174,15 +170,14 @@ def _winner(history: StudyHistory, storage: str | None) -> Section:
         us = microseconds(view.since.outcome.time_us)
         lines += [("since", f"Trial {view.since.number} took {us} µs after the finals.")]
     lines += [] if is_reproducible(view.best, problem) else [("code", CHANGED)]
-    section.add(definitions(lines))
-    section.say(
+    yield definitions(lines)
+    yield (
         "A search times no other libraries. `explorer compare --save FILE` does, and "
         "`explorer report --from FILE` draws that comparison, on this page too if it is given "
         "beside `--cols`."
     )
-    section.say("This command writes the winner:")
-    section.add(command(reproducing_command(view.best, problem, view.summary.goal, storage)))
-    return section
+    yield "This command writes the winner:"
+    yield command(reproducing_command(view.best, problem, view.summary.goal, storage))
 
 
 # ------------------------------------------------------------------ every kernel, and the search
@@ -269,8 +264,8 @@ def _near(rows: Sequence[Row]) -> dict[int, int]:
     return {at: sum(row["above_best"] <= at for row in rows) for at in (1, 5, 10)}
 
 
-def _kernels(history: StudyHistory) -> Section:
-    section, rows = Section(KERNELS), kernel_rows(history)
+def _kernels(history: StudyHistory) -> Blocks:
+    rows = kernel_rows(history)
     near, (_, reference) = _near(rows), _reference_us(history)
     says = (
         f"Of {count(len(rows))} measured kernels, {near[1]} are within 1 % of the fastest, "
@@ -291,9 +286,8 @@ def _kernels(history: StudyHistory) -> Section:
         time, above = microseconds(row["time_us"]), f"{row['above_best']:.2f} %"
         table.add(str(row["rank"]), str(row["trial"]), time, above, row["what"])
     title = "Kernels by time, and in the order of the search"
-    section.say(first_times_words(history))
-    section.add(Figure(title, says, study_chart(history), table, is_brushed=True))
-    return section
+    yield first_times_words(history)
+    yield Figure(title, says, study_chart(history), table, is_brushed=True)
 
 
 # ------------------------------------------------------------------ ties
@@ -320,14 +314,14 @@ def _result(row: Standing) -> str:
     return "tie" if row.kernel.tied else "slower than the best"
 
 
-def _ties(history: StudyHistory) -> Section:
-    section, finals = Section("The finals: ties and intervals"), history.view.finals
+def _ties(history: StudyHistory) -> Blocks:
+    finals = history.view.finals
     if finals is None:
-        section.say(
+        yield (
             "No search of this study came to its end, so no kernels were timed in turn. The same "
             "search again goes on, and holds finals at its end."
         )
-        return section
+        return
     listed = standings(finals, history.view.summary.problem)
     rows = [data_of(_TIE, one) for one in listed]
     how = "timed in turn" if finals.interleaved else "recorded one after another"
@@ -338,8 +332,7 @@ def _ties(history: StudyHistory) -> Section:
         f"is the noise: {percent(finals.noise, 2)}."
     )
     chart = intervals_chart(rows, "% above the fastest of the finals", 100 * finals.noise)
-    section.add(Figure("The finals", says, chart, table_of(_TIE, listed)))
-    return section
+    yield Figure("The finals", says, chart, table_of(_TIE, listed))
 
 
 # ------------------------------------------------------------------ parameters
@@ -373,13 +366,12 @@ def best_of_values(history: StudyHistory) -> list[Row]:
     return [row for rows in groups for row in rows]
 
 
-def _parameters(history: StudyHistory) -> Section:
-    section = Section("The best of each value of each parameter")
+def _parameters(history: StudyHistory) -> Blocks:
     rows = best_of_values(history)
     if not rows:
-        section.say("All measured kernels have the same parameters.")
-        return section
-    section.say(FIRST_TIMES_TOO)
+        yield "All measured kernels have the same parameters."
+        return
+    yield FIRST_TIMES_TOO
     first = rows[0]["label"].split(" = ")[0]
     says = (
         "For each value of a parameter, the fastest kernel that has it: how far it is above the "
@@ -392,26 +384,25 @@ def _parameters(history: StudyHistory) -> Section:
         time, above = microseconds(row["best_us"]), f"{row['value']:.2f} %"
         table.add(row["label"], time, above, row["told"].split()[0])
     chart = lollipops_chart(rows, "% above the fastest kernel of all")
-    section.add(Figure("Best over the rest", says, chart, table))
-    return section
+    yield Figure("Best over the rest", says, chart, table)
 
 
-def _effects(history: StudyHistory) -> Section:
-    section, view = Section("What each parameter does by itself"), history.view
+def _effects(history: StudyHistory) -> Blocks:
+    view = history.view
     if not (view.contrasts or view.unpaired):
-        section.say("Too few kernels were measured to tell what a parameter does by itself.")
-        return section
-    section.say(FIRST_TIMES_TOO)
+        yield "Too few kernels were measured to tell what a parameter does by itself."
+        return
+    yield FIRST_TIMES_TOO
     if view.contrasts:
-        section.add(_contrasts_figure(view.contrasts), definitions(headlines(view)))
-        section.say(f"Method: {METHOD}.")
+        yield _contrasts_figure(view.contrasts)
+        yield definitions(headlines(view))
+        yield f"Method: {METHOD}."
     if view.unpaired:
-        section.add(unpaired_table(view))
-        section.say(f"{UNPAIRED[0].upper()}{UNPAIRED[1:]}.")
+        yield unpaired_table(view)
+        yield f"{UNPAIRED[0].upper()}{UNPAIRED[1:]}."
     if view.effects:
-        section.add(effects_table(view.effects))
-        section.say(f"Method: {importance_method(view.effects)}.")
-    return section
+        yield effects_table(view.effects)
+        yield f"Method: {importance_method(view.effects)}."
 
 
 _CONTRAST: tuple[Field[Contrast], ...] = (
@@ -442,13 +433,12 @@ def _contrasts_figure(compared: Sequence[Contrast]) -> Figure:
 # ------------------------------------------------------------------ error, rejections, seconds
 
 
-def _error(history: StudyHistory) -> Section:
-    section = Section("Time and error")
+def _error(history: StudyHistory) -> Blocks:
     known = [trial for trial in history.measured if trial.outcome.max_ulp is not None]
     if not known:
-        section.say("The errors of these kernels in ulps were not recorded.")
-        return section
-    section.say(FIRST_TIMES_TOO)
+        yield "The errors of these kernels in ulps were not recorded."
+        return
+    yield FIRST_TIMES_TOO
     front = front_trials(known)
     exact, fast = front[-1].outcome, front[0].outcome
     members = {trial.number for trial in front}
@@ -476,16 +466,15 @@ def _error(history: StudyHistory) -> Section:
         figures = (ulps(trial.outcome.max_ulp), ulps(trial.outcome.mean_ulp))
         time = microseconds(trial.outcome.time_us)
         table.add(str(trial.number), time, *figures, brief_words(trial.config))
-    section.add(Figure("The front of time and error", says, front_chart(drawn), table))
-    return section
+    yield Figure("The front of time and error", says, front_chart(drawn), table)
 
 
-def _rejections(history: StudyHistory) -> Section:
-    section, view = Section("What was rejected, and why"), history.view
+def _rejections(history: StudyHistory) -> Blocks:
+    view = history.view
     total = sum(view.rejected.values())
     if not total:
-        section.say("No trial was rejected.")
-        return section
+        yield "No trial was rejected."
+        return
     found = {str(stage): view.rejected[stage] for stage in Stage if view.rejected.get(stage)}
     by_stage = ", ".join(f"{number} {stage}" for stage, number in found.items())
     says = (
@@ -495,10 +484,10 @@ def _rejections(history: StudyHistory) -> Section:
     rows = [{"label": s, "value": number, "told": count(number)} for s, number in found.items()]
     table = Table([*numbers("count"), *words("stage"), prose("reason")])
     table.rows += [[count(number), str(stage), reason] for stage, reason, number in view.reasons]
-    section.add(Figure("Rejections by stage", says, bars_chart(rows, "trials")), table)
+    yield Figure("Rejections by stage", says, bars_chart(rows, "trials"))
+    yield table
     if view.passed_over:
-        section.say(view.passed_over)
-    return section
+        yield view.passed_over
 
 
 PAUSE_S = 60.0
@@ -523,12 +512,12 @@ def spent_seconds(history: StudyHistory) -> dict[str, float]:
     return dict(spent)
 
 
-def _time_spent(history: StudyHistory) -> Section:
-    section, spent = Section("Where the seconds went"), spent_seconds(history)
+def _time_spent(history: StudyHistory) -> Blocks:
+    spent = spent_seconds(history)
     total = sum(spent.values())
     if not total:
-        section.say("The study does not say when its trials began and ended.")
-        return section
+        yield "The study does not say when its trials began and ended."
+        return
     rows = [
         {"label": what, "value": s, "told": f"{s:.2f} s, {percent(s / total)}"}
         for what, s in sorted(spent.items(), key=lambda item: -item[1])
@@ -546,24 +535,22 @@ def _time_spent(history: StudyHistory) -> Section:
     )
     table = Table([*words("what"), *numbers("seconds and share")])
     table.rows += [[str(row["label"]), str(row["told"])] for row in rows]
-    section.add(Figure("Seconds", says, bars_chart(rows, "seconds"), table))
-    return section
+    yield Figure("Seconds", says, bars_chart(rows, "seconds"), table)
 
 
 # ------------------------------------------------------------------ the winner, and environment
 
 
-def _source(history: StudyHistory) -> Section:
-    section, view = Section("The winner: its config and its source"), history.view
+def _source(history: StudyHistory) -> Blocks:
+    view = history.view
     problem, config = view.summary.problem, view.best.config
-    section.add(config_table(config))
+    yield config_table(config)
     if not can_emit(problem, config):
-        section.say("The installed templates do not emit this config any more.")
-        return section
+        yield "The installed templates do not emit this config any more."
+        return
     if not is_reproducible(view.best, problem):
-        section.say(f"This is not the source that was measured: {CHANGED}.")
-    section.add(source(emit(problem, config).source))
-    return section
+        yield f"This is not the source that was measured: {CHANGED}."
+    yield source(emit(problem, config).source)
 
 
 def config_table(config: Config) -> Table:
@@ -576,8 +563,8 @@ def config_table(config: Config) -> Table:
     return table
 
 
-def _environment(history: StudyHistory) -> Section:
-    section, view = Section("Environment"), history.view
+def _environment(history: StudyHistory) -> Blocks:
+    view = history.view
     made, summary = view.environment, view.summary
     resources = view.best.outcome.resources
     copy = f"{microseconds(made.copy_us)} µs: {copy_line(made)}"
@@ -600,5 +587,4 @@ def _environment(history: StudyHistory) -> Section:
         ("templates", f"{made.template_digest}; space version {made.space_version}"),
         ("explorer", made.explorer),
     ]
-    section.add(definitions(lines))
-    return section
+    yield definitions(lines)

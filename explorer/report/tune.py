@@ -16,7 +16,7 @@ from explorer.model.problem import Problem
 from explorer.model.tuned_table import TunedProblem, TunedTable, shipped_tables, table_file
 from explorer.report.charts import Row, lollipops_chart, map_chart, matrix_chart
 from explorer.report.compare import geometric_mean
-from explorer.report.page import Figure, KeptPage, Section, definitions
+from explorer.report.page import Blocks, Figure, KeptPage, definitions
 from explorer.report.table import (
     Field,
     Kind,
@@ -325,13 +325,18 @@ def table_page(table: TunedTable) -> KeptPage:
         f"The best of {kernels} timed kernels for {counted(len(table.problems), 'problem')} on "
         f"{table.gpu.name}, {dates[0]}{f' to {dates[-1]}' if dates[-1] != dates[0] else ''}."
     )
-    sections = [_families(large), _neighbours(large), _untuned(table), _best(table), _made(table)]
-    return KeptPage(f"Tuned kernels of {table.gpu.name}", lead, sections)
+    sections = {
+        "Which kernel family is the fastest where": _families(large),
+        "What the neighbours' kernels lose": _neighbours(large),
+        "What is lost without a search": _untuned(table),
+        "The best kernel of each problem": _best(table),
+        "Environment of the table": _made(table),
+    }
+    return KeptPage.of(f"Tuned kernels of {table.gpu.name}", lead, sections)
 
 
-def _families(large: Mapping[str, Sequence[TunedProblem]]) -> Section:
-    section = Section("Which kernel family is the fastest where")
-    section.say(
+def _families(large: Mapping[str, Sequence[TunedProblem]]) -> Blocks:
+    yield (
         "A map shows the family of the best kernel of each problem. Below it, each row is a "
         "family and each column a band of row lengths. A cell says how much more time the best "
         "timed kernel of the family takes than the best of all, in geometric mean over the "
@@ -354,9 +359,8 @@ def _families(large: Mapping[str, Sequence[TunedProblem]]) -> Section:
         wins = Counter(str(row["family"]) for row in rows)
         told = "; ".join(f"{name} on {number}" for name, number in wins.most_common())
         says = f"The family of the best kernel of each of {len(rows)} problems: {told}."
-        section.add(Figure(f"Best family, {kind}", says, map_chart(rows, kind, FAMILIES)))
-        section.add(_losses_figure(kind, problems))
-    return section
+        yield Figure(f"Best family, {kind}", says, map_chart(rows, kind, FAMILIES))
+        yield _losses_figure(kind, problems)
 
 
 def _losses_figure(kind: str, problems: Sequence[TunedProblem]) -> Figure:
@@ -374,9 +378,8 @@ def _losses_figure(kind: str, problems: Sequence[TunedProblem]) -> Figure:
     return Figure(f"What another family loses, {kind}", says, chart, table)
 
 
-def _neighbours(large: Mapping[str, Sequence[TunedProblem]]) -> Section:
-    section = Section("What the neighbours' kernels lose")
-    section.say(
+def _neighbours(large: Mapping[str, Sequence[TunedProblem]]) -> Blocks:
+    yield (
         f"For each problem the best kernels of its {NEIGHBOURS} nearest problems (by the "
         "logarithms of columns and rows) are looked up among the kernels that were timed on it. "
         "This says what it costs to tune one shape and use its kernel for the next."
@@ -384,7 +387,7 @@ def _neighbours(large: Mapping[str, Sequence[TunedProblem]]) -> Section:
     for kind, problems in large.items():
         rows, pairs = neighbour_losses(problems)
         if not rows:
-            section.say(f"{kind}: no neighbour's kernel was timed on another problem.")
+            yield f"{kind}: no neighbour's kernel was timed on another problem."
             continue
         mean = 100 * ((geometric_mean(1 + row["loss"] / 100 for row in rows) or 1.0) - 1)
         half = median(row["loss"] for row in rows)
@@ -399,18 +402,16 @@ def _neighbours(large: Mapping[str, Sequence[TunedProblem]]) -> Section:
         table.title = f"The {len(shown)} greatest losses, {kind}"
         drawn = [{**row, "value": row["loss"]} for row in shown]
         chart = lollipops_chart(drawn, "% more time than the best")
-        section.add(Figure(f"Greatest losses, {kind}", says, chart, table))
-    return section
+        yield Figure(f"Greatest losses, {kind}", says, chart, table)
 
 
-def _untuned(table: TunedTable) -> Section:
-    section = Section("What is lost without a search")
+def _untuned(table: TunedTable) -> Blocks:
     known = [(one.gain, one) for one in table.problems if one.gain is not None]
     if not known:
-        section.say("What was taken without a search has no time in this table.")
-        return section
+        yield "What was taken without a search has no time in this table."
+        return
     mean = geometric_mean(gain for gain, _ in known) or 1.0
-    section.say(
+    yield (
         "What was taken without a search when the table was made (the heuristic) takes "
         f"{mean:.3f} × the best's time in geometric mean over {counted(len(known), 'problem')}. "
         "It loses most on these:"
@@ -419,25 +420,23 @@ def _untuned(table: TunedTable) -> Section:
     for gain, one in sorted(known, key=lambda pair: -pair[0])[:MOST_LOSSES]:
         best, heuristic = brief_words(one.best.config), brief_words(one.untuned)
         listed.add(str(one.problem), percent(gain - 1), best, heuristic)
-    section.add(listed)
+    yield listed
     with_torch = [one.torch_over_best for one in table.problems if one.torch_over_best]
     over = geometric_mean(with_torch)
-    section.say(
+    yield (
         "Torch was not timed beside these kernels."
         if over is None
         else f"Torch's own function takes {over:.2f} × the best's time in geometric mean over "
         f"{counted(len(with_torch), 'problem')}."
     )
-    return section
 
 
 _FAMILY: Field[TunedProblem] = Field("", lambda p: family(p.best.config), "family", kind=Kind.PROSE)
 
 
-def _best(table: TunedTable) -> Section:
-    section = Section("The best kernel of each problem")
+def _best(table: TunedTable) -> Blocks:
     shares = sorted(share for one in table.problems if (share := of_copy(one)) is not None)
-    section.say(
+    yield (
         f"The best kernel of a problem has {percent(shares[0])} to {percent(shares[-1])} of copy's "
         f"speed, {percent(median(shares))} in the median over {counted(len(shares), 'problem')}. "
         "A problem that takes a few microseconds is far from copy's speed, whatever its kernel."
@@ -446,12 +445,10 @@ def _best(table: TunedTable) -> Section:
     )
     fields = [*picked(PROBLEM, "problem", "time_us", "of_copy", "ties"), _FAMILY]
     title = "The best kernel of each problem, with its time"
-    section.add(table_of([*fields, *picked(PROBLEM, "config")], table.problems, title))
-    return section
+    yield table_of([*fields, *picked(PROBLEM, "config")], table.problems, title)
 
 
-def _made(table: TunedTable) -> Section:
-    section = Section("Environment of the table")
+def _made(table: TunedTable) -> Blocks:
     made = [one.environment for one in table.problems]
 
     def each(of: Callable[[Environment], object]) -> str:
@@ -472,5 +469,4 @@ def _made(table: TunedTable) -> Section:
         ("templates", each(lambda c: c.template_digest)),
         ("explorer", each(lambda c: c.explorer)),
     ]
-    section.add(definitions(lines))
-    return section
+    yield definitions(lines)

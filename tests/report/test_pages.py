@@ -39,8 +39,8 @@ from explorer.report.pages import (
     progress_rows,
     spent_seconds,
     study_lead,
-    study_sections,
 )
+from explorer.report.pages import study_page as page_of_study
 from explorer.report.table import Table, numbers, prose, words
 from explorer.report.tune import family_losses, kinds, neighbour_losses, times_of
 from explorer.tuning import load_history, open_storage, run_search
@@ -72,7 +72,7 @@ def history(once):
 
 @pytest.fixture(scope="module")
 def study_page(history):
-    return page_html("A study", study_lead(history), study_sections(history))
+    return page_html("A study", study_lead(history), page_of_study(history).sections)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -270,7 +270,7 @@ def test_a_mean_of_fewer_shapes_says_of_how_many():
 
 
 def text_of_sections(history):
-    sections = study_sections(history)
+    sections = page_of_study(history).sections
     return text_of(page_html("A study", "", sections)), sections
 
 
@@ -312,7 +312,9 @@ def test_a_large_study_still_fits(history):
         for n, t in enumerate(history.measured * (5000 // len(history.measured)))
     )
     large = replace(history, attempts=many)
-    sections = [s for s in study_sections(large) if s.title.startswith(("Every", "Time and"))]
+    sections = [
+        s for s in page_of_study(large).sections if s.title.startswith(("Every", "Time and"))
+    ]
     page = page_html("A study", "", sections)
     assert len(page.encode()) < MOST_BYTES
     drawn = max(len(rows) for rows in figures_of(page)[0]["spec"]["datasets"].values())
@@ -321,7 +323,7 @@ def test_a_large_study_still_fits(history):
 
 
 def study_page_of_few(history):
-    return page_html("A study", "", study_sections(history)[1:2])
+    return page_html("A study", "", page_of_study(history).sections[1:2])
 
 
 def test_the_least_study_has_a_page(history):
@@ -339,18 +341,16 @@ def test_the_least_study_has_a_page(history):
 
 
 def test_half_a_character_of_a_database_is_written():
-    section = Section("half \ud800 a character")
-    section.say("\udfff")
+    section = Section("half \ud800 a character", ["\udfff"])
     assert "half \\ud800 a character" in page_html("p", "", [section]).encode().decode()
 
 
 def test_text_cannot_become_markup():
     table = Table([*words("<b>"), *numbers("n")])
     table.add("</script><script>alert(1)</script>", "1")
-    section = Section("<i>title</i>")
-    section.say("</p><script>alert(2)</script>")
     rows = [{"label": "</script><b>", "value": 1, "told": "1"}]
-    section.add(table, Figure("t", "an <img src=x> of one bar", charts.bars_chart(rows, "n")))
+    figure = Figure("t", "an <img src=x> of one bar", charts.bars_chart(rows, "n"))
+    section = Section("<i>title</i>", ["</p><script>alert(2)</script>", table, figure])
     page = page_html("</title><script>alert(3)</script>", "<u>", [section])
     for mark in ("<script>alert", "<img", "<u>", "<i>", "</title><"):
         assert mark not in page, mark
@@ -423,7 +423,7 @@ def test_a_page_says_once_what_first_times_are_and_why_the_finals_count(history)
     def titles_of_those_that_say(words):
         return [
             section.title
-            for section in study_sections(history)
+            for section in page_of_study(history).sections
             if words in " ".join(block for block in section.blocks if isinstance(block, str))
         ]
 

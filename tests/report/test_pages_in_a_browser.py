@@ -13,7 +13,8 @@ from explorer.devices.recorded import load_recording
 from explorer.evaluate.replay import ReplayEvaluator
 from explorer.model.asked import AskedProblem
 from explorer.report.page import page_html
-from explorer.report.pages import kept_page, kernel_rows, study_lead, study_sections
+from explorer.report.pages import kept_page, kernel_rows, study_lead
+from explorer.report.pages import study_page as page_of_study
 from explorer.tuning import load_history, open_storage, run_search
 
 pytestmark = [
@@ -49,7 +50,7 @@ def pages(history, once):
     """The files of all pages, by name."""
 
     def write(folder):
-        made = {"study": page_html("A study", study_lead(history), study_sections(history))}
+        made = {"study": page_html("A study", study_lead(history), page_of_study(history).sections)}
         for name, path in KEPT.items():
             kept = kept_page(path)
             made[name] = page_html(kept.title, kept.lead, kept.sections)
