@@ -10,13 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from explorer.devices.cuda import requests
-from explorer.devices.cuda.messages import Bug, Failed
-from explorer.devices.cuda.requests import Requests, turn_on
+from explorer.devices.cuda import messages
+from explorer.devices.cuda.messages import Bug, Failed, Requests, turn_on
 
 HOLDER = """
 import sys, time
-from explorer.devices.cuda.requests import turn_on
+from explorer.devices.cuda.messages import turn_on
 with turn_on(sys.argv[1]):
     print("held", flush=True)
     time.sleep(0.5)
@@ -138,7 +137,7 @@ def test_a_turn_lasts_as_long_as_anything_is_under_way(process, monkeypatch, tmp
 
 def test_nothing_follows_in_a_turn_that_has_lasted_long(process, monkeypatch):
     first, second = numbers(1, 2)
-    monkeypatch.setattr(requests, "LONGEST_TURN_S", 0.01)
+    monkeypatch.setattr(messages, "LONGEST_TURN_S", 0.01)
     process.requests.begin(first)
     time.sleep(0.02)
     process.requests.begin(second)
@@ -150,7 +149,7 @@ def test_nothing_follows_in_a_turn_that_has_lasted_long(process, monkeypatch):
 def test_none_overtakes_another_that_was_begun_before(process, monkeypatch):
     """It would be answered first, and evaluated again when it is asked for."""
     first, second, third = numbers(1, 2, 3)
-    monkeypatch.setattr(requests, "LONGEST_TURN_S", 0.01)
+    monkeypatch.setattr(messages, "LONGEST_TURN_S", 0.01)
     process.requests.begin(first)
     time.sleep(0.02)
     process.requests.begin(second)  # after a turn that has lasted long

@@ -10,8 +10,7 @@ from explorer.devices.cuda.limits import (
     Kind,
     LimitShape,
     Rows,
-    launch_copy,
-    launch_rows,
+    launch,
     limit_sources,
     row_shapes,
 )
@@ -178,7 +177,7 @@ def test_rows_are_read_as_far_as_a_mask_shows_them_and_written_whole(
     shape = replace(row_shapes(problem)[shape], waits=waits)
     operands, launched = operands_of(problem), Launched()
     places = dict(zip(("input", "grad", "mask", "lengths", "output"), range(1, 6), strict=True))
-    launch_rows(launched, shape, problem, places)
+    launch(launched, shape, problem, places)
     into = out(problem.written_bytes, np.uint8)
     given = {places[name]: values for name, values in operands.items()} | {5: into}
     (rows,) = launched.arguments
@@ -202,7 +201,7 @@ def test_rows_are_read_as_far_as_a_mask_shows_them_and_written_whole(
 def test_two_matrices_are_mixed_word_by_word(run, out, waits, unroll, threads):
     problem = Problem(170, 50, op=Op.SOFTMAX_BACKWARD)
     shape, launched = LimitShape(Kind.PAIR, 16, unroll, threads, waits=waits), Launched()
-    launch_copy(launched, shape, problem, {"input": 1, "grad": 2, "output": 3})
+    launch(launched, shape, problem, {"input": 1, "grad": 2, "output": 3})
     operands = operands_of(problem)
     arguments = (operands["input"], operands["grad"], out(problem.written_bytes, np.uint8))
     kernel = f"PAIR(k, uint4, 512, {unroll}, kPlain, kPlain)"
@@ -220,7 +219,7 @@ def test_two_matrices_are_mixed_word_by_word(run, out, waits, unroll, threads):
 def test_a_copy_that_waits_copies_all(run, out, unroll, threads, rows):
     problem = Problem(rows, 500)
     shape, launched = LimitShape(Kind.COPY, 16, unroll, threads, waits=1), Launched()
-    launch_copy(launched, shape, problem, {"input": 1, "output": 2})
+    launch(launched, shape, problem, {"input": 1, "output": 2})
     *_, words, told = launched.arguments
     rng = np.random.default_rng(0)
     data = rng.integers(0, 256, problem.written_bytes, np.uint8)

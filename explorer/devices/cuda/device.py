@@ -12,10 +12,10 @@ from explorer.devices.cuda.messages import (
     Failed,
     Job,
     Open,
+    Requests,
     SessionFacts,
 )
 from explorer.devices.cuda.program import driver_problem
-from explorer.devices.cuda.requests import Requests
 from explorer.devices.cuda.worker import run
 from explorer.model.accuracy import Accuracy
 from explorer.model.errors import DeviceLost, InvalidInput

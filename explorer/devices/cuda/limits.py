@@ -1,12 +1,13 @@
 """The limit of a problem: the fastest of many kernels that move its bytes and compute nothing."""
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from itertools import chain, product
 from statistics import median
+from typing import Any
 
 from cuda.bindings import driver
 
@@ -73,16 +74,18 @@ class LimitShape:
     store_hint: str = "default"
 
     def __str__(self) -> str:
-        load = "" if self.load_hint == "default" else f", load {self.load_hint}"
-        store = "" if self.store_hint == "default" else f", store {self.store_hint}"
-        shape = f"{self.unroll} x {self.word_bytes} bytes a thread, {self.threads} threads"
-        by_row = f", {self.threads_per_row} a row" if self.threads_per_row else ""
-        order = ", made for these rows" if self.is_fitted else ""
-        order += ", the last rows first" if self.last_first else ""
         waits = f"{self.waits} times" if self.waits > 1 else "once"
-        order += f", waits {waits} for its loads" if self.waits else ""
+        particulars = {
+            f"{self.threads_per_row} a row": self.threads_per_row,
+            "made for these rows": self.is_fitted,
+            "the last rows first": self.last_first,
+            f"waits {waits} for its loads": self.waits,
+            f"load {self.load_hint}": self.load_hint != "default",
+            f"store {self.store_hint}": self.store_hint != "default",
+        }
         name = "" if self.kind is Kind.COPY else f"{self.kind}, "
-        return name + shape + by_row + order + load + store
+        shape = f"{name}{self.unroll} x {self.word_bytes} bytes a thread, {self.threads} threads"
+        return ", ".join([shape, *(words for words, is_so in particulars.items() if is_so)])
 
     @property
     def entry(self) -> str:
@@ -122,13 +125,10 @@ class LimitShape:
         One that moves rows also as it waits: without that, those that are 0.6 % faster than all
         others at 4096 x 4096 f32 under lengths were not found on an H100.
         """
-        plain, hinted = (
-            replace(self, load_hint=load, store_hint=store) for load, store in FIRST_HINTS
-        )
+        plain, hinted = self._hinted(FIRST_HINTS)
         if self.waits:
             return [hinted]
-        waiting = [replace(hinted, waits=1)] if self.kind is Kind.ROWS else []
-        return [plain, hinted, *waiting]
+        return [plain, hinted, *([replace(hinted, waits=1)] if self.kind is Kind.ROWS else [])]
 
     def variations(self) -> list["LimitShape"]:
         """Return the same shape with all cache hints of its kind.
@@ -139,16 +139,15 @@ class LimitShape:
         by twice as many of 8.
         """
         if self.kind is not Kind.ROWS:
-            return [replace(self, load_hint=load, store_hint=store) for load, store in HINTS]
+            return self._hinted(HINTS)
         shapes = [self]
         if self.word_bytes == 16:
             shapes.append(replace(self, word_bytes=8, unroll=2 * self.unroll))
-        return [
-            replace(one, load_hint=load, store_hint=store, waits=waits)
-            for one in shapes
-            for load, store in ROW_HINTS
-            for waits in ROW_WAITS
-        ]
+        hinted = chain.from_iterable(shape._hinted(ROW_HINTS) for shape in shapes)
+        return [replace(one, waits=waits) for one in hinted for waits in ROW_WAITS]
+
+    def _hinted(self, hints: Iterable[tuple[str, str]]) -> list["LimitShape"]:
+        return [replace(self, load_hint=load, store_hint=store) for load, store in hints]
 
 
 def contiguous_kind(problem: Problem) -> Kind:
@@ -444,61 +443,50 @@ class Limits:
     def _enqueue(self, shape: LimitShape, index: int) -> None:
         """Launch a shape on set `index`. In place, it writes where the input is kept."""
         addresses = {**self._sets.at(index), "output": self._sets.output(index)}
-        if shape.kind is Kind.ROWS:
-            launch_rows(self._tools, shape, self._problem, addresses)
-        elif shape.kind is Kind.STREAM:
-            launch_stream(self._tools, shape, self._problem, addresses)
-        else:
-            launch_copy(self._tools, shape, self._problem, addresses)
+        launch(self._tools, shape, self._problem, addresses)
 
 
-def launch_copy(
-    tools: Tools, shape: LimitShape, problem: Problem, addresses: dict[str, int]
-) -> None:
-    """Copy the input, or mix it with the gradient; bytes are rounded up to whole words."""
-    words = -(-problem.written_bytes // shape.word_bytes)
-    names = ("input", *(("grad",) if shape.kind is Kind.PAIR else ()), "output")
-    arguments = (*(addresses[name] for name in names), words, shape.waits)
-    types = (*(_POINTER for _ in names), _LONG, _INT)
-    blocks = -(-words // (shape.threads * shape.unroll))
-    tools.launch(shape.entry, blocks, shape.threads, arguments, types)
+def launch(tools: Tools, shape: LimitShape, problem: Problem, addresses: dict[str, int]) -> None:
+    """Launch a limit's kernel on the operands at these addresses.
 
-
-def launch_stream(
-    tools: Tools, shape: LimitShape, problem: Problem, addresses: dict[str, int]
-) -> None:
-    """Read as many bytes as the problem reads of each operand, write as many as it writes."""
-    seen = problem.visible * problem.dtype.itemsize
+    A copy copies the input, or mixes it with the gradient. A stream reads as many bytes as the
+    problem reads of each operand, and writes as many as it writes. Both round bytes up to whole
+    words. Rows are moved as if there were no gaps between them, and each were contiguous.
+    """
+    types: tuple[Any, ...]
     second = _second(problem)
-    rest = (seen if second == "grad" else problem.read_bytes - seen) if second else 0
-    arguments: list[int] = []
-    sizes = (seen, rest, problem.written_bytes)
-    for name, size in zip(("input", second, "output"), sizes, strict=True):
-        arguments += [addresses.get(name, 0), -(-size // shape.word_bytes)]
-    words = max(arguments[1::2])
+    if shape.kind is Kind.ROWS:
+        rows = Rows(
+            input=addresses["input"],
+            second=addresses.get(second),
+            lengths=addresses.get("lengths"),
+            output=addresses["output"],
+            rows=problem.rows,
+            cols=problem.cols,
+            in_words=problem.row_bytes // shape.word_bytes,
+            out_words=problem.written_bytes // problem.rows // shape.word_bytes,
+            threads_per_row=shape.threads_per_row,
+            row_shift=shape.row_shift,
+            block_rows=shape.block_rows,
+            last_first=shape.last_first,
+            waits=shape.waits,
+        )
+        blocks = -(-problem.rows // shape.block_rows)
+        tools.launch(shape.entry, blocks, shape.threads, (rows,), (None,))
+        return
+    written = -(-problem.written_bytes // shape.word_bytes)
+    if shape.kind is Kind.STREAM:
+        seen = problem.visible * problem.dtype.itemsize
+        rest = seen if second == "grad" else problem.read_bytes - seen if second else 0
+        read = {"input": -(-seen // shape.word_bytes), second: -(-rest // shape.word_bytes)}
+        moved = {**read, "output": written}
+        words = max(moved.values())
+        places = chain.from_iterable((addresses.get(one, 0), size) for one, size in moved.items())
+        arguments, types = (*places,), (_POINTER, _LONG) * 3
+    else:
+        names = ("input", *(("grad",) if shape.kind is Kind.PAIR else ()), "output")
+        words = written
+        arguments = (*(addresses[name] for name in names), words)
+        types = (*(_POINTER for _ in names), _LONG)
     blocks = -(-words // (shape.threads * shape.unroll))
-    types = (*(_POINTER, _LONG) * 3, _INT)
-    tools.launch(shape.entry, blocks, shape.threads, (*arguments, shape.waits), types)
-
-
-def launch_rows(
-    tools: Tools, shape: LimitShape, problem: Problem, addresses: dict[str, int]
-) -> None:
-    """Move the rows, as if there were no gaps between them, and each were contiguous."""
-    rows = Rows(
-        input=addresses["input"],
-        second=addresses.get(_second(problem)),
-        lengths=addresses.get("lengths"),
-        output=addresses["output"],
-        rows=problem.rows,
-        cols=problem.cols,
-        in_words=problem.row_bytes // shape.word_bytes,
-        out_words=problem.written_bytes // problem.rows // shape.word_bytes,
-        threads_per_row=shape.threads_per_row,
-        row_shift=shape.row_shift,
-        block_rows=shape.block_rows,
-        last_first=shape.last_first,
-        waits=shape.waits,
-    )
-    blocks = -(-problem.rows // shape.block_rows)
-    tools.launch(shape.entry, blocks, shape.threads, (rows,), (None,))
+    tools.launch(shape.entry, blocks, shape.threads, (*arguments, shape.waits), (*types, _INT))

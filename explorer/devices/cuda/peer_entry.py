@@ -10,10 +10,9 @@ from typing import Any
 
 from cuda.bindings import driver
 
-from explorer.devices.cuda.bench import CHECKED_SETS, SLOW_SAMPLE_US, Bench
+from explorer.devices.cuda.bench import CHECKED_SETS, SLOW_SAMPLE_US, Bench, LaunchGraph
 from explorer.devices.cuda.buffers import NAN_BYTE
 from explorer.devices.cuda.program import CudaError, checked
-from explorer.devices.cuda.timing import LaunchGraph
 from explorer.devices.cuda.tools import DeviceCheck, Tools
 from explorer.devices.cuda.verification import INEXACT, sentence
 from explorer.model.errors import ExplorerError

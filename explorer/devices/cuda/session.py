@@ -6,7 +6,13 @@ from statistics import median
 from typing import Any
 
 from explorer.codegen import Launch
-from explorer.devices.cuda.bench import CHECKED_SETS, SLOW_SAMPLE_US, Bench
+from explorer.devices.cuda.bench import (
+    CHECKED_SETS,
+    SLOW_SAMPLE_US,
+    Bench,
+    ClockReader,
+    LaunchGraph,
+)
 from explorer.devices.cuda.buffers import Scratch
 from explorer.devices.cuda.limits import Enqueue
 from explorer.devices.cuda.messages import (
@@ -19,7 +25,6 @@ from explorer.devices.cuda.messages import (
 )
 from explorer.devices.cuda.peer_entry import PeerEntry, enter
 from explorer.devices.cuda.program import CudaError, Program, bound
-from explorer.devices.cuda.timing import ClockReader, LaunchGraph
 from explorer.devices.cuda.tools import DeviceCheck, Tools
 from explorer.devices.cuda.verification import LastRows, Verifier, sentence
 from explorer.model.errors import ExplorerError
