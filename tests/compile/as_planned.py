@@ -8,30 +8,45 @@ import pytest
 
 from explorer.codegen import emit
 from explorer.codegen.units import words
+from explorer.compile import CompilePool, Compiler
+from explorer.model.dtype import DType
 from explorer.model.work_split import WorkSplit
 
 
-def asserted(problem, config, vectors=None):
-    """The source, with static asserts that compare its constants with WorkSplit.
+def compile_as_planned(arch, kernels, cache=None):
+    """Compile (problem, config) pairs whose constants and shared memory are those of WorkSplit."""
+    with CompilePool(Compiler(arch, cache)) as pool:
+        futures = [pool.submit(asserted(problem, config)) for problem, config in kernels]
+        for (problem, config), future in zip(kernels, futures, strict=True):
+            kernel, split = future.result(), WorkSplit(problem, config)
+            assert kernel.cubin and kernel.ptx
+            declared = kernel.resources.static_shared_bytes
+            if config.cluster > 1 or problem.inner > 1:
+                assert 0 <= split.scratch_bytes - declared <= 32, config.to_json()
+            else:  # the cache behind is aligned
+                assert 0 <= declared - split.static_bytes < 16, config.to_json()
 
-    `vectors` names the constant that says how many vectors of a row a block has, if one does.
-    """
-    split, variant = WorkSplit(problem, config), emit(problem, config)
+
+def asserted(problem, config):
+    """Return the source, with static asserts that compare its constants with WorkSplit."""
+    split, source = WorkSplit(problem, config), emit(problem, config).source
     facts = [f"kWidth == {split.width}", f"kRowsPerBlock == {split.block_rows}"]
-    if vectors is not None and config.static_cols:
+    if config.static_cols and problem.inner == 1:
+        vectors = "kBlockVectors" if config.cluster > 1 else "kRowVectors"
         facts.append(f"{vectors} == {split.row_vectors}")
+        if config.cache == "shared" and config.cluster == 1 and not problem.op.is_backward:
+            real = "DoubleVector" if problem.dtype is DType.F64 else "FloatVector"
+            kept = real if split.keeps_numbers else "Vector"
+            rows = config.stages if config.stages > 1 else split.block_rows
+            facts.append(f"kRowVectors * {rows} * sizeof({kept}) == {split.cache_bytes}")
     if config.cache == "registers":
         facts.append(f"kSlots == {split.slots}")
-    lines = [f'static_assert({fact}, "as in WorkSplit");' for fact in facts]
-    named = words(variant.source)  # a kernel of one element at a time has no width, say
-    lines = [line for line, fact in zip(lines, facts, strict=True) if fact.split()[0] in named]
-    return variant.source + in_namespace(variant.source, lines)
-
-
-def in_namespace(source, lines):
-    """Return lines that stand in the namespace of an emitted source, behind it."""
+    if problem.output_dtype is not problem.dtype and problem.inner == 1:
+        facts.append(f"kOutputWords * {split.output_word_bytes} == sizeof(OutputVector)")
+    named = words(source)  # a kernel of one element at a time has no width, say
+    lines = [f'static_assert({f}, "as in WorkSplit");' for f in facts if f.split()[0] in named]
     opening = re.search(r"^namespace \w+ \{$", source, re.MULTILINE)[0]
-    return "\n".join([opening, *lines, "}", ""])
+    return "\n".join([source, opening, *lines, "}", ""])
 
 
 def compile_host(source, folder):

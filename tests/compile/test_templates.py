@@ -1,54 +1,26 @@
-"""Every template path compiles for every architecture, and says in C++ what Python says."""
+"""What is emitted compiles for every architecture, as Python plans it; its host part does too."""
 
-from concurrent.futures import Future
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
 import pytest
-from as_planned import in_namespace
+from as_planned import compile_as_planned, compile_host
 from covering import covering
 from paired_sizes import IN_PAIRS
+from space_sample import space_sample
 
 from explorer.codegen import emit
-from explorer.codegen.units import words
-from explorer.compile import CompilePool, Compiler, Kernel
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu_for
-from explorer.model.problem import Problem
-from explorer.model.work_split import WorkSplit
+from explorer.model.problem import Mask, Op, Problem
 from explorer.space import Space
+from explorer.space.space import sampled
 
 ARCHS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
 
-
-def compiled(arch: str, problem: Problem, configs: list[Config], cache, extra="") -> list[Kernel]:
-    with CompilePool(Compiler(arch, cache)) as pool:
-        futures: list[Future[Kernel]] = []
-        for config in configs:
-            source = emit(problem, config).source
-            futures.append(pool.submit(source + extra_of(problem, config) if extra else source))
-        return [future.result() for future in futures]
-
-
-def extra_of(problem: Problem, config: Config) -> str:
-    """Static asserts that compare the emitted constants with WorkSplit."""
-    split = WorkSplit(problem, config)
-    facts = [f"kWidth == {split.width}", f"kRowsPerBlock == {config.rows_per_block}"]
-    if config.static_cols:
-        facts.append(f"kRowVectors == {split.row_vectors}")
-    if config.cache == "registers":
-        facts.append(f"kSlots == {split.slots}")
-    if config.cache == "shared" and config.static_cols:
-        kept = "FloatVector" if config.cache_holds == "exp" else "Vector"
-        rows = "kStages" if config.stages > 1 else "kRowsPerBlock"
-        facts.append(f"{rows} * kRowVectors * sizeof({kept}) == {split.cache_bytes}")
-    source = emit(problem, config).source
-    named = words(source)  # a kernel of one element at a time has no width
-    facts = [fact for fact in facts if fact.split()[0] in named]
-    lines = [f'static_assert({fact}, "as in WorkSplit");' for fact in facts]
-    return in_namespace(source, lines)
-
+# ------------------------------------------------------------------ a plain softmax
 
 COLS = (37, 4096)
 """37: shorter than most blocks, misaligned for every vector but the scalar."""
@@ -77,8 +49,7 @@ def test_each_choice_compiles(arch, dtype, cols, cache):
     configs = covering(Space(problem, known_gpu_for(arch)))
     if arch != "sm_90":
         configs = configs[:: 2 if dtype is DType.F32 else 4]
-    kernels = compiled(arch, problem, configs, cache)
-    assert all(kernel.cubin and kernel.ptx for kernel in kernels)
+    compile_as_planned(arch, [(problem, config) for config in configs], cache)
 
 
 def pairs_of(config):
@@ -103,40 +74,165 @@ def covering_pairs(cols):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("cols", [4096, RAGGED])
-def test_each_pair_of_choices_compiles_as_planned(cols, cache):
-    """For one architecture, pairs of choices; constants and scratch are those of WorkSplit.
-
-    Whole rows have bulk copies, which ragged ones have not; each choice compiles for both above.
-    """
+def test_each_pair_of_choices_compiles(cols, cache):
+    """For one architecture. Whole rows have bulk copies, which ragged ones have not."""
     problem = Problem(64, cols)
-    configs = covering_pairs(cols)
-    kernels = compiled("sm_90", problem, configs, cache, extra="asserts")
-    for config, kernel in zip(configs, kernels, strict=True):
-        static = WorkSplit(problem, config).static_bytes
-        padding = kernel.resources.static_shared_bytes - static  # the cache behind is aligned
-        assert 0 <= padding < 16, config.to_json()
+    compile_as_planned("sm_90", [(problem, config) for config in covering_pairs(cols)], cache)
 
 
-def test_full_width_access_survives_compilation(cache):
-    """16-byte loads and stores in the PTX, for aligned and for misaligned rows."""
-    for cols in (4096, 4097):
-        (kernel,) = compiled("sm_90", Problem(64, cols), [Config()], cache)
-        assert "ld.global.nc.v4" in kernel.ptx or "ld.global.v4" in kernel.ptx
-        assert "st.global.v4" in kernel.ptx
+# ------------------------------------------------------------------ problems of every kind
+
+F16, BF16, F64 = DType.F16, DType.BF16, DType.F64
+LOG, BACKWARD, LOG_BACKWARD = Op.LOG_SOFTMAX, Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD
+
+KINDS = {
+    "f64": Problem(64, 1000, F64),
+    "bf16 to f32": Problem(64, 1000, BF16, out_dtype=DType.F32),
+    "f32 to f16, ragged": Problem(64, 1001, out_dtype=F16),
+    "f16 to bf16": Problem(64, 1000, F16, out_dtype=BF16),
+    "gaps": Problem(64, 1000, input_stride=1008, output_stride=1004),
+    "ragged gaps": Problem(64, 1000, BF16, out_dtype=DType.F32, output_stride=1003),
+    "in place": Problem(64, 1000, in_place=True),
+    "f64 in place, gaps": Problem(
+        64, 1000, F64, input_stride=1001, output_stride=1001, in_place=True
+    ),
+    "log": Problem(64, 1000, op=LOG),
+    "log, ragged f16 to f32": Problem(64, 1001, F16, LOG, out_dtype=DType.F32),
+    "scale, bf16": Problem(64, 1000, BF16, scale=0.5),
+    "scale and additive, ragged f64": Problem(64, 1001, F64, scale=0.5, mask=Mask.ADDITIVE),
+    "causal": Problem(64, 1000, mask=Mask.CAUSAL),
+    "causal, ragged, repeated": Problem(64, 1001, BF16, mask=Mask.CAUSAL, mask_rows=16),
+    "log and lengths, gaps": Problem(
+        64, 1000, op=LOG, input_stride=1008, output_stride=1004, mask=Mask.LENGTHS
+    ),
+    "lengths in place": Problem(64, 1001, mask=Mask.LENGTHS, in_place=True),
+    "additive, f16": Problem(64, 1000, F16, mask=Mask.ADDITIVE),
+    "additive in place": Problem(64, 1000, mask=Mask.ADDITIVE, in_place=True),
+}
+"""Problems whose kernels differ in few places from those of a plain softmax."""
+
+SPLITS = {"threads": (96, 256, 1024), "threads_per_row": (1, 8, 32, 96, 256)}
+
+OF_THEIR_OWN = {
+    "backward": (Problem(64, 1000, op=BACKWARD), SPLITS),
+    "log backward, bf16, ragged, scaled": (
+        Problem(64, 1001, BF16, LOG_BACKWARD, scale=2.0),
+        SPLITS,
+    ),
+    "log backward, f64": (Problem(64, 1000, F64, LOG_BACKWARD), SPLITS),
+    "backward, f16 to f32, gaps": (
+        Problem(64, 1000, F16, BACKWARD, DType.F32, output_stride=1003),
+        SPLITS,
+    ),
+    **{
+        f"columns, {op}": (Problem(96, 300, dtype, op, inner=48), {})
+        for op, dtype in zip(Op, (DType.F32, BF16, F64, F16), strict=True)
+    },
+    "clusters": (Problem(64, 16384), {"cluster": (2, 4, 8, 16)}),
+    "clusters, ragged": (Problem(64, 8193, BF16), {"cluster": (2, 4, 8, 16)}),
+}
+"""Problems whose kernels have templates of their own, and what parameters are narrowed to."""
 
 
-@pytest.mark.parametrize(
-    ("hint", "expected"),
-    [("cs", "ld.global.cs.v4"), ("nc", "ld.global.nc.v4"), ("no-allocate", "L1::no_allocate.v4")],
+def few_of(number, problem, arch):
+    """Return three configs for sm_90 and one for the others, by turns with and without a cache.
+
+    What is emitted does not depend on the architecture.
+    """
+    space = Space(problem, known_gpu_for(arch))
+    cached = Space(problem, known_gpu_for(arch), {"cache": ("shared",)})
+    if arch == "sm_90":
+        return [*sampled(space, 2), *sampled(cached, 1)]
+    return sampled((space, cached)[number % 2], 1, seed=number)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_kind_compiles(arch, cache):
+    numbered = enumerate(KINDS.values(), ARCHS.index(arch))
+    kernels = [(p, config) for number, p in numbered for config in few_of(number, p, arch)]
+    compile_as_planned(arch, kernels, cache)
+
+
+def of_an_arch():
+    """Yield each architecture with the kinds it can do, as spaces: clusters are since sm_90."""
+    for arch in ARCHS:
+        gpu = known_gpu_for(arch)
+        for kind, (problem, narrowed) in OF_THEIR_OWN.items():
+            able = {
+                name: tuple(v for v in values if name != "cluster" or v <= gpu.cluster_blocks)
+                for name, values in narrowed.items()
+            }
+            if all(able.values()):
+                yield pytest.param(arch, Space(problem, gpu, able), id=f"{arch}-{kind}")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("arch", "space"), list(of_an_arch()))
+def test_choices_of_each_kind_compile(arch, space, cache):
+    """Each for sm_90; of the others, which get the same text, every fourth config."""
+    configs = covering(space)[:: 1 if arch == "sm_90" else 4]
+    compile_as_planned(arch, [(space.problem, config) for config in configs], cache)
+
+
+SHARED = Config(cache="shared", static_cols=False)
+TWO = Config(
+    algorithm="online-block-max",
+    threads=512,
+    threads_per_row=512,
+    cache="none",
+    cache_holds="input",
+    unroll=2,
 )
-def test_load_hints_reach_the_ptx(hint, expected, cache):
-    (kernel,) = compiled("sm_90", Problem(64, 4096), [Config(load_hint=hint)], cache)
-    assert expected in kernel.ptx
+
+HOSTS = [
+    *((KINDS[kind], SHARED) for kind in ("f64", "ragged gaps", "f64 in place, gaps")),
+    *(
+        (problem, replace(SHARED, cache_holds="input", static_cols=number % 2 == 0))
+        for number, (kind, problem) in enumerate(KINDS.items())
+        if any(word in kind for word in ("log", "scale", "causal", "lengths", "additive"))
+    ),
+    *(
+        (problem, replace(SHARED, cache_holds="input", static_cols=kind == "backward"))
+        for kind, (problem, _) in OF_THEIR_OWN.items()
+        if "backward" in kind and problem.inner == 1
+    ),
+    *((Problem(8, 401408), replace(SHARED, cluster=16, static_cols=static)) for static in (0, 1)),
+    *(
+        (Problem(4, cols, BF16), replace(TWO, launches=launches))
+        for cols in (65536, 65537)
+        for launches in ("two", "two-overlapped")
+    ),
+]
+"""Of the clusters, each has sixteen blocks and half of what an SM has of shared memory."""
 
 
-@pytest.mark.parametrize(
-    ("hint", "expected"), [("cs", "st.global.cs.v4"), ("cg", "st.global.cg.v4")]
-)
-def test_store_hints_reach_the_ptx(hint, expected, cache):
-    (kernel,) = compiled("sm_90", Problem(64, 4096), [Config(store_hint=hint)], cache)
-    assert expected in kernel.ptx
+@pytest.mark.sampled(24)
+@pytest.mark.parametrize(("problem", "config"), HOSTS, ids=str)
+def test_the_host_part_compiles(problem, config, tmp_path):
+    source = emit(problem, config).source
+    wide = "cudaFuncAttributeNonPortableClusterSizeAllowed" in source
+    assert wide == (config.cluster > 8)
+    compile_host(source, tmp_path)
+
+
+# ------------------------------------------------------------------ the sample of the space
+
+
+def arch_of(number: int) -> str:
+    """The architecture to compile a kernel of the sample for: each in turn, of those that can."""
+    kernel = space_sample()[number]
+    able = [a for a in ARCHS if Space(kernel.problem, known_gpu_for(a)).is_legal(kernel.config)]
+    return able[number % len(able)]
+
+
+@pytest.mark.sampled(24)
+@pytest.mark.parametrize("number", range(len(space_sample())), ids=lambda n: space_sample()[n].kind)
+def test_the_sample_compiles(number):
+    """The quick twin of every covering array."""
+    kernel = space_sample()[number]
+    compile_as_planned(arch_of(number), [(kernel.problem, kernel.config)])
+
+
+def test_every_architecture_has_some():
+    assert {arch_of(number) for number in range(len(space_sample()))} == set(ARCHS)
