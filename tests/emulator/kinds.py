@@ -57,16 +57,8 @@ SABOTAGE = {
     ),
     "log of the sum forgotten": ("log_softmax", "- reference - log_sum;", "- reference;"),
     "sum of products forgotten": ("softmax_backward", "return y * (dy - sum);", "return y * dy;"),
-    "sum of gradients forgotten": (
-        "log_softmax_backward",
-        "0.0f) * sum",
-        "0.0f) * 0.0f",
-    ),
-    "output taken for its logarithm": (
-        "log_softmax_backward",
-        "exponential(y, 0.0f)",
-        "y",
-    ),
+    "sum of gradients forgotten": ("log_softmax_backward", "0.0f) * sum", "0.0f) * 0.0f"),
+    "output taken for its logarithm": ("log_softmax_backward", "exponential(y, 0.0f)", "y"),
     "gradient read for output": (
         "softmax_backward",
         "load_vector(row.input, k)",

@@ -3,11 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from planted import planted
-from verified import some, verify
+from verified import find_out, some, verify
 
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu
@@ -105,5 +102,4 @@ DEFECTS = {
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_defects_are_found_out(emulator, defect):
     config, edits = DEFECTS[defect]
-    program = ProgramUnderTest.of_config(Problem(7, 1003), config)
-    assert emulator.verify(planted(program, edits)).status is Status.WRONG
+    find_out(emulator, Problem(7, 1003), config, edits)

@@ -3,11 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from planted import planted
-from verified import some, threads_a_row, verify
+from verified import find_out, some, threads_a_row, verify
 
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu, known_gpu_for
@@ -23,12 +20,7 @@ ASYNC = {"cache": "shared", "cache_holds": "input", "staging": "async"}
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("rows", "cols", "dtype"),
-    [
-        (9, 37, DType.F32),
-        (9, 1000, DType.BF16),
-        (9, 1003, DType.F16),
-        (9, 1000, DType.F64),
-    ],
+    [(9, 37, DType.F32), (9, 1000, DType.BF16), (9, 1003, DType.F16), (9, 1000, DType.F64)],
 )
 def test_every_choice_at_ragged_and_whole_rows(emulator, rows, cols, dtype):
     """Longer rows, which clusters share, are those of test_row_clusters.py."""
@@ -95,6 +87,4 @@ DEFECTS = {
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_defects_are_found_out(emulator, defect):
     config = Config(threads=64, threads_per_row=64, **ASYNC)
-    program = ProgramUnderTest.of_config(Problem(5, 1003), config)
-    edited = planted(program, DEFECTS[defect])
-    assert emulator.verify(edited).status is Status.WRONG
+    find_out(emulator, Problem(5, 1003), config, DEFECTS[defect])

@@ -1,12 +1,8 @@
 """Gradients of rows, on the emulator: every way to reduce, to keep and to reach both matrices."""
 
-from dataclasses import replace
-
 import pytest
-from virtual_arch import ARCH
+from verified import find_out, verify
 
-from explorer.evaluate.emulation import Emulator
-from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu
@@ -37,15 +33,14 @@ def covering(problem):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_are_right(kind):
+def test_gradients_are_right(emulator, kind):
     """Of both gradients by turns, whole and ragged rows of either."""
     op = (Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD)[list(KINDS).index(kind) // 2 % 2]
     problem = Problem(rows=20, op=op, **KINDS[kind])
     configs = covering(problem)
     assert {config.cache for config in configs} == {"registers", "shared", "none"}
     for config in configs:
-        verdict = Emulator(ARCH).verify(ProgramUnderTest.of_config(problem, config))
-        assert verdict.status == "verified", (config.to_json(brief=True), verdict.sentence)
+        verify(emulator, problem, config)
 
 
 @pytest.mark.parametrize("cache", ["registers", "none"])
@@ -57,9 +52,6 @@ def test_gradients_are_right(kind):
         (Op.LOG_SOFTMAX_BACKWARD, "sum = reduce_row(sum);", ""),
     ],
 )
-def test_a_gradient_of_another_sum_is_wrong(op, right, wrong, cache):
+def test_a_gradient_of_another_sum_is_wrong(emulator, op, right, wrong, cache):
     config = Config(threads=64, threads_per_row=16, cache=cache, cache_holds="input")
-    program = ProgramUnderTest.of_config(Problem(20, 96, op=op), config)
-    assert right in program.source
-    broken = replace(program, source=program.source.replace(right, wrong))
-    assert Emulator(ARCH).verify(broken).status == "wrong"
+    find_out(emulator, Problem(20, 96, op=op), config, [(right, wrong)])

@@ -3,11 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from planted import planted
-from verified import some, threads_a_row, verify
+from verified import find_out, some, threads_a_row, verify
 
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu, known_gpu_for
@@ -25,8 +22,7 @@ RING = Config(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("rows", "cols", "dtype"),
-    [(40, 1000, DType.F32), (19, 256, DType.BF16), (40, 250, DType.F64)],
+    ("rows", "cols", "dtype"), [(40, 1000, DType.F32), (19, 256, DType.BF16), (40, 250, DType.F64)]
 )
 def test_every_choice(emulator, rows, cols, dtype):
     problem = Problem(rows, cols, dtype)
@@ -106,6 +102,4 @@ DEFECTS = {
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_defects_are_found_out(emulator, defect):
-    program = ProgramUnderTest.of_config(Problem(40, 1000), RING)
-    edited = planted(program, DEFECTS[defect])
-    assert emulator.verify(edited, SOME_ROWS).status is Status.WRONG
+    find_out(emulator, Problem(40, 1000), RING, DEFECTS[defect], SOME_ROWS)

@@ -11,13 +11,7 @@ from virtual_arch import ARCH
 
 from explorer.compile import Compiler
 from explorer.devices.emulated.device import EmulatedKernel, emulate
-from explorer.devices.emulated.far import (
-    Order,
-    emulate_far,
-    far_problems,
-    is_addressable,
-    order_of,
-)
+from explorer.devices.emulated.far import Order, emulate_far, far_problems, is_addressable, order_of
 from explorer.devices.emulated.result import LaunchRefused, Status
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest

@@ -3,20 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from planted import planted
+from verified import find_out, verify
 
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.problem import Op, Problem
 
 ONE_WARP = Config(threads=64, threads_per_row=32)
-
-
-def verdict(emulator, problem, **choices):
-    config = replace(ONE_WARP, **choices)
-    return emulator.verify(ProgramUnderTest.of_config(problem, config))
 
 
 @pytest.mark.sampled(10)
@@ -35,11 +28,8 @@ def verdict(emulator, problem, **choices):
     [(1, 521, 16), (2, 521, 16), (9, 515, 8), (7, 255, 4), (5, 512, 16)],
 )
 def test_rows_that_start_anywhere(emulator, algorithm, holds, rows, cols, vector_bytes):
-    problem = Problem(rows, cols, DType.BF16)
-    found = verdict(
-        emulator, problem, algorithm=algorithm, cache_holds=holds, vector_bytes=vector_bytes
-    )
-    assert found.status is Status.VERIFIED, found.sentence
+    config = replace(ONE_WARP, algorithm=algorithm, cache_holds=holds, vector_bytes=vector_bytes)
+    verify(emulator, Problem(rows, cols, DType.BF16), config)
 
 
 @pytest.mark.sampled(5)
@@ -57,10 +47,8 @@ def test_rows_that_start_anywhere(emulator, algorithm, holds, rows, cols, vector
 )
 def test_rows_of_every_kind(emulator, reduction, changes):
     problem = Problem(5, 523, **{"dtype": DType.F16, **changes})
-    found = verdict(
-        emulator, problem, algorithm="online-block-max", cache_holds="input", reduction=reduction
-    )
-    assert found.status is Status.VERIFIED, found.sentence
+    choices = {"algorithm": "online-block-max", "cache_holds": "input", "reduction": reduction}
+    verify(emulator, problem, replace(ONE_WARP, **choices))
 
 
 DEFECTS = {
@@ -77,5 +65,4 @@ DEFECTS = {
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_defects_are_found_out(emulator, defect):
-    program = ProgramUnderTest.of_config(Problem(5, 523, DType.BF16), ONE_WARP)
-    assert emulator.verify(planted(program, [DEFECTS[defect]])).status is Status.WRONG
+    find_out(emulator, Problem(5, 523, DType.BF16), ONE_WARP, [DEFECTS[defect]])

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from planted import planted
 from space_sample import space_sample
+from verified import FAULTLESS
 
 from explorer.codegen import can_overlap, emit
 from explorer.compile import Compiler
@@ -14,9 +15,6 @@ from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask, Problem
-
-FAULTLESS = (Status.VERIFIED, Status.INACCURATE)
-"""A row summed by one thread in fp32 may miss the tolerance by rounding alone."""
 
 SAMPLE = [k for k in space_sample() if can_overlap(k.config)]
 
@@ -55,7 +53,7 @@ DEFECTS = {
     "the launch before is not waited for": [(WAIT, "")],
     "some threads do not wait": [(WAIT, "  if (threadIdx.x < 32) wait_for_launch_before();\n")],
     "the input is loaded as what nothing writes": [
-        ("return __ldcs(address);", "return __ldg(address);"),
+        ("return __ldcs(address);", "return __ldg(address);")
     ],
 }
 

@@ -3,11 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from planted import planted
-from verified import verify
+from verified import find_out, verify
 
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.problem import Problem
@@ -25,10 +22,6 @@ CLUSTER = {"threads": 128, "threads_per_row": 128, "cluster": 4}
 def test_folds_of_any_number_of_warps(emulator, threads, config, algorithm):
     config = replace(config, threads=threads, threads_per_row=threads, algorithm=algorithm)
     verify(emulator, Problem(3, 4099, DType.BF16), config)
-
-
-def test_several_rows_a_thread(emulator):
-    verify(emulator, Problem(5, 1000), replace(REDUX, threads=384, rows_per_thread=2))
 
 
 @pytest.mark.sampled(5)
@@ -53,15 +46,12 @@ DEFECTS = {
 @pytest.mark.parametrize("defect", DEFECTS)
 @pytest.mark.parametrize("config", [REDUX, FIRST_WARP], ids=["all warps", "first warp"])
 def test_defects_are_found_out(emulator, config, defect):
-    program = ProgramUnderTest.of_config(Problem(3, 4099), replace(config, **ONLINE))
-    edited = planted(program, [DEFECTS[defect]])
-    assert emulator.verify(edited).status is Status.WRONG
+    find_out(emulator, Problem(3, 4099), replace(config, **ONLINE), [DEFECTS[defect]])
 
 
 FOLD = "  value = source < kWarpsPerRow ? scratch[source] : nothing();\n"
 
 
 def test_lanes_that_do_not_repeat_what_warps_found_are_found_out(emulator):
-    program = ProgramUnderTest.of_config(Problem(3, 4099), replace(REDUX, **ONLINE))
     strays = FOLD.replace("nothing()", "scratch[0]")
-    assert emulator.verify(planted(program, [(FOLD, strays)])).status is Status.WRONG
+    find_out(emulator, Problem(3, 4099), replace(REDUX, **ONLINE), [(FOLD, strays)])

@@ -2,7 +2,7 @@
 
 import pytest
 from planted import planted
-from verified import some, verify
+from verified import find_out, some, verify
 
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.program_under_test import ProgramUnderTest
@@ -67,9 +67,7 @@ DEFECTS = {
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_defects_are_found_out(emulator, defect):
     config = Config(**SPLIT, launches="two-overlapped")
-    program = ProgramUnderTest.of_config(Problem(3, 8193), config)
-    edited = planted(program, DEFECTS[defect])
-    assert emulator.verify(edited).status is Status.WRONG
+    find_out(emulator, Problem(3, 8193), config, DEFECTS[defect])
 
 
 MANY_PARTS = Problem(1, 37501)  # of 128 elements: nine or ten for a lane, eight at a time
@@ -87,26 +85,24 @@ DEFECTS_OF_MANY = {
 }
 
 
-def of_many_parts():
-    """The smallest kernel with so many parts.
+SMALL = {"threads": 32, "threads_per_row": 32, "unroll": 1}
+OF_MANY_PARTS = Config(**{**SPLIT, **SMALL}, launches="two-overlapped")
+"""The smallest kernel with so many parts.
 
-    The emulator takes 45 s for one of 128 threads, which are the fewest that a search proposes.
-    """
-    small = {"threads": 32, "threads_per_row": 32, "unroll": 1}
-    config = Config(**{**SPLIT, **small}, launches="two-overlapped")
-    return ProgramUnderTest.of_config(MANY_PARTS, config)
+The emulator takes 45 s for one of 128 threads, which are the fewest that a search proposes.
+"""
 
 
 @pytest.mark.exhaustive
 def test_a_lane_combines_many_parts(emulator):
-    assert emulator.verify(of_many_parts(), rows=ROWS_OF_MANY).status is Status.VERIFIED
+    program = ProgramUnderTest.of_config(MANY_PARTS, OF_MANY_PARTS)
+    assert emulator.verify(program, rows=ROWS_OF_MANY).status is Status.VERIFIED
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("defect", DEFECTS_OF_MANY)
 def test_defects_of_many_parts_are_found_out(emulator, defect):
-    edited = planted(of_many_parts(), [DEFECTS_OF_MANY[defect]])
-    assert emulator.verify(edited, rows=ROWS_OF_MANY).status is Status.WRONG
+    find_out(emulator, MANY_PARTS, OF_MANY_PARTS, [DEFECTS_OF_MANY[defect]], ROWS_OF_MANY)
 
 
 @pytest.mark.exhaustive

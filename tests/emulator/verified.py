@@ -1,9 +1,16 @@
 """What the emulator is to find nothing against."""
 
+from planted import planted
+
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import ROW_THREADS
 from explorer.model.dtype import DType
+from explorer.model.gpu_spec import known_gpu
+from explorer.space import Space
+
+FAULTLESS = (Status.VERIFIED, Status.INACCURATE)
+"""A row summed by one thread in fp32 may miss the tolerance by rounding alone."""
 
 WIDE, FEW_ROWS = 1000, 9
 """Of rows so wide, so few are run: more of them take longer, and show no more of a config."""
@@ -30,7 +37,18 @@ def some(configs, dtype):
 
 
 def verify(emulator, problem, config):
-    """Assert that a config's kernel is verified."""
+    """Assert that a config is legal on an H200, and its kernel verified."""
+    space = Space(problem, known_gpu("NVIDIA H200"))
+    assert space.foreign_value(config) is None, space.foreign_value(config)
+    broken = space.broken_rule(config)
+    assert broken is None, broken.reason(config)
     verdict = emulator.verify(ProgramUnderTest.of_config(problem, config), few_rows(problem))
-    told = f"{config.to_json(brief=True)}: {verdict.sentence}"
-    assert verdict.status is Status.VERIFIED, told
+    assert verdict.status is Status.VERIFIED, f"{config.to_json(brief=True)}: {verdict.sentence}"
+
+
+def find_out(emulator, problem, config, substitutions, rows=None):
+    """Assert that a config's kernel with planted defects is wrong, and return the verdict."""
+    program = ProgramUnderTest.of_config(problem, config)
+    verdict = emulator.verify(planted(program, substitutions), rows)
+    assert verdict.status is Status.WRONG, verdict.sentence
+    return verdict

@@ -20,11 +20,7 @@ ONLINE = Config(algorithm="online-block-max", cache="shared", cache_holds="input
 
 SABOTAGE = {
     # name: config, text of the emitted code, what it becomes
-    "no store": (
-        REGISTERS,
-        "  reinterpret_cast<Word*>(output)[k] = as_word(vector);",
-        "",
-    ),
+    "no store": (REGISTERS, "  reinterpret_cast<Word*>(output)[k] = as_word(vector);", ""),
     "stale maximum": (REGISTERS, "maximum = fmaxf(maximum, x[i]);", "maximum = x[i];"),
     "maximum starts at 0": (REGISTERS, "float maximum = -infinity();", "float maximum = 0.0f;"),
     "warps are not combined": (
@@ -54,11 +50,7 @@ SABOTAGE = {
         "state.sum = state.sum * exponential(state.reference, reference) + sum;",
         "state.sum = state.sum + sum;",
     ),
-    "infinite minus infinite": (
-        ONLINE,
-        "__int_as_float(0xff7fffff)",
-        "__int_as_float(0xff800000)",
-    ),
+    "infinite minus infinite": (ONLINE, "__int_as_float(0xff7fffff)", "__int_as_float(0xff800000)"),
     "not normalised": (REGISTERS, "+ i] * inverse_sum;", "+ i];"),
     "a little off": (REGISTERS, "+ i] * inverse_sum;", "+ i] * inverse_sum * 1.00001f;"),
     "writes beside the output": (

@@ -1,4 +1,4 @@
-"""log_softmax, scale and masks by row, on the emulator: verified, and faults of theirs seen."""
+"""Problems of every op, mask, type and layout, on the emulator: verified, and faults seen."""
 
 from dataclasses import replace
 
@@ -10,18 +10,17 @@ from explorer.codegen import emit
 from explorer.compile import Compiler
 from explorer.devices.emulated.device import EmulatedKernel, emulate
 from explorer.devices.emulated.result import Status
-from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op, Problem
+from explorer.ptx_emulator.findings import Kind
 from explorer.reference import verification_inputs
 from explorer.space import Space
 from explorer.space.covering import covering_array
 
 H200 = known_gpu("NVIDIA H200")
-EMULATOR = Emulator(ARCH)
 
 FEW = {"threads": (32, 64, 96, 128), "threads_per_row": (1, 4, 16, 32, 64, 96, 128)}
 """Blocks that an emulator steps through quickly, of all kinds: lanes, warps and both."""
@@ -55,6 +54,28 @@ KINDS = {
     "log and lengths": {**LOG, **LENGTHS},
     "log, scale and causal, f16": {**LOG, **CAUSAL, "scale": -1.5, "dtype": DType.F16},
     "log, scale and additive, bf16": {**LOG, **ADDITIVE, "scale": 0.5, "dtype": DType.BF16},
+    "f64": {"dtype": DType.F64},
+    "bf16 to f32": {"dtype": DType.BF16, "out_dtype": DType.F32},
+    "f16 to f32": {"dtype": DType.F16, "out_dtype": DType.F32},
+    "f32 to bf16": {"out_dtype": DType.BF16},
+    "f32 to f16": {"out_dtype": DType.F16},
+    "f16 to bf16": {"dtype": DType.F16, "out_dtype": DType.BF16},
+    "bf16 to f16": {"dtype": DType.BF16, "out_dtype": DType.F16},
+    "aligned gaps": {"gaps": (16, 4)},
+    "a ragged gap": {"gaps": (16, 3)},
+    "f64, a gap": {"dtype": DType.F64, "gaps": (0, 7)},
+    "bf16 to f32, a gap": {"dtype": DType.BF16, "out_dtype": DType.F32, "gaps": (8, 0)},
+    "in place": {"in_place": True},
+    "bf16 in place, gaps": {"dtype": DType.BF16, "in_place": True, "gaps": (24, 24)},
+    "f64 in place": {"dtype": DType.F64, "in_place": True},
+    "log_softmax of bf16 to f32, scaled, gaps": {
+        "op": Op.LOG_SOFTMAX,
+        "dtype": DType.BF16,
+        "out_dtype": DType.F32,
+        "scale": -0.5,
+        "gaps": (8, 3),
+    },
+    "lengths, f64 in place": {"dtype": DType.F64, "mask": Mask.LENGTHS, "in_place": True},
 }
 
 
@@ -65,17 +86,19 @@ def problem_of(kind: str, cols: int) -> Problem:
     return Problem(64, cols, input_stride=cols + gaps[0], output_stride=cols + gaps[1], **fields)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_is_verified(kind):
+def test_a_kind_is_verified(emulator, kind):
     """37 columns, by turns, are ragged, and fewer than a causal mask has rows: some see nothing.
 
-    What either width changes is the same for every kind.
+    What either width changes is the same for every kind, and so are the choices: of each kind
+    other configs of an array are run.
     """
-    problem = problem_of(kind, (37, 128)[list(KINDS).index(kind) % 2])
-    seed = sum(map(ord, kind))  # other neighbours in each kind's array
-    for config in covering_array(Space(problem, H200, FEW), seed=seed)[::10]:
-        verdict = EMULATOR.verify(ProgramUnderTest.of_config(problem, config))
+    number = list(KINDS).index(kind)
+    problem = problem_of(kind, (37, 128)[number % 2])
+    configs = covering_array(Space(problem, H200, FEW), seed=number)
+    for config in configs[number % 4 :: len(configs) // 2]:
+        verdict = emulator.verify(ProgramUnderTest.of_config(problem, config))
         assert verdict.status is Status.VERIFIED, f"{config.to_json()}: {verdict.sentence}"
 
 
@@ -84,6 +107,8 @@ SHARED = replace(TWO_ROWS, cache="shared", static_cols=False)
 DESCENDING = replace(TWO_ROWS, row_order="descending")
 NO_CACHE = replace(TWO_ROWS, cache="none", cache_holds="input", static_cols=False)
 HOLDS_INPUT = replace(TWO_ROWS, cache_holds="input")
+SEVERAL_ROWS = Config(threads=64, threads_per_row=8, vector_bytes=8)
+SCALAR = replace(SEVERAL_ROWS, vector_bytes=4, threads_per_row=16)
 
 FAULTS = {
     "-inf is scaled": ("scale 0, f16", TWO_ROWS, "x[i] == -infinity() ? x[i] : ", ""),
@@ -97,33 +122,67 @@ FAULTS = {
     "the length of another": ("lengths, bf16", SHARED, "lengths[index]", "lengths[0]"),
     "another row's mask": ("additive, repeated, bf16", TWO_ROWS, "index % mask_rows", "0"),
     "no logarithm": ("log", HOLDS_INPUT, "logf(reduce_row(sum, Sum{}))", "reduce_row(sum, Sum{})"),
-    "log of what is not shifted": (
-        "log",
-        NO_CACHE,
-        "x[i] - reference - log_sum",
-        "x[i] - log_sum",
+    "log of what is not shifted": ("log", NO_CACHE, "x[i] - reference - log_sum", "x[i] - log_sum"),
+    # Of the threads past the last row, some read what that row's threads have written.
+    "in place, a row read twice": (
+        "in place",
+        SEVERAL_ROWS,
+        "is_row ? row_at(input, output, index) : Row{}",
+        "row_at(input, output, is_row ? index : rows - 1)",
+        Kind.GLOBAL_RACE,
+    ),
+    "in place, a neighbour's vector": (
+        "in place",
+        replace(SEVERAL_ROWS, cache="none", cache_holds="input"),
+        "k < row.vectors) {\n    Vector",
+        "(k ^= 1) < row.vectors) {\n    Vector",
+        Kind.GLOBAL_RACE,
+    ),
+    "a dense output of gaps": (
+        "aligned gaps",
+        SCALAR,
+        "output += loaded_row * output_stride",
+        "output += loaded_row * kCols",
+        Kind.NEVER_WRITTEN,
+    ),
+    "a vector into the gap": (
+        "aligned gaps",
+        SEVERAL_ROWS,
+        "reinterpret_cast<Word*>(output)[k]",
+        "reinterpret_cast<Word*>(output)[k + 1]",
+        Kind.OUT_OF_BOUNDS,
+    ),
+    "half of the output": (
+        "bf16 to f32",
+        replace(SEVERAL_ROWS, vector_bytes=16),
+        "i < kOutputWords; ++i",
+        "i < kOutputWords / 2; ++i",
+        Kind.NEVER_WRITTEN,
     ),
 }
+"""Kinds, configs, what is changed into what, and findings that must be among those reported."""
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_seen(fault):
-    kind, config, old, new = FAULTS[fault]
+def test_a_fault_is_seen(emulator, fault):
+    kind, config, old, new, *shown = FAULTS[fault]
     variant = emit(problem_of(kind, 128), config)
     assert old in variant.code
     faulty = replace(variant, source=variant.source.replace(old, new))
-    assert EMULATOR.verify(ProgramUnderTest.of(faulty)).status is Status.WRONG
+    verdict = emulator.verify(ProgramUnderTest.of(faulty))
+    assert verdict.status is Status.WRONG
+    assert {*shown} <= {finding.kind for run in verdict.runs for finding in run.findings}
 
 
-def test_rows_are_checked_all_over_a_wide_causal_mask():
+def test_rows_are_checked_all_over_a_wide_causal_mask(emulator):
     """Of 19 rows the last of their own mask see nearly everything: short ones are wrong here."""
     program = ProgramUnderTest.of_config(Problem(1024, 1024, mask=Mask.CAUSAL), TWO_ROWS)
     right = "(limit > 0 ? limit : 0)"
     assert program.source.count(right) == 1
     for wrong in ("(limit > 0 ? limit : 1)", "(limit > 0 ? (limit < 900 ? limit + 1 : limit) : 0)"):
         faulty = replace(program, source=program.source.replace(right, wrong))
-        assert EMULATOR.verify(faulty).status is Status.WRONG
+        assert emulator.verify(faulty).status is Status.WRONG
 
 
 def emulated(problem: Problem, config: Config, arrays):
