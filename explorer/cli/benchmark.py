@@ -5,11 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from explorer.cli import completions
 from explorer.cli.options import Csv, Json, argument, one_format, option
-from explorer.cli.output import INTERRUPTED, say, show_result
+from explorer.cli.output import say, show_result, stopped
 from explorer.model.asked import whole_number
 from explorer.model.errors import InvalidInput
 from explorer.system.user_files import T4_RESULTS, check_replaceable
@@ -60,14 +58,11 @@ def benchmark(
             "no recording holds a whole sub-space: make one on a GPU by explorer record --where"
         )
     scores: list[Score] = []
-    try:
+    with stopped(""):
         for truth in truths:
             for name in strategy or STRATEGIES:
                 say(f"{truth.name}: {name}")
                 scores.append(score(truth, name, range(seeds)))
-    except KeyboardInterrupt:
-        say("stopped")
-        raise typer.Exit(INTERRUPTED) from None
     show_result(
         one_format(json=json),
         partial(print_scores, scores),

@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from explorer.cli.options import (
     Csv,
     Device,
@@ -22,11 +20,11 @@ from explorer.cli.options import (
     option,
 )
 from explorer.cli.output import (
-    INTERRUPTED,
     check_nothing_is_measured,
     keep_result,
     say,
     show_result,
+    stopped,
 )
 from explorer.cli.problem import with_problem_unless
 from explorer.model.asked import AskedProblem, needed, rows_notice
@@ -108,7 +106,7 @@ def _run(asked: AskedProblem, of: Where, budget_s: float | None, save: bool) -> 
 
     why, problem = why_no_gpu(of.device), asked.problem()
     try:
-        with ExitStack() as stack:
+        with stopped("; nothing was kept but what a search found"), ExitStack() as stack:
             opening = open_evaluator(problem, of.device, of.timing, of.seed, of.accuracy)
             try:
                 evaluator = stack.enter_context(opening)
@@ -129,9 +127,6 @@ def _run(asked: AskedProblem, of: Where, budget_s: float | None, save: bool) -> 
                 )
     except NotFound as error:
         raise NotFound(f"{why}, and {error}" if why else str(error)) from None
-    except KeyboardInterrupt:
-        say("stopped; nothing was kept but what a search found")
-        raise typer.Exit(INTERRUPTED) from None
     if path is not None:
         keep_result(path, made.as_dict(), _FOLDER_REMEDY)
     return made

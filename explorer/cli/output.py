@@ -244,6 +244,16 @@ def _printable(sentence: str) -> str:
     return f"{line[:half]} … {line[-half:]}"
 
 
+@contextmanager
+def stopped(sentence: str) -> Iterator[None]:
+    """Say on Ctrl-C what is kept, and leave with its exit code."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"stopped{sentence}")
+        raise typer.Exit(INTERRUPTED) from None
+
+
 # ------------------------------------------------------------------ results
 
 

@@ -5,11 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from explorer.cli import completions
 from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, option
-from explorer.cli.output import INTERRUPTED, say
+from explorer.cli.output import say, stopped
 from explorer.cli.problem import with_problem_unless
 from explorer.model.accuracy import Accuracy
 from explorer.model.asked import AskedProblem, needed, rows_notice, whole_number
@@ -93,15 +91,12 @@ def record(
             raise InvalidInput("what to record is not said: give --sample 500, --where, or both")
         said = rows_notice(problem, asked.rows)
         measure = partial(_measure, sample=sample, fixed=fixed, seed=seed)
-    try:
-        with open_evaluator(problem, device, timing, seed, accuracy) as evaluator:
-            path = _path(output, evaluator, force=force)
-            for notice in said:
-                say(notice)
-            made = measure(evaluator, path=path)
-    except KeyboardInterrupt:
-        say("stopped; nothing was recorded")
-        raise typer.Exit(INTERRUPTED) from None
+    opening = open_evaluator(problem, device, timing, seed, accuracy)
+    with stopped("; nothing was recorded"), opening as evaluator:
+        path = _path(output, evaluator, force=force)
+        for notice in said:
+            say(notice)
+        made = measure(evaluator, path=path)
     print(as_json(recording_data(made, path)) if json else recording_sentence(made, path))
 
 
@@ -144,7 +139,7 @@ def _measure(
 
 
 def _path(output: str | None, evaluator: "Evaluator", *, force: bool) -> Path:
-    """Where to write; asked before the hours of measuring. Raises InvalidInput."""
+    """Return where to write, checked before the hours of measuring. Raises InvalidInput."""
     from explorer.devices.recorded import SUFFIX, local_path
 
     if not evaluator.interleaves:

@@ -10,7 +10,7 @@ import typer
 from explorer.cli import completions
 from explorer.cli.help import HELP_NAMES, Command, Group
 from explorer.cli.options import Csv, Json, MeasureOptions, argument, one_format, option, words
-from explorer.cli.output import INTERRUPTED, say, show_result
+from explorer.cli.output import say, show_result, stopped
 from explorer.cli.problem import (
     MOST_PROBLEMS,
     Draw,
@@ -100,21 +100,18 @@ def tune(
     from explorer.report.tune import print_tuned, tuned_data
 
     problems = _problems(cols, rows, dtype, op, shapes, draw, of.seed)
-    try:
-        with RunLine(notices()) as line:
-            tuned = api.tune(
-                problems,
-                effort=effort,
-                torch=not no_torch,
-                missing=missing,
-                output=output,
-                **asdict(of),
-                progress=line,
-                notice=say,
-            )
-    except KeyboardInterrupt:
-        say("stopped; the problems that were finished are kept, and the same command goes on")
-        raise typer.Exit(INTERRUPTED) from None
+    kept = "; the problems that were finished are kept, and the same command goes on"
+    with stopped(kept), RunLine(notices()) as line:
+        tuned = api.tune(
+            problems,
+            effort=effort,
+            torch=not no_torch,
+            missing=missing,
+            output=output,
+            **asdict(of),
+            progress=line,
+            notice=say,
+        )
     if not tuned.run.table.problems:
         raise NotFound("nothing was tuned: the lines above say why")
     made = tuned.run, tuned.path

@@ -23,8 +23,8 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from importlib import import_module
 from multiprocessing import parent_process
+from pkgutil import resolve_name
 from queue import Empty
 from typing import Any
 
@@ -151,7 +151,8 @@ def _compile_all(tasks: Any, begun: Any, gpu: GpuSpec) -> None:
         if number < begun.value:
             continue
         try:
-            _loaded(target)(problem, gpu)
+            compile_ahead: CompileAhead = resolve_name(target)
+            compile_ahead(problem, gpu)
         except (Exception, SystemExit):  # the worker meets it too, and tells
             if is_told:
                 traceback.print_exc()
@@ -173,10 +174,3 @@ def sees_a_gpu() -> bool:
     with suppress(OSError):
         return int(ctypes.CDLL("libcuda.so.1").cuInit(0)) != NO_DEVICE
     return False  # without a driver there is none
-
-
-def _loaded(target: str) -> CompileAhead:
-    """Return the function at module:attribute."""
-    module, _, attribute = target.partition(":")
-    found: CompileAhead = getattr(import_module(module), attribute)
-    return found

@@ -1,11 +1,11 @@
 """A peer, inside the worker: prepared, captured as a graph, verified by its replay."""
 
-import importlib
 import re
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import reduce
+from pkgutil import resolve_name
 from typing import Any
 
 from cuda.bindings import driver
@@ -163,7 +163,8 @@ def enter(
     try:
         if {operand.name for operand in inputs(bench.problem)} - GIVEN:
             raise PeerRefuses(f"peers are given no mask; {bench.problem} reads one")
-        contender = _loaded(peer.target)(bench.problem, _buffers(bench), int(stream))
+        prepare: Prepare = resolve_name(peer.target)
+        contender = prepare(bench.problem, _buffers(bench), int(stream))
         entry = PeerEntry(peer.name, contender, bench, stream)
         return entry.verified(tools, seed), entry
     except ImportError as error:
@@ -182,13 +183,6 @@ def enter(
             contender.close()
     reason += f"; the GPU's context is lost: {lost}" if lost else ""
     return NotEntered(peer.name, stage, reason, trace, context_lost=bool(lost)), None
-
-
-def _loaded(target: str) -> Prepare:
-    """Return the function at module:attribute."""
-    module, _, attribute = target.partition(":")
-    prepare: Prepare = getattr(importlib.import_module(module), attribute)
-    return prepare
 
 
 def _buffers(bench: Bench) -> PeerBuffers:

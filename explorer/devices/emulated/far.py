@@ -471,8 +471,7 @@ def _input(
     if operand.name != "lengths" and problem.inner == 1 and problem.input_stride == problem.cols:
         slack = NEIGHBOUR_BYTES // operand.itemsize
         ranges = np.clip(ranges + np.array([-slack, slack]), 0, operand.count)
-    ranges = _united(ranges)
-    count = int(np.diff(ranges, axis=1).sum())
+    ranges, count = _united(ranges)
     random = np.random.default_rng(count).standard_normal(count).astype(values.dtype)
     written = problem.in_place and operand.name == "input"
     placed = memory.allocate_sparse(
@@ -488,8 +487,7 @@ def _input(
 
 
 def _output(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> Allocation:
-    ranges = _united(far.ranges(far.problem.output_stride))
-    count = int(np.diff(ranges, axis=1).sum())
+    ranges, count = _united(far.ranges(far.problem.output_stride))
     return memory.allocate_sparse(
         output(far.problem).count,
         ranges,
@@ -519,19 +517,21 @@ def _scratch(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> All
                 for first, width in ((rows * pitch, pitch), (problem.rows * pitch + rows, 1))
             ]
         )
-    ranges = _united(ranges)
-    count = int(np.diff(ranges, axis=1).sum())
-    dtype = np.dtype(f"f{size}")
-    elements = kernel.scratch_bytes // size
+    ranges, count = _united(ranges)
     return memory.allocate_sparse(
-        elements, ranges, poisoned((count,), dtype), name="scratch", initialised=False
+        kernel.scratch_bytes // size,
+        ranges,
+        poisoned((count,), np.dtype(f"f{size}")),
+        name="scratch",
+        initialised=False,
     )
 
 
-def _united(ranges: Numbers) -> Numbers:
-    """Unite ranges that overlap or touch, and put them in ascending order."""
+def _united(ranges: Numbers) -> tuple[Numbers, int]:
+    """Return the ranges in ascending order, those that touch united, and their elements."""
     ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
     ends = np.maximum.accumulate(ranges[:, 1])
     begins = np.concatenate([[True], ranges[1:, 0] > ends[:-1]])
     last = np.append(np.flatnonzero(begins)[1:], len(ranges)) - 1
-    return np.stack([ranges[begins, 0], ends[last]], axis=1)
+    united = np.stack([ranges[begins, 0], ends[last]], axis=1)
+    return united, int(np.diff(united, axis=1).sum())
