@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import exp, log
 from pathlib import Path
 from statistics import median
@@ -15,7 +16,17 @@ from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Contender
 from explorer.report.charts import Chart, Row, shares_chart, stacked
 from explorer.report.page import Block, Figure, KeptPage, definitions
-from explorer.report.table import Table, as_markdown, notes, numbers, print_table, words
+from explorer.report.table import (
+    Field,
+    Kind,
+    Table,
+    as_markdown,
+    notes,
+    numbers,
+    print_table,
+    table_of,
+    words,
+)
 from explorer.report.text import counted, measurement_lines, microseconds, percent, share_of_copy
 from explorer.system.user_files import COMPARISON, read_kept
 from explorer.tuning.peer_comparison import (
@@ -193,44 +204,41 @@ LEGEND = (
     "faster than ours, and `~` a peer that is less exact than our kernels must be."
 )
 
-OURS = 6
-"""Columns before those of single peers."""
+
+def _named_time(peer: Contender) -> str:
+    return f"{peer.name} {microseconds(peer.time_us)}"
+
+
+def _ratio(one: PeerComparison, peer: Contender) -> str:
+    return f"{one.over_ours(peer).median:.3f}{_mark(one, peer)}"
+
+
+_OURS: tuple[Field[PeerComparison], ...] = (
+    Field("", lambda c: f"{c.problem.rows}×{c.problem.cols}", "rows × cols", kind=Kind.WORD),
+    Field("", lambda c: c.copy_time_us, "copy", microseconds),
+    Field("", lambda c: c.time_us, "ours", microseconds),
+    Field("", lambda c: 100 * c.copy_time_us / c.time_us, "% of copy", "{:.1f}".format),
+    Field("", lambda c: c.best, "best peer", _named_time, kind=Kind.WORD),
+    Field("", lambda c: c.best and _ratio(c, c.best), "ratio"),
+)
+"""The columns before those of single peers."""
 
 
 def tables(run: PeerRun) -> list[Table]:
     """Return a table for each op and dtype: ours, the best peer, and every peer."""
     found = []
     for label, comparisons in groups(run).items():
-        peers = dict.fromkeys(peer.name for one in comparisons for peer in one.peers)
-        is_timed = any(one.heuristic_us for one in comparisons)
-        named = [*([HEURISTIC] if is_timed else []), *peers]
-        figures = numbers("copy", "ours", "% of copy")
-        columns = [*words("rows × cols"), *figures, *words("best peer"), *numbers("ratio", *named)]
-        table = Table(columns, title=label)
-        for one in comparisons:
-            table.add(*_cells(one), *(_peer_cell(one, name) for name in named))
         mean = means(comparisons)
+        peers = dict.fromkeys(peer.name for one in comparisons for peer in one.peers)
+        named = [*([HEURISTIC] if HEURISTIC in mean.counts else []), *peers]
+        each = [Field("", partial(_peer_cell, name=name), name) for name in named]
+        table = table_of((*_OURS, *each), comparisons, label)
         share = "" if mean.of_copy is None else f"{100 * mean.of_copy:.1f}"
         ratio = "" if mean.best_over_ours is None else f"{mean.best_over_ours:.3f}"
         shares = (f"{100 * mean.of_copy_by_name[name]:.0f} %" for name in named)
         table.add("geometric mean", "", "", share, "", ratio, *shares)
         found.append(table)
     return found
-
-
-def _cells(one: PeerComparison) -> list[str]:
-    best = ratio = ""
-    if one.best is not None:
-        best = f"{one.best.name} {microseconds(one.best.time_us)}"
-        ratio = f"{one.over_ours(one.best).median:.3f}" + _mark(one, one.best)
-    return [
-        f"{one.problem.rows}×{one.problem.cols}",
-        microseconds(one.copy_time_us),
-        microseconds(one.time_us),
-        f"{100 * one.copy_time_us / one.time_us:.1f}",
-        best,
-        ratio,
-    ]
 
 
 def _mark(one: PeerComparison, peer: Contender) -> str:
@@ -413,10 +421,10 @@ def print_compared(run: PeerRun, console: Console, *, kept: bool = False) -> Non
     `kept` runs are from a file.
     """
     for table in tables(run):
-        print_table(table.only(range(OURS)), console)
-        if len(table.columns) > OURS:
+        print_table(table.only(range(len(_OURS))), console)
+        if len(table.columns) > len(_OURS):
             title = "every peer, µs (at the bottom, % of copy)"
-            print_table(table.only([0, *range(OURS, len(table.columns))], title), console)
+            print_table(table.only([0, *range(len(_OURS), len(table.columns))], title), console)
     if found := losses(run):
         print_table(losses_table(found), console)
     console.print()

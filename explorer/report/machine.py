@@ -63,7 +63,7 @@ def _answer(look: Callable[[], Answer]) -> Answer:
 
 
 def checks(storage: str | None = None) -> tuple[Check, ...]:
-    """All of them, in the order in which the pipeline needs them."""
+    """Return all of them, in the order in which the pipeline needs them."""
     return (
         Check("package", True, _package(), "everything", required=True),
         Check("templates", *_templates(), "emitting kernels", required=True),

@@ -127,14 +127,14 @@ def run_text(progress: RunProgress) -> str:
 
 
 def pace(kernels: int, elapsed_s: float) -> str:
-    """`2.5 kernels/s`, or `4.2 s a kernel` where they are slow."""
+    """Return `2.5 kernels/s`, or `4.2 s a kernel` where they are slow."""
     if kernels >= elapsed_s:
         return f"{kernels / elapsed_s:.3g} kernels/s"
     return f"{elapsed_s / kernels:.3g} s a kernel"
 
 
 def progress_text(progress: Progress, problem: Problem) -> str:
-    """`312/400 kernels · best 61.42 µs · … · 3 rejected by verification · 5 s left`."""
+    """Return `312/400 kernels · best 61.42 µs · … · 3 rejected by verification · 5 s left`."""
     parts = [_count(progress)]
     if progress.best_us is not None:
         parts += [f"best {microseconds(progress.best_us)} µs"]
@@ -160,18 +160,18 @@ def _count(progress: Progress) -> str:
 
 
 def _kernels(number: int) -> str:
-    """Without thin groups of digits: they would part the number after a slash."""
+    """Return a count without thin groups of digits: they would part the number after a slash."""
     return "1 kernel" if number == 1 else f"{number} kernels"
 
 
 def _evaluated(progress: Progress) -> int:
-    """Kernels that cost time: not what a rule excludes, nor code that was known."""
+    """Count the kernels that cost time: not what a rule excludes, nor code that was known."""
     invalid = progress.rejected.get(Stage.INVALID, 0)
     return progress.measured + sum(progress.rejected.values()) - invalid
 
 
 def _time_left(progress: Progress) -> str:
-    """By the budget where there is one, else by the pace of the kernels so far."""
+    """Return the time left by the budget; without one by the pace of the kernels so far."""
     left, done = progress.remaining_s, _evaluated(progress)
     if left is None and progress.remaining_trials is not None and done:
         left = progress.elapsed_s / done * progress.remaining_trials

@@ -16,7 +16,7 @@ from explorer.tuning.benchmark import AT, WITHIN, Score
 
 
 def recording_sentence(recording: Recording, path: Path) -> str:
-    """The file, how many kernels it holds, the best of them."""
+    """Say how many kernels a file holds, and which time the best of them has."""
     times = measured_us(recording)
     header = recording.header
     kernels = counted(header.kernel_count, "kernel")
@@ -69,7 +69,7 @@ def recording_data(recording: Recording, path: Path) -> dict[str, Any]:
 
 
 def measured_us(recording: Recording) -> list[float]:
-    """The times of all kernels that were measured, microseconds."""
+    """Return the times of all kernels that were measured, microseconds."""
     outcomes = (kernel.outcome for kernel in recording.kernels)
     return [outcome.time_us for outcome in outcomes if isinstance(outcome, Measured)]
 
@@ -144,7 +144,7 @@ _INVALIDITY = {
 
 
 def t4_data(recording: Recording) -> dict[str, Any]:
-    """A recording's kernels in T4; times are in milliseconds there."""
+    """Return a recording's kernels in T4; times are in milliseconds there."""
     header = recording.header
     date = header.environment.date
     results = [_t4_result(kernel, date) for kernel in recording.kernels]

@@ -16,13 +16,9 @@ from explorer.presets import PRESET_NAMES, PRESETS, Preset
 from explorer.report.table import (
     Field,
     Kind,
-    Table,
     data_of,
-    numbers,
     print_table,
-    prose,
     table_of,
-    words,
 )
 from explorer.report.text import count, counted, percent, problem_data
 from explorer.space import RULES, Space
@@ -59,9 +55,10 @@ class SpaceView:
         return {name: every[name] for name in every if not self.names or name in self.names}
 
     @property
-    def rules(self) -> list[Rule]:
-        """Those that read a parameter that is shown."""
-        return [rule for rule in RULES if not self.names or {*rule.reads} & {*self.names}]
+    def rules(self) -> list[tuple[Rule, float]]:
+        """Those that read a parameter that is shown, each with the share that it excludes."""
+        shown = [rule for rule in RULES if not self.names or {*rule.reads} & {*self.names}]
+        return [(rule, self.space.excluded_share(rule)) for rule in shown]
 
     @property
     def searched_count(self) -> Count:
@@ -69,11 +66,37 @@ class SpaceView:
         return Space.searched(self.space.problem, self.space.gpu, self.fixed).legal_count()
 
 
+Parameter = tuple[str, tuple[Value, ...]]
+"""The name of a parameter, and its values."""
+
+PARAMETER: tuple[Field[Parameter], ...] = (
+    Field("name", lambda p: p[0], "parameter", kind=Kind.WORD),
+    Field("values", lambda p: list(p[1]), "values", cell=lambda p: _values(p), kind=Kind.PROSE),
+    Field("not_searched", lambda p: list(REFUTED.get(p[0], ()))),
+    Field("meaning", lambda p: MEANING[p[0]], "meaning", kind=Kind.PROSE),
+)
+"""What is known of each parameter; `not_searched` are the values that a search leaves out."""
+
+RULE: tuple[Field[tuple[Rule, float]], ...] = (
+    Field("", lambda r: r[1], "excluded", percent),
+    Field("name", lambda r: r[0].name, "rule", kind=Kind.WORD),
+    Field("sentence", lambda r: r[0].sentence, "what a legal config satisfies", kind=Kind.PROSE),
+    Field("excluded_share", lambda r: r[1]),
+)
+"""What is known of each rule, and of what it excludes by itself."""
+
+
+def _values(parameter: Parameter) -> str:
+    """Return the values with those in parentheses that a search leaves out."""
+    alone = REFUTED.get(parameter[0], ())
+    return ", ".join(f"({value})" if value in alone else str(value) for value in parameter[1])
+
+
 def space_data(view: SpaceView) -> dict[str, Any]:
     """Return problem, gpu, arch, parameters with values and meaning, counts, rules.
 
-    `not_searched` are the values that a search does not propose, `searched` counts what it may. An
-    error is half of the 95 % interval of an estimate, as a share of it; 0 if the count is exact.
+    `searched` counts what a search may propose. An error is half of the 95 % interval of an
+    estimate, as a share of it; 0 if the count is exact.
     """
     space, searched = view.space, view.searched_count
     legal = space.legal_count()
@@ -81,28 +104,13 @@ def space_data(view: SpaceView) -> dict[str, Any]:
         "problem": problem_data(space.problem),
         "gpu": space.gpu.name,
         "arch": space.gpu.arch,
-        "parameters": [
-            {
-                "name": name,
-                "values": list(values),
-                "not_searched": list(REFUTED.get(name, ())),
-                "meaning": MEANING[name],
-            }
-            for name, values in view.parameters.items()
-        ],
+        "parameters": [data_of(PARAMETER, one) for one in view.parameters.items()],
         "points": space.point_count,
         "legal": legal.number,
         "legal_error": legal.error,
         "searched": searched.number,
         "searched_error": searched.error,
-        "rules": [
-            {
-                "name": rule.name,
-                "sentence": rule.sentence,
-                "excluded_share": space.excluded_share(rule),
-            }
-            for rule in view.rules
-        ],
+        "rules": [data_of(RULE, one) for one in view.rules],
     }
 
 
@@ -135,12 +143,12 @@ def _share(part: int, whole: int) -> str:
 
 
 def print_space(view: SpaceView, console: Console) -> None:
-    """The parameters with their values and meaning, the counts, and each rule with its sentence."""
+    """Print the parameters with values and meaning, the counts, and each rule with its sentence."""
     space = view.space
     where = view.where or f"on {space.gpu.name} ({space.gpu.arch})"
     console.print(f"{space.problem} {where}", style="bold")
     console.print()
-    print_table(_parameters_table(view), console)
+    print_table(table_of(PARAMETER, view.parameters.items()), console)
     console.print()
     legal, points = space.legal_count(), space.point_count
     share = _share(legal.number, points)
@@ -150,25 +158,8 @@ def print_space(view: SpaceView, console: Console) -> None:
         "values in parentheses, which lost wherever they were measured; a preset, or a config of "
         "yours, may have them."
     )
-    if view.rules:
-        print_table(_rules_table(view), console)
-
-
-def _parameters_table(view: SpaceView) -> Table:
-    table = Table([*words("parameter"), prose("values"), prose("meaning")])
-    for name, values in view.parameters.items():
-        alone = REFUTED.get(name, ())
-        told = (f"({value})" if value in alone else str(value) for value in values)
-        table.add(name, ", ".join(told), MEANING[name])
-    return table
-
-
-def _rules_table(view: SpaceView) -> Table:
-    columns = [*numbers("excluded"), *words("rule"), prose("what a legal config satisfies")]
-    table = Table(columns, title="Rules: what each excludes by itself", keys=2)
-    for rule in view.rules:
-        table.add(percent(view.space.excluded_share(rule)), rule.name, rule.sentence)
-    return table
+    if rules := view.rules:
+        print_table(table_of(RULE, rules, "Rules: what each excludes by itself", keys=2), console)
 
 
 # ------------------------------------------------------------------ published kernels
@@ -201,7 +192,7 @@ class PresetFilter:
     only_legal: bool = False
 
     def passes(self, line: PresetLine) -> bool:
-        """Whether a preset is wanted."""
+        """Return whether a preset is wanted."""
         preset, config = line.preset, line.config
         said = " ".join([preset.name, *preset.other_names, str(preset.source)])
         if self.text.lower() not in said.lower() or (self.only_legal and config is None):
@@ -213,7 +204,7 @@ class PresetFilter:
 
 
 def preset_lines(problem: Problem | None, gpu: GpuSpec | None) -> list[PresetLine]:
-    """All presets, for `problem` on `gpu` where both are given."""
+    """Return all presets, for `problem` on `gpu` where both are given."""
     if problem is None or gpu is None:
         return [PresetLine(preset) for preset in PRESETS]
     lines = []
@@ -227,7 +218,7 @@ def preset_lines(problem: Problem | None, gpu: GpuSpec | None) -> list[PresetLin
 def print_presets(
     lines: Sequence[PresetLine], problem: Problem | None, console: Console, text: str = ""
 ) -> None:
-    """Names on the left; beside each its sentence, its source and, for a problem, its config.
+    """Print each name, beside it its sentence, its source and, for a problem, its config.
 
     `text` is what the names were to have: if no preset is left, a sentence says why.
     """

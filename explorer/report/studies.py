@@ -668,7 +668,7 @@ def contrast_sentence(contrast: Contrast) -> str:
 
 
 def _times(ratio: float) -> str:
-    """Three decimals below 1.1, where most effects are; else two."""
+    """Return a ratio to three decimals below 1.1, where most effects are; else to two."""
     return f"{ratio:.3f}" if ratio < 1.1 else f"{ratio:.2f}"
 
 

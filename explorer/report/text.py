@@ -20,28 +20,28 @@ from explorer.tuning.results import StudySummary
 
 
 def microseconds(time_us: float) -> str:
-    """Four significant digits or more, without an exponent; the unit is the caller's."""
+    """Return four significant digits or more, without an exponent; the unit is the caller's."""
     return f"{time_us:.{_decimals(time_us)}f}"
 
 
 def with_spread(time_us: float, spread: float) -> str:
-    """A median in microseconds and, to as many decimals, half its interquartile range."""
+    """Return a median in microseconds and, to as many decimals, half its interquartile range."""
     half_us = time_us * spread / 2
     return f"{microseconds(time_us)} ± {half_us:.{_decimals(time_us)}f}"
 
 
 def ulps(error: float | None) -> str:
-    """Three significant digits of an error in ulps; a dash where it was not recorded."""
+    """Return three significant digits of an error in ulps; a dash where it was not recorded."""
     return "-" if error is None else f"{error:.3g}"
 
 
 def percent(fraction: float, digits: int = 1) -> str:
-    """A fraction as a percentage: 0.973 is 97.3 %."""
+    """Return a fraction as a percentage: 0.973 is 97.3 %."""
     return f"{100 * fraction:.{digits}f} %"
 
 
 def seconds(duration_s: float) -> str:
-    """A duration, rounded for the eye: 8 s, 2 min 05 s, 1 h 20 min."""
+    """Return a duration, rounded for the eye: 8 s, 2 min 05 s, 1 h 20 min."""
     whole = round(duration_s)
     if whole < 60:
         return f"{whole} s"
@@ -52,13 +52,13 @@ def seconds(duration_s: float) -> str:
 
 
 def times_as_fast(ratio: float) -> str:
-    """A ratio of times, to three digits or more: 1.08, 30.4, 1019."""
+    """Return a ratio of times to three digits or more: 1.08, 30.4, 1019."""
     decimals = next((i for i, limit in enumerate((100, 10)) if ratio >= limit), 2)
     return f"{ratio:.{decimals}f}"
 
 
 def share_of_copy(time_us: float, copy_us: float) -> float | None:
-    """Copy's time over this one's: 1 at the speed of copy; None where copy was not measured."""
+    """Return copy's time over this one's: 1 at copy's speed; None where copy was not measured."""
     return copy_us / time_us if copy_us > 0 else None
 
 
@@ -67,17 +67,17 @@ def _decimals(time_us: float) -> int:
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """A count with its noun: 1 kernel, 2 kernels, 2 losses."""
+    """Return a count with its noun: 1 kernel, 2 kernels, 2 losses."""
     return f"{count(number)} {noun if number == 1 else plural or noun + 's'}"
 
 
 def count(number: int) -> str:
-    """A count with thin groups of three digits: 11 199 744."""
+    """Return a count with thin groups of three digits: 11 199 744."""
     return f"{number:,}".replace(",", " ")
 
 
 def as_json(data: Any) -> str:
-    """Indented JSON, as it goes to stdout."""
+    """Return indented JSON, as it goes to stdout."""
     return json.dumps(data, indent=2, ensure_ascii=False)
 
 
@@ -123,7 +123,7 @@ def copy_cells(problem: Problem, copy_us: float, spread: float | None = None) ->
 
 
 def environment_line(environment: Environment) -> str:
-    """GPU, driver, NVRTC, clocks, throttling, timing mode, accuracy, date: what is known."""
+    """Return what is known of GPU, driver, NVRTC, clocks, throttling, timing, accuracy and date."""
     c = environment
     parts = [c.gpu, f"driver {c.driver}", f"NVRTC {c.nvrtc}", _clocks(c)]
     parts += [_throttling(c)]
@@ -134,7 +134,7 @@ def environment_line(environment: Environment) -> str:
 
 
 def copy_line(environment: Environment) -> str:
-    """Which plain copy is the limit, and how launches are timed; empty where that is not known."""
+    """Say which plain copy is the limit, and how launches are timed; empty where not known."""
     c = environment
     if not c.copy_name:
         return ""
@@ -145,20 +145,20 @@ def copy_line(environment: Environment) -> str:
 
 
 def measurement_lines(environment: Environment, *, replayed: bool) -> list[tuple[str, str]]:
-    """Notes, with their labels: where and when it was measured; the copy beside it."""
+    """Return notes with their labels: where and when it was measured; the copy beside it."""
     origin = "replayed" if replayed else "measured"
     copy = copy_line(environment)
     return [(origin, environment_line(environment)), *([("copy", copy)] if copy else [])]
 
 
 def replay_notice(environment: Environment, why: str | None = None) -> str:
-    """The first line of a replay: whose times these are, and `why` no GPU is used."""
+    """Return the first line of a replay: whose times these are, and `why` no GPU is used."""
     origin = f"a recording made on {environment.gpu} on {environment.date[:10]}"
     return f"{why + ': ' if why else ''}replaying {origin}; nothing is timed here"
 
 
 def short_date(date: str) -> str:
-    """Day and minute of an ISO 8601 date in UTC."""
+    """Return the day and the minute of an ISO 8601 date in UTC."""
     return f"{date[:10]} {date[11:16]} UTC" if len(date) >= 16 else date
 
 
@@ -184,7 +184,7 @@ CHANGED = "the templates have changed since: the last line writes what they emit
 def reproducing_command(
     trial: TrialRecord, problem: Problem, goal: Goal, storage: str | None = None
 ) -> str:
-    """The `explorer emit` of a trial of the study with that goal: by number.
+    """Return the `explorer emit` of a trial of the study with that goal: by number.
 
     By config where templates have changed since.
     """
@@ -195,14 +195,14 @@ def reproducing_command(
 
 
 def is_reproducible(trial: TrialRecord, problem: Problem) -> bool:
-    """Whether the templates still emit the code that the trial measured."""
+    """Return whether the templates still emit the code that the trial measured."""
     if not can_emit(problem, trial.config):
         return False
     return emit(problem, trial.config).digest == trial.outcome.digest
 
 
 def search_command(study: StudySummary, storage: str | None = None) -> str:
-    """The `explorer search` that continues a study."""
+    """Return the `explorer search` that continues a study."""
     return _command("search", None, study.problem, storage, study.goal.options)
 
 
@@ -230,7 +230,7 @@ _REJECTED_BY = {
 
 
 def rejections(rejected: Mapping[Stage, int]) -> str:
-    """`41 rejected by a rule, 3 by the compiler`; empty where nothing was rejected."""
+    """Return `41 rejected by a rule, 3 by the compiler`; empty where nothing was rejected."""
     counts = [(rejected.get(stage, 0), by) for stage, by in _REJECTED_BY.items()]
     told = [f"{number} {by}" for number, by in counts if number]
     return ", ".join(told).replace(" ", " rejected ", 1)
@@ -240,7 +240,7 @@ def rejections(rejected: Mapping[Stage, int]) -> str:
 
 
 def problem_data(problem: Problem) -> dict[str, Any]:
-    """op, rows, cols, dtype and the model's bytes."""
+    """Return op, rows, cols, dtype and the model's bytes."""
     return {
         "op": problem.op,
         "rows": problem.rows,

@@ -153,7 +153,7 @@ def print_check(table: TunedTable, faults: Sequence[Fault]) -> None:
 
 
 def check_data(table: TunedTable, faults: Sequence[Fault]) -> dict[str, Any]:
-    """What `--json` prints of a check."""
+    """Return what `--json` prints of a check."""
     return {
         "gpu": table.gpu.name,
         "problems": len(table.problems),

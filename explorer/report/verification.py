@@ -41,7 +41,7 @@ from explorer.report.text import (
 
 
 def finding_lines(finding: Finding, program: ProgramUnderTest) -> list[str]:
-    """What is wrong, then where: lines of the `.cu` with their text, of the PTX, the thread."""
+    """Say what is wrong, then where: lines of the `.cu` with their text, of the PTX, the thread."""
     # The other access has a line of its own below.
     message = finding.message.replace(f" at {finding.other}", "")
     lines = [f"{finding.kind}: {message}"]
@@ -57,7 +57,7 @@ def finding_lines(finding: Finding, program: ProgramUnderTest) -> list[str]:
 
 
 def line_text(source: str, number: int) -> str:
-    """Line `number`, from 1, of a source; empty where it has no such line."""
+    """Return line `number`, from 1, of a source; empty where it has no such line."""
     lines = source.splitlines()
     return lines[number - 1].strip() if 1 <= number <= len(lines) else ""
 
@@ -76,7 +76,7 @@ def _place(word: str, place: SourceLine | None, program: ProgramUnderTest) -> li
 
 
 def _extent(place: tuple[int, int, int]) -> str:
-    """(5, 0, 0) is 5: launches have one dimension."""
+    """Return 5 for (5, 0, 0), since launches have one dimension."""
     return str(place[0]) if not any(place[1:]) else str(place)
 
 
@@ -87,7 +87,7 @@ Data = dict[str, Any]
 
 
 def verification_data(verdicts: Sequence[Verdict]) -> Data:
-    """The count of each status, and every program with its runs and findings."""
+    """Return the count of each status, and every program with its runs and findings."""
     found = Counter(verdict.status for verdict in verdicts)
     return {
         **{str(status): found[status] for status in Status},
@@ -96,7 +96,7 @@ def verification_data(verdicts: Sequence[Verdict]) -> Data:
 
 
 def verdict_data(verdict: Verdict) -> Data:
-    """status, by, sentence, config, cols, dtype, runs."""
+    """Return status, by, sentence, config, cols, dtype and runs."""
     program = verdict.program
     return {
         "status": str(verdict.status),
@@ -168,7 +168,7 @@ COLOURS = {
 
 
 def exit_code(verdicts: Sequence[Verdict]) -> int:
-    """0 all verified, 1 one is wrong, 2 one could not be verified.
+    """Return 0 if all are verified, 1 if one is wrong, 2 if one could not be verified.
 
     What is inaccurate alone counts as wrong by itself, but not among many: searches reject it.
     """
@@ -179,7 +179,7 @@ def exit_code(verdicts: Sequence[Verdict]) -> int:
 
 
 def print_verdicts(verdicts: Sequence[Verdict], console: Console, elapsed_s: float) -> None:
-    """Each that is not verified with what was found, then the count of each status."""
+    """Print what was found of each that is not verified, then the count of each status."""
     if len(verdicts) == 1:
         _print_one(verdicts[0], console, elapsed_s)
         return
@@ -192,7 +192,7 @@ def print_verdicts(verdicts: Sequence[Verdict], console: Console, elapsed_s: flo
 
 
 def summary(verdicts: Sequence[Verdict], elapsed_s: float) -> str:
-    """How many of each status, by what, in what time."""
+    """Say how many there are of each status, by what, in what time."""
     found = Counter(verdict.status for verdict in verdicts)
     counts = ", ".join(f"{count(found[status])} {status}" for status in COLOURS)
     by = f" by {verdicts[0].by}" if verdicts else ""
@@ -215,7 +215,7 @@ def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
 
 
 def _told_together(verdict: Verdict) -> Iterator[tuple[str, Emulation]]:
-    """Each run, and verified ones of a shape that follow each other as one, with how many times."""
+    """Yield each run, and verified ones of a shape in a row as one, with how many times."""
 
     def told(run: Emulation) -> tuple[object, ...]:
         alone = () if run.status is Status.VERIFIED and not run.left_out else (id(run),)
@@ -231,7 +231,7 @@ def _told_together(verdict: Verdict) -> Iterator[tuple[str, Emulation]]:
 
 
 def _remarks(program: ProgramUnderTest) -> Iterator[str]:
-    """What is to be said of a file besides its verdict."""
+    """Yield what is to be said of a file besides its verdict."""
     if program.header_cols:
         yield (
             f"its text is for {program.problem.cols} columns, for which it was checked; its header "
@@ -242,7 +242,7 @@ def _remarks(program: ProgramUnderTest) -> Iterator[str]:
 
 
 def _is_told_at_the_end(run: Emulation, verdict: Verdict) -> bool:
-    """Whether the closing line says all there is to say of a run, of which nothing was executed."""
+    """Return whether the closing line says all there is of a run that executed nothing."""
     return run.check is None and not run.findings and run.sentence == verdict.sentence
 
 
@@ -285,7 +285,7 @@ def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) ->
 
 
 def print_findings(verdict: Verdict, console: Console) -> None:
-    """The findings of the run that decided, with their lines of source."""
+    """Print the findings of the run that decided, with their lines of source."""
     findings = verdict.findings
     for finding in findings[:MOST_FINDINGS]:
         for text in finding_lines(finding, verdict.program):
@@ -318,7 +318,7 @@ class VerifyProgress(LiveLine):
 
 
 def print_timed_file(timed: TimedFile, path: Path, console: Console) -> None:
-    """The time with its spread, copy's, bandwidth and environment; or what is wrong."""
+    """Print the time with its spread, copy's, bandwidth and environment; or what is wrong."""
     program, verdict = timed.verdict.program, timed.verdict
     edited = ", edited" if program.is_edited else ""
     title = f"{path}{edited}: {timed.problem}, {brief_words(program.config)}"
@@ -338,7 +338,7 @@ def print_timed_file(timed: TimedFile, path: Path, console: Console) -> None:
 
 
 def time_words(timed: TimedFile) -> str:
-    """Time, spread, bandwidth, share of copy and copy's time of a file that was timed."""
+    """Return time, spread, bandwidth, share of copy and copy's time of a file that was timed."""
     assert timed.measured is not None
     time_us, copy_us = timed.measured.time_us, timed.environment.copy_us
     told = f"{with_spread(time_us, timed.measured.spread)} µs, {timed.problem.gbps(time_us):.0f}"
@@ -348,7 +348,7 @@ def time_words(timed: TimedFile) -> str:
 
 
 def timed_file_data(timed: TimedFile, path: Path) -> dict[str, Any]:
-    """What is printed, as data; the times are null where the kernel was not verified."""
+    """Return what is printed, as data; times are null where the kernel was not verified."""
     measured, copy_us = timed.measured, timed.environment.copy_us
     time_us = None if measured is None else measured.time_us
     return {
@@ -383,7 +383,7 @@ def emission_data(
     verdict: Verdict | None = None,
     program: tuple[Path, str] | None = None,
 ) -> Data:
-    """What was written, how it is launched, resources and verification (null: neither).
+    """Return what was written, how it is launched, resources and verification (null: neither).
 
     `launches` and `arguments` are all that a program needs that compiles the file by NVRTC, and
     `library` all that one needs that calls it as nvcc has compiled it. `program` is the file that
@@ -411,7 +411,7 @@ def emission_data(
 
 
 def _arguments(variant: Variant) -> dict[str, Data]:
-    """By the names that launches pass: kind, and an array's dtype and bytes or a number's value.
+    """Return by the names that launches pass: kind, an array's dtype and bytes, a number's value.
 
     Lengths are int32, scratch memory has no dtype. A launch's grid is `grid` blocks, or, where
     `blocks_per_sm` is not 0, at most so many on each SM. Its cluster is declared in the kernel.
@@ -433,7 +433,7 @@ def _arguments(variant: Variant) -> dict[str, Data]:
 
 
 def _library(variant: Variant) -> Data:
-    """The C functions that nvcc makes of the file with a macro, and the C++ namespace."""
+    """Return the C functions that nvcc makes of the file with a macro, and the C++ namespace."""
     call = HostCall.of(variant.problem, variant.config)
     stream = {"name": "stream", "kind": POINTER}
     scratch = call.scratch_arguments
