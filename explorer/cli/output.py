@@ -299,6 +299,12 @@ def keep_result(path: Path, data: Any, remedy: str, done: str = "written") -> No
     say(f"{path}: {done}")
 
 
+def is_given(context: typer.Context, name: str) -> bool:
+    """Return whether a parameter stands on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def check_nothing_is_measured(**options: object) -> None:
     """Raise InvalidInput for an option beside --from that was given, and would change nothing."""
     given = [f"--{name}" for name, value in options.items() if value not in (None, False)]

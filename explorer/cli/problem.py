@@ -8,8 +8,6 @@ from dataclasses import fields, is_dataclass
 from functools import partial, wraps
 from typing import Annotated, Any
 
-import typer
-
 from explorer.cli import completions
 from explorer.cli.options import option, words
 from explorer.model.asked import (
@@ -60,18 +58,18 @@ _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 def _option(name: str, remark: str = "") -> inspect.Parameter:
     """Return an option as a parameter of a command; a default that says nothing is not shown."""
-    metavar, told = _HELP[name]
+    metavar, help_text = _HELP[name]
     if remark:
-        told = f"{told.removesuffix('.')} ({remark})."
-    more: dict[str, Any] = {}
-    kind: Any = bool
-    if name != "in_place":
-        kind = str if _USUAL[name] is not None else str | None
-        more |= {"metavar": metavar, "parser": partial(from_text, name)}
-        more |= {"show_default": False} if _USUAL[name] is None else {}
-    if name in NAMED_FIELDS:
-        more["autocompletion"] = completions.among(*NAMED_FIELDS[name])
-    annotation = Annotated[kind, typer.Option(option_of(name), help=told, **more)]
+        help_text = f"{help_text.removesuffix('.')} ({remark})."
+    is_flag, names = name == "in_place", NAMED_FIELDS.get(name)
+    declared = option(
+        f"{option_of(name)} {metavar}".rstrip(),
+        help_text,
+        None if is_flag else partial(from_text, name),
+        complete=completions.among(*names) if names else None,
+    )
+    kind: Any = bool if is_flag else str if _USUAL[name] is not None else str | None
+    annotation = Annotated[kind, declared]
     return inspect.Parameter(name, _KEYWORD, default=_USUAL[name], annotation=annotation)
 
 

@@ -1,13 +1,13 @@
 """Commands of the parameter space, and of the published kernels that are configs in it."""
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from explorer.cli import completions
 from explorer.cli.options import Csv, Gpu, Json, argument, one_format, option, sub_space
-from explorer.cli.output import show_result
+from explorer.cli.output import is_given, show_result
 from explorer.cli.problem import with_any_problem, with_problem
 from explorer.model.asked import AskedProblem, needed
 from explorer.model.errors import InvalidInput
@@ -103,7 +103,10 @@ def presets(
     problem = None if asked is None else asked.problem()
     if problem is None and (legal or where):
         raise InvalidInput("--legal and --where ask what a preset is for a problem: give --cols")
-    op, dtype = (None if problem else _given(context, name) for name in ("op", "dtype"))
+    op, dtype = (
+        context.params[name] if problem is None and is_given(context, name) else None
+        for name in ("op", "dtype")
+    )
     fixed = {} if problem is None else sub_space(where or [], problem.dtype)
     wanted = PresetFilter(text or "", op, dtype, fixed, only_legal=legal)
     every = preset_lines(problem, None if problem is None else gpu_limits(gpu))
@@ -114,9 +117,3 @@ def presets(
         lambda: {"presets": [data_of(PRESET, line) for line in lines]},
         rows=partial(preset_rows, lines),
     )
-
-
-def _given(context: typer.Context, name: str) -> Any:
-    """Return what a user gave for an option; None for its default."""
-    source = context.get_parameter_source(name)
-    return context.params[name] if source is not None and source.name == "COMMANDLINE" else None

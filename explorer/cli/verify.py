@@ -17,7 +17,7 @@ from explorer.cli.options import (
     one_format,
     option,
 )
-from explorer.cli.output import show_result
+from explorer.cli.output import is_given, show_result
 from explorer.cli.problem import with_problem_unless
 from explorer.model.accuracy import Accuracy
 from explorer.model.asked import AskedProblem, needed, whole_number
@@ -98,7 +98,7 @@ def verify(
     _check_said_once(what, sample, all_=all_)
     if what is not None and what.endswith(".cu"):
         _check_file_says_the_rest(context)
-    if not all_ and _is_given(context, "strength"):
+    if not all_ and is_given(context, "strength"):
         raise InvalidInput("--strength belongs to --all; leave it out")
     if what is None:
         drawn = None if sample is None else (sample, seed)
@@ -133,16 +133,10 @@ def _check_said_once(what: str | None, sample: int | None, *, all_: bool) -> Non
         raise InvalidInput(f"what to verify is said {often}: {listed}; give one")
 
 
-def _is_given(context: typer.Context, name: str) -> bool:
-    """Whether a parameter stands on the command line."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
 def _check_file_says_the_rest(context: typer.Context) -> None:
     """Raise InvalidInput for an option that would change nothing."""
     for name in NOT_OF_A_FILE:
-        if _is_given(context, name):
+        if is_given(context, name):
             raise InvalidInput(
                 f"--{name.replace('_', '-')} says nothing of an emitted file, whose text tells "
                 "what it computes; leave it out (--cols, --rows, --accuracy, --device and --gpu "

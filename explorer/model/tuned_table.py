@@ -124,7 +124,7 @@ class TunedTable:
     problems: tuple[TunedProblem, ...]
 
     def with_(self, later: Iterable[TunedProblem]) -> "TunedTable":
-        """With other problems, which take the place of what the table has of the same ones."""
+        """Return the table with other problems, in the place of what it has of the same ones."""
         merged = {one.problem: one for one in self.problems}
         merged.update({one.problem: one for one in later})
         return replace(self, problems=tuple(sorted(merged.values(), key=_order)))
@@ -136,7 +136,7 @@ def _order(one: TunedProblem) -> tuple[Any, ...]:
 
 
 def table_path(gpu: GpuSpec) -> Path:
-    """Where the table of a GPU goes, such as studies/tuned/nvidia-h200.json."""
+    """Return where the table of a GPU goes, such as studies/tuned/nvidia-h200.json."""
     return studies_folder() / "tuned" / f"{gpu.name.lower().replace(' ', '-')}.json"
 
 
@@ -207,7 +207,7 @@ def _problem_data(one: TunedProblem, configs: _Places, machines: _Places) -> dic
 
 
 def _rounded(value: float) -> float:
-    """Five digits: repeats of a time differ in the third."""
+    """Return a number to five digits: repeats of a time differ in the third."""
     return float(f"{value:.5g}")
 
 
@@ -259,11 +259,7 @@ def _checked(values: Any) -> dict[str, Any]:
     given = read_object(values, "table")
     if given.get("format") != FORMAT:
         raise InvalidInput(f"format is {shown(given.get('format'))}; it must be {FORMAT}")
-    missing = next(
-        (n for n in ("gpu", "circumstances", "configs", "problems") if n not in given), ""
-    )
-    if missing:
-        raise InvalidInput(f"table has no {missing}")
+    _check_names(given, "table", ("gpu", "circumstances", "configs", "problems"))
     return given
 
 
@@ -286,14 +282,12 @@ def _problem(values: dict[str, Any], configs: list[Config], machines: list[Any])
 
     needed = ("problem", "circumstances", "date", "finalists", "untuned", "timed")
     _check_names(values, "it", needed)
-    machine = machines[read_whole(values["circumstances"], "circumstances", most=len(machines) - 1)]
-    own = {name: values[name] for name in OF_ONE_PROBLEM if name in values}
     finalists = _rows(values, "finalists", 5)
     if not finalists:
         raise InvalidInput("finalists is empty; a problem that was tuned has one at least")
     return TunedProblem(
         problem=Problem.from_dict(values["problem"]),
-        environment=Environment.from_dict({**read_object(machine, "circumstances"), **own}),
+        environment=_environment(values, machines),
         finalists=tuple(
             Contender(
                 kernel=config(place),
@@ -316,6 +310,13 @@ def _problem(values: dict[str, Any], configs: list[Config], machines: list[Any])
         torch_us=read_time_us(values.get("torch_us", 0), "torch_us", or_zero=True),
         effort=read_text(values.get("effort", "default"), "effort"),
     )
+
+
+def _environment(one: dict[str, Any], machines: list[Any]) -> Environment:
+    """Return the environment of a problem: that of several, and what is its own."""
+    place = read_whole(one.get("circumstances"), "circumstances", most=len(machines) - 1)
+    own = {name: one[name] for name in OF_ONE_PROBLEM if name in one}
+    return Environment.from_dict({**read_object(machines[place], "circumstances"), **own})
 
 
 def _check_names(values: dict[str, Any], what: str, names: tuple[str, ...]) -> None:
@@ -402,10 +403,7 @@ class _Opened:
             return None
         (first, *_), *_ = _rows(one, "finalists", 5) or [[None]]
         config = self.configs[read_whole(first, "config", most=len(self.configs) - 1)]
-        place = read_whole(one.get("circumstances"), "circumstances", most=len(self.machines) - 1)
-        made = {name: one[name] for name in OF_ONE_PROBLEM if name in one}
-        made = {**read_object(self.machines[place], "circumstances"), **made}
-        return TunedBest(Config.from_dict(config), Environment.from_dict(made))
+        return TunedBest(Config.from_dict(config), _environment(one, self.machines))
 
 
 @lru_cache(maxsize=4)
