@@ -255,7 +255,7 @@ def _teller(verbose: bool) -> "Callable[[Entered | NotEntered], None]":
             noted = f", {reply.note}" if reply.note else ""
             say(f"  {reply.name}: verified ({reply.version}{noted})")
             return
-        say(f"  {reply.name}: {reply.stage}: {reply.reason}")
+        say(f"  {reply.name}: {reply.why}")
         if traces and reply.trace:
             print(reply.trace, file=sys.stderr)
 

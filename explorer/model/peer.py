@@ -7,6 +7,7 @@ from typing import Protocol
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError
 from explorer.model.evaluator import Comparison, Evaluator
+from explorer.model.outcome import Absent
 from explorer.model.problem import Problem
 
 
@@ -92,13 +93,9 @@ class Entered:
 
 
 @dataclass(frozen=True, slots=True)
-class NotEntered:
-    """A peer that will not be timed, and why."""
+class NotEntered(Absent):
+    """A peer that is missing, refused, failed, wrong, crashed or timed out, so is not timed."""
 
-    name: str
-    stage: str
-    """missing, refused, failed, wrong, crash or timeout."""
-    reason: str
     trace: str = ""
     """The traceback of a failure."""
     context_lost: bool = False

@@ -6,8 +6,8 @@ which name them by their place.
 """
 
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,15 +68,6 @@ class TimedConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class FailedConfig:
-    """A config that has no time, and why."""
-
-    config: Config
-    reason: str
-    """After the stage at which it fell: `verify: ...`."""
-
-
-@dataclass(frozen=True, slots=True)
 class TunedProblem:
     """What was measured of one problem."""
 
@@ -89,7 +80,8 @@ class TunedProblem:
     """What is taken without a table or a search; it is a finalist unless it failed."""
     timed: tuple[TimedConfig, ...]
     """Every config that has a time, the fastest first."""
-    failed: tuple[FailedConfig, ...] = ()
+    failed: Mapping[Config, str] = field(default_factory=dict)
+    """Every config that has no time, and why: after the stage at which it fell, `verify: ...`."""
     torch_us: float = 0.0
     """The time of torch's own function in the finals; 0 where it was not timed."""
     effort: str = "default"
@@ -200,7 +192,7 @@ def _problem_data(one: TunedProblem, configs: _Places, machines: _Places) -> dic
         ],
         "untuned": place(one.untuned),
         "timed": [[place(t.config), _rounded(t.time_us), t.registers] for t in one.timed],
-        "failed": [[place(f.config), f.reason] for f in one.failed],
+        "failed": [[place(config), why] for config, why in one.failed.items()],
         "torch_us": _rounded(one.torch_us),
         "effort": one.effort,
     }
@@ -303,10 +295,10 @@ def _problem(values: dict[str, Any], configs: list[Config], machines: list[Any])
             TimedConfig(config(place), read_time_us(time, "time"), read_whole(count, "registers"))
             for place, time, count in _rows(values, "timed", 3)
         ),
-        failed=tuple(
-            FailedConfig(config(place), read_text(reason, "reason"))
+        failed={
+            config(place): read_text(reason, "reason")
             for place, reason in _rows(values, "failed", 2)
-        ),
+        },
         torch_us=read_time_us(values.get("torch_us", 0), "torch_us", or_zero=True),
         effort=read_text(values.get("effort", "default"), "effort"),
     )

@@ -22,7 +22,6 @@ from explorer.model.outcome import Contender, Measured, Rejected, Stage
 from explorer.model.peer import Entered, PeerBench, PeerName
 from explorer.model.problem import Problem
 from explorer.model.tuned_table import (
-    FailedConfig,
     TimedConfig,
     TunedProblem,
     TunedTable,
@@ -170,13 +169,9 @@ def _judged(
 ) -> TunedProblem:
     """Time the best in turn with what is taken without a search, with copy and with torch."""
     timed = _timed(seen)
-    failed = tuple(
-        FailedConfig(k.config, k.outcome.why)
-        for k in seen.kernels
-        if isinstance(k.outcome, Rejected)
-    )
+    failed = {k.config: k.outcome.why for k in seen.kernels if isinstance(k.outcome, Rejected)}
     if not timed:
-        first = f", the first since it fell at {failed[0].reason}" if failed else ""
+        first = next((f", the first since it fell at {why}" for why in failed.values()), "")
         raise NotFound(f"none of {len(failed)} kernels could be measured{first}")
     entered = close_to_best(timed, lambda one: one[1].time_us, most=FINALISTS)
     entered += [one for one in timed if one[0] == untuned and one not in entered]
@@ -273,7 +268,7 @@ def _lacks_candidates(one: TunedProblem, table: TunedTable) -> bool:
     A candidate may have been evaluated with any hints: the heuristic chooses them, whose rules
     change more often than tables are measured.
     """
-    met = {_plain(t.config) for t in one.timed} | {_plain(f.config) for f in one.failed}
+    met = {_plain(t.config) for t in one.timed} | {_plain(config) for config in one.failed}
     unmet = [config for config in listed(one.problem, table.gpu) if config not in met]
     if not unmet:
         return False
@@ -293,4 +288,4 @@ def _plain(config: Config) -> Config:
 
 
 def _has_grave_failures(one: TunedProblem) -> bool:
-    return any(failed.reason.partition(":")[0] in GRAVE for failed in one.failed)
+    return any(why.partition(":")[0] in GRAVE for why in one.failed.values())

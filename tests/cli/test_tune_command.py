@@ -312,7 +312,11 @@ def test_each_fault_of_a_table_is_said_once(explorer, tmp_path):
     table = read_table(HELD_OUT / "nvidia-h200.json")
     first, second, third, *rest = table.problems
     throttled = replace(first.environment, throttle_reasons="SW_POWER_CAP", driver="1.2")
-    wrong = replace(second, failed=(replace_failed(second),), timed=second.timed[1:])
+    wrong = replace(
+        second,
+        failed={second.timed[0].config: "verify: relative error 0.5"},
+        timed=second.timed[1:],
+    )
     changed = [
         replace(first, environment=throttled),
         wrong,
@@ -329,12 +333,6 @@ def test_each_fault_of_a_table_is_said_once(explorer, tmp_path):
         assert one in said
     named = next(problems for fault, problems in faults.items() if "throttled" in fault)
     assert named == [first.problem.as_dict()]
-
-
-def replace_failed(one):
-    from explorer.model.tuned_table import FailedConfig
-
-    return FailedConfig(one.timed[0].config, "verify: relative error 0.5")
 
 
 def test_a_file_that_is_no_table_is_said(explorer, tmp_path):

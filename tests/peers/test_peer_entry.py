@@ -226,8 +226,8 @@ class Supervised(CudaDevice):
 
 def test_a_crash_and_a_hang_cost_no_peer_that_had_entered():
     fine = {name: Entered(name, "1", "", 0.0, 0.0, "") for name in "ab"}
-    lost = NotEntered("lost", "failed", "it faulted", context_lost=True)
-    refused = NotEntered("refused", "refused", "odd cols")
+    lost = NotEntered("lost", "it faulted", "failed", context_lost=True)
+    refused = NotEntered("refused", "odd cols", "refused")
     crash = Failed("the worker ended unexpectedly (exit code 3)", context_lost=True)
     replies = {**fine, "lost": lost, "refused": refused, "dies": crash, "hangs": None}
     device = Supervised(replies)

@@ -30,7 +30,7 @@ class FakePeerBench(FakeEvaluator):
         assert limit_s > 0
         if peer.name not in self.relative:
             stage, reason = FAILURES.get(peer.name, FAILURES["absent"])
-            return NotEntered(peer.name, stage, reason, f"Traceback of {peer.name}")
+            return NotEntered(peer.name, reason, stage, f"Traceback of {peer.name}")
         self.entered.append(peer.name)
         inexact = "too inexact: 90 ulp" if peer.name == "rough" else ""
         rows = ("all masked",) if inexact else ()

@@ -61,7 +61,7 @@ def test_each_candidate_is_timed_and_the_best_are_compared(tuned):
     assert [one.problem for one in run.table.problems] != []
     assert {one.problem for one in run.table.problems} == set(PROBLEMS)
     for one in run.table.problems:
-        met = {t.config for t in one.timed} | {f.config for f in one.failed}
+        met = {t.config for t in one.timed} | {*one.failed}
         digests = {emit(one.problem, config).digest for config in met}
         listed = candidates(one.problem, run.table.gpu, one.untuned)
         assert {emit(one.problem, config).digest for config in listed} <= digests
@@ -83,7 +83,7 @@ def test_what_was_best_nearby_is_tried(tuned):
     )
     if Space(second.problem, run.table.gpu).is_legal(first.best.config):
         digest = emit(second.problem, first.best.config).digest
-        met = [t.config for t in second.timed] + [f.config for f in second.failed]
+        met = [t.config for t in second.timed] + [*second.failed]
         assert digest in {emit(second.problem, config).digest for config in met}
 
 

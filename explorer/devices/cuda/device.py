@@ -140,8 +140,8 @@ class CudaDevice:
         if isinstance(reply, NotEntered):
             return reply
         if isinstance(reply, Failed):
-            return NotEntered(peer.name, "crash", reply.reason)
-        return NotEntered(peer.name, "timeout", f"not ready and verified within {limit_s:g} s")
+            return NotEntered(peer.name, reply.reason, "crash")
+        return NotEntered(peer.name, f"not ready and verified within {limit_s:g} s", "timeout")
 
     def compare(self, contenders: Sequence[Job], rounds: int, seed: int) -> Compared:
         """Time verified kernels, copy and the peers that entered, in turn.

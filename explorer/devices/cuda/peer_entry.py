@@ -182,7 +182,7 @@ def enter(
         with suppress(Exception):  # the first failure is the one that is reported
             contender.close()
     reason += f"; the GPU's context is lost: {lost}" if lost else ""
-    return NotEntered(peer.name, stage, reason, trace, context_lost=bool(lost)), None
+    return NotEntered(peer.name, reason, stage, trace, context_lost=bool(lost)), None
 
 
 def _buffers(bench: Bench) -> PeerBuffers:
