@@ -890,7 +890,7 @@ def test_calls_after_each_other_each_have_their_own_result(monkeypatch, listed):
 
 @pytest.mark.exhaustive
 @given(st.lists(calls(), min_size=2, max_size=6))
-@settings(max_examples=400, deadline=None, suppress_health_check=SHARED)
+@settings(max_examples=120, deadline=None, suppress_health_check=SHARED)
 def test_many_calls_after_each_other_each_have_their_own_result(monkeypatch, listed):
     each_has_its_own_result(monkeypatch, listed)
 
