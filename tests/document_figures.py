@@ -19,7 +19,6 @@ from gpu_suite import RECORD, compared_sentences, read_runs
 from heuristic_losses import TABLES, Loss, mean
 from heuristic_losses import heuristic_losses as losses_in
 from planted_bugs import counts
-from tuned_problems import chosen_small_matrices
 
 from explorer.choose import config_for
 from explorer.codegen import emit
@@ -421,41 +420,31 @@ def heuristic_losses() -> str:
         table.add(kind, str(len(kinds[kind])), *figures, str(worst.problem))
     tuned = read_table(TABLES["of the H200's table"])
     dates = sorted({one.environment.date[:10] for one in tuned.problems})
-    judged = {name: losses_in(name) for name in RULES_MADE_BY}
+    judged = {name: losses_in(name) for name in CALLED}
     untimed = sum(not one.measured for some in judged.values() for one in some)
     return (
         f"{as_markdown(table)}\n\nThis is the same for all problems of each table (the H200's was "
-        f"measured {', '.join(dates)}), with today's rules, and which of them were made on these "
-        f"problems:\n\n{as_markdown(losses_by_table(judged))}\n\nThe "
+        f"measured {', '.join(dates)}), with today's rules:\n\n"
+        f"{as_markdown(losses_by_table(judged))}\n\nThe "
         f"heuristic's kernel has no time of its own at {untimed or 'none'} of all these problems. "
         "Where it has none, the timed kernel most like it stands for it."
     )
 
 
-RULES_MADE_BY = {
-    "of the H200's table": (
-        "of the table, H200",
-        "nine by most of these, those for gradients by these, four by {chosen} and three by ten "
-        "as the H100 timed them, all others by the 386 that were measured first",
-    ),
-    "held out, H200": ("random ones, H200", "none"),
-    "of the H100's table": (
-        "of the table, H100",
-        "nine by most of these, four by {chosen}, three by ten, all others by the H200's table",
-    ),
+CALLED = {
+    "of the H200's table": "of the table, H200",
+    "held out, H200": "random ones, H200",
+    "of the H100's table": "of the table, H100",
 }
-"""What the problems of a table are called, and which rules were made on them."""
+"""What the problems of a table are called."""
 
 
 def losses_by_table(judged: Mapping[str, Sequence[Loss]]) -> Table:
     """A table of what the heuristic's kernel takes over the best, a row a tuned table."""
-    columns = [*words("problems"), *numbers("mean", "worst"), *words("rules made on them")]
-    table = Table(columns)
-    chosen = len(list(chosen_small_matrices()))
-    for name, (called, made) in RULES_MADE_BY.items():
+    table = Table([*words("problems"), *numbers("mean", "worst")])
+    for name, called in CALLED.items():
         ratios = [one.ratio for one in judged[name]]
-        figures = f"{mean(ratios):.3f}", f"{max(ratios):.3f}"
-        table.add(f"{len(ratios)} {called}", *figures, made.format(chosen=chosen))
+        table.add(f"{len(ratios)} {called}", f"{mean(ratios):.3f}", f"{max(ratios):.3f}")
     return table
 
 
