@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from explorer.cli import completions
-from explorer.cli.options import Csv, Json, argument, one_format, option
+from explorer.cli.options import JsonOption, RowsOptions, argument, option, with_options
 from explorer.cli.output import say, show_result, stopped
 from explorer.model.asked import whole_number
 from explorer.model.errors import InvalidInput
@@ -37,8 +37,9 @@ Seeds = Annotated[
 ]
 
 
+@with_options
 def benchmark(
-    recording: Names = None, strategy: Strategies = None, seeds: Seeds = 10, json: Json = False
+    out: JsonOption, recording: Names = None, strategy: Strategies = None, seeds: Seeds = 10
 ) -> None:
     """Compare search strategies on recordings in which every kernel was measured."""
     from explorer.devices.recorded import list_recordings, load_recording
@@ -64,7 +65,7 @@ def benchmark(
                 say(f"{truth.name}: {name}")
                 scores.append(score(truth, name, range(seeds)))
     show_result(
-        one_format(json=json),
+        out.form,
         partial(print_scores, scores),
         lambda: [data_of(SCORE, score) for score in scores],
     )
@@ -83,14 +84,14 @@ Name = Annotated[
 ]
 
 
-def recordings(name: Name = None, t4: T4 = None, json: Json = False, csv: Csv = False) -> None:
+@with_options
+def recordings(out: RowsOptions, name: Name = None, t4: T4 = None) -> None:
     """List the recordings that a search can replay, or write one as T4, for Kernel Tuner."""
     from explorer.devices.recorded import list_recordings, load_recording
     from explorer.report.recordings import RECORDING, t4_data
     from explorer.report.table import data_of, print_table, table_of
     from explorer.system.user_files import write_file
 
-    form = one_format(json=json, csv=csv)
     if (name is None) != (t4 is None):
         raise InvalidInput("give a recording's name and --t4 FILE.json together, or neither")
     if name is not None and t4 is not None:
@@ -102,7 +103,7 @@ def recordings(name: Name = None, t4: T4 = None, json: Json = False, csv: Csv = 
     files = list_recordings()
     rows = [data_of(RECORDING, file) for file in files]
     show_result(
-        form,
+        out.form,
         lambda console: print_table(table_of(RECORDING, files), console),
         lambda: {"recordings": rows},
         rows=lambda: rows,

@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.cli.options import (
-    Csv,
-    Json,
     Kept,
-    Markdown,
     MeasureOptions,
     Plot,
     Storage,
+    TableOptions,
     duration,
-    one_format,
     option,
+    with_options,
     words,
 )
 from explorer.cli.output import (
@@ -30,7 +28,7 @@ from explorer.cli.output import (
     say,
     show_result,
 )
-from explorer.cli.problem import Draw, Dtypes, drawn, listed, numbers_of, with_options
+from explorer.cli.problem import Draw, Dtypes, drawn, listed, numbers_of
 from explorer.model.asked import extents
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import MAX_COLS, MAX_ROWS, Op
@@ -105,6 +103,7 @@ SLOWER = 1
 @with_options
 def compare(
     of: MeasureOptions,
+    out: TableOptions,
     cols: Cols = None,
     rows: Rows = None,
     dtype: Dtypes = "f32",
@@ -118,9 +117,6 @@ def compare(
     kept: Kept = None,
     against: Against = None,
     plot: Plot = None,
-    json: Json = False,
-    csv: Csv = False,
-    markdown: Markdown = False,
     verbose: Verbose = False,
 ) -> None:
     """Verify our best kernel and every installed library, and time them beside copy."""
@@ -128,7 +124,6 @@ def compare(
     from explorer.report.charts import check_plot
     from explorer.report.compare import read_compared
 
-    form = one_format(json=json, csv=csv, markdown=markdown)
     check_plot(plot)
     before = read_compared(against) if against is not None else None
     if kept is not None:
@@ -136,7 +131,7 @@ def compare(
             cols=cols, rows=rows, draw=draw, peers=peers, heuristic=heuristic, save=save
         )
         again = read_compared(kept)
-        _show(again, form, plot, kept=True)
+        _show(again, out.form, plot, kept=True)
         raise typer.Exit(_held_against(again, before))
     sizes, how = (_named(cols, rows), "") if draw is None else _drawn(cols, rows, draw, of.seed)
     if save is not None:
@@ -159,7 +154,7 @@ def compare(
         keep_result(save, run.as_dict(), _SAVE_REMEDY, f"{len(run.comparisons)} written")
         if not code and not run.unmeasured:
             _journal(save).unlink(missing_ok=True)
-    _show(run, form, plot, kept=False)
+    _show(run, out.form, plot, kept=False)
     raise typer.Exit(code or _held_against(run, before))
 
 

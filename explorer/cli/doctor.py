@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from explorer.cli import completions
-from explorer.cli.options import Json, Storage, argument, one_format
+from explorer.cli.options import JsonOption, Storage, argument, with_options
 from explorer.cli.output import show_result
 
 # ------------------------------------------------------------------ explorer doctor
@@ -15,12 +15,13 @@ from explorer.cli.output import show_result
 BROKEN = 1
 
 
-def doctor(storage: Storage = None, json: Json = False) -> None:
+@with_options
+def doctor(out: JsonOption, storage: Storage = None) -> None:
     """Say what this machine has, what it lacks, and what that is needed for."""
     from explorer.report.machine import checks, machine_data, print_machine
 
     found = checks(storage)
-    show_result(one_format(json=json), partial(print_machine, found), partial(machine_data, found))
+    show_result(out.form, partial(print_machine, found), partial(machine_data, found))
     if any(check.required and not check.ok for check in found):
         raise typer.Exit(BROKEN)
 

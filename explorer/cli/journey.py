@@ -7,25 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from explorer.cli.options import (
-    Csv,
     Device,
-    Json,
     Kept,
-    Markdown,
     MeasureOptions,
     Plot,
     Storage,
+    TableOptions,
     duration_s,
-    one_format,
     option,
 )
-from explorer.cli.output import (
-    check_nothing_is_measured,
-    keep_result,
-    say,
-    show_result,
-    stopped,
-)
+from explorer.cli.output import check_nothing_is_measured, keep_result, say, show_result, stopped
 from explorer.cli.problem import with_problem_unless
 from explorer.model.asked import AskedProblem, needed, rows_notice
 from explorer.model.errors import InvalidInput, NotFound
@@ -63,25 +54,22 @@ class Where(MeasureOptions):
 def journey(
     asked: AskedProblem | None,
     of: Where,
+    out: TableOptions,
     budget: Budget = None,
     plot: Plot = None,
     save: Save = False,
     kept: Kept = None,
-    markdown: Markdown = False,
-    json: Json = False,
-    csv: Csv = False,
 ) -> None:
     """Time every published kernel and the search's best, the slowest first."""
     from explorer.report import journey as report
     from explorer.report.charts import check_plot
 
-    form = one_format(json=json, csv=csv, markdown=markdown)
     if kept is not None:
         check_nothing_is_measured(cols=asked, save=save, budget=budget)
     check_plot(plot)
     made = _run(needed(asked), of, budget, save) if kept is None else report.read_journey(kept)
     show_result(
-        form,
+        out.form,
         partial(report.print_journey, made, kept=kept is not None),
         partial(report.journey_data, made),
         rows=partial(report.journey_rows, made),

@@ -1,8 +1,10 @@
 """The options that several commands share: one spelling, one help text, one way to read them."""
 
+import inspect
 import re
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -247,6 +249,82 @@ What = Annotated[str, argument("WHAT", NAMED, completions.variants)]
 # ------------------------------------------------------------------ options that belong together
 
 
+Command = Callable[..., None]
+
+
+def with_options(command: Command) -> Command:
+    """Give a command, for a parameter whose type is a dataclass, the options in its fields."""
+    own = inspect.signature(command, eval_str=True).parameters
+    place = inspect.Parameter.KEYWORD_ONLY
+    groups: dict[str, Any] = {
+        name: one.annotation for name, one in own.items() if is_dataclass(one.annotation)
+    }
+
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
+
+    parameters = []
+    for parameter in own.values():
+        if parameter.name in groups:
+            parameters += [
+                inspect.Parameter(one.name, place, default=one.default, annotation=one.type)
+                for one in fields(groups[parameter.name])
+            ]
+        else:
+            parameters.append(parameter.replace(kind=place))
+    return with_signature(command, run, parameters)
+
+
+def with_signature(
+    command: Command, run: Command, parameters: Sequence[inspect.Parameter]
+) -> Command:
+    """Return `run` as the command, with other parameters, by which Typer reads its options."""
+    wraps(command)(run)
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class JsonOption:
+    """The format that a result is printed in: a terminal's, or JSON.
+
+    Raises InvalidInput where two formats are asked for, which it names by their options.
+    """
+
+    json: Json = False
+
+    def __post_init__(self) -> None:
+        if len(wanted := self._wanted) > 1:
+            options = " and ".join(f"--{name}" for name in wanted)
+            raise InvalidInput(f"{options} both want stdout; drop one of them")
+
+    @property
+    def _wanted(self) -> list[str]:
+        return [name for name, is_wanted in asdict(self).items() if is_wanted]
+
+    @property
+    def form(self) -> str:
+        """Name of the format, empty for a terminal's."""
+        return "".join(self._wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOptions(JsonOption):
+    """The format of a result with rows, which may be CSV as well."""
+
+    csv: Csv = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions(RowsOptions):
+    """The format of a result with rows that is set in documents as well."""
+
+    markdown: Markdown = False
+
+
 @dataclass(frozen=True, slots=True)
 class MeasureOptions:
     """On which GPU kernels are timed, and how."""
@@ -320,15 +398,3 @@ class KernelOptions:
         from explorer.export.choice import Scope
 
         return Scope(asked, self.gpu, self.storage, self.goal, say, self.batch_invariant)
-
-
-def one_format(**wanted: bool) -> str:
-    """Return the name of the format that is asked for, empty for a terminal's.
-
-    Raises InvalidInput where two formats are asked for, which it names by their options.
-    """
-    named = [name for name, is_wanted in wanted.items() if is_wanted]
-    if len(named) > 1:
-        options = " and ".join(f"--{name}" for name in named)
-        raise InvalidInput(f"{options} both want stdout; drop one of them")
-    return named[0] if named else ""

@@ -4,12 +4,11 @@ import inspect
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
-from functools import partial, wraps
+from functools import partial
 from typing import Annotated, Any
 
 from explorer.cli import completions
-from explorer.cli.options import option, words
+from explorer.cli.options import Command, option, with_options, with_signature, words
 from explorer.model.asked import (
     AskedProblem,
     asked_by,
@@ -53,9 +52,6 @@ _USUAL = {**USUAL, "mask_rows": None, "input_stride": None, "output_stride": Non
 """The values where an option is left out."""
 
 
-_KEYWORD = inspect.Parameter.KEYWORD_ONLY
-
-
 def _option(name: str, remark: str = "") -> inspect.Parameter:
     """Return an option as a parameter of a command; a default that says nothing is not shown."""
     metavar, help_text = _HELP[name]
@@ -70,34 +66,8 @@ def _option(name: str, remark: str = "") -> inspect.Parameter:
     )
     kind: Any = bool if is_flag else str if _USUAL[name] is not None else str | None
     annotation = Annotated[kind, declared]
-    return inspect.Parameter(name, _KEYWORD, default=_USUAL[name], annotation=annotation)
-
-
-Command = Callable[..., None]
-
-
-def with_options(command: Command) -> Command:
-    """Give a command, for a parameter whose type is a dataclass, the options in its fields."""
-    own = inspect.signature(command, eval_str=True).parameters
-    groups: dict[str, Any] = {
-        name: one.annotation for name, one in own.items() if is_dataclass(one.annotation)
-    }
-
-    def run(**values: Any) -> None:
-        for name, group in groups.items():
-            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
-        command(**values)
-
-    parameters = []
-    for parameter in own.values():
-        if parameter.name in groups:
-            parameters += [
-                inspect.Parameter(one.name, _KEYWORD, default=one.default, annotation=one.type)
-                for one in fields(groups[parameter.name])
-            ]
-        else:
-            parameters.append(parameter.replace(kind=_KEYWORD))
-    return _with_signature(command, run, parameters)
+    place = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, place, default=_USUAL[name], annotation=annotation)
 
 
 def with_problem(command: Command) -> Command:
@@ -131,17 +101,7 @@ def _with_problem(command: Command, needed_when: str) -> Command:
 
     parameters = [_option(name, needed_when * (name == "cols")) for name in _HELP]
     parameters += [one for name, one in own.items() if name not in ("asked", *_HELP)]
-    return _with_signature(command, run, parameters)
-
-
-def _with_signature(
-    command: Command, run: Command, parameters: Sequence[inspect.Parameter]
-) -> Command:
-    """Return `run` as the command, with other parameters, by which Typer reads its options."""
-    wraps(command)(run)
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
-    return run
+    return with_signature(command, run, parameters)
 
 
 # ------------------------------------------------------------------ lists of problems

@@ -4,16 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from explorer.cli import completions
-from explorer.cli.options import (
-    NAMED,
-    Json,
-    KernelOptions,
-    What,
-    argument,
-    one_format,
-    option,
-    words,
-)
+from explorer.cli.options import NAMED, JsonOption, KernelOptions, What, argument, option, words
 from explorer.cli.output import show_result
 from explorer.cli.problem import with_problem
 from explorer.model.asked import AskedProblem
@@ -38,8 +29,8 @@ def profile(
     what: What,
     asked: AskedProblem | None,
     of: KernelOptions,
+    out: JsonOption,
     device: ProfileDevice = "auto",
-    json: Json = False,
 ) -> None:
     """Count what a kernel does: traffic, conflicts, instructions, occupancy."""
     from explorer.devices.names import gpu_limits, gpu_or_emulator
@@ -56,7 +47,7 @@ def profile(
     counted = profile_variant(chosen.variant, limits)
     nsight = None if index is None else _nsight(chosen.variant, index)
     show_result(
-        one_format(json=json),
+        out.form,
         partial(print_profile, counted, nsight),
         partial(profile_data, counted, nsight),
     )
@@ -93,8 +84,8 @@ def diff(
     b: Second,
     asked: AskedProblem | None,
     of: KernelOptions,
+    out: JsonOption,
     show: Show = "source",
-    json: Json = False,
 ) -> None:
     """Show two kernels side by side: config, source, resources, counts, times if known."""
     from explorer.devices.names import gpu_words
@@ -122,7 +113,7 @@ def diff(
     where = f"on {limits.name}" if is_there else gpu_words(limits, of.gpu)
     difference = Difference((a, b), (one, other), times, where)
     show_result(
-        one_format(json=json),
+        out.form,
         partial(print_difference, difference, shown),
         partial(difference_data, difference, shown),
     )

@@ -8,14 +8,13 @@ import typer
 from explorer.cli.options import (
     AccuracyOrNone,
     Device,
-    Json,
+    JsonOption,
     Minimised,
     Plot,
     Seed,
     Storage,
     Timing,
     duration_s,
-    one_format,
     option,
 )
 from explorer.cli.output import INTERRUPTED, say, show_result
@@ -56,6 +55,7 @@ EffortOrNone = Annotated[Effort | None, option("--effort HOW", Effort.help(), ch
 @with_problem
 def search(
     asked: AskedProblem | None,
+    out: JsonOption,
     budget: Budget = None,
     effort: EffortOrNone = None,
     trials: Trials = None,
@@ -67,7 +67,6 @@ def search(
     objectives: Minimised = Objectives.TIME,
     sampler: Sampler = None,
     plot: Plot = None,
-    json: Json = False,
 ) -> None:
     """Find the fastest kernel of a problem. To continue a search, give the same command again."""
     from explorer import api
@@ -100,10 +99,10 @@ def search(
         trials_kept = "1 trial is" if kept == 1 else f"{kept} trials are"
         say(f"stopped; {trials_kept} kept; run the same command again to go on")
         raise typer.Exit(INTERRUPTED) from None
-    _show(result, storage, plot, json=json)
+    _show(result, storage, plot, out.form)
 
 
-def _show(result: "SearchResult", storage: str | None, plot: Path | None, *, json: bool) -> None:
+def _show(result: "SearchResult", storage: str | None, plot: Path | None, form: str) -> None:
     # What prints takes half a second to import, which the search need not wait for.
     from explorer.report.pages import study_picture
     from explorer.report.studies import print_search, search_data
@@ -115,7 +114,7 @@ def _show(result: "SearchResult", storage: str | None, plot: Path | None, *, jso
 
     checked = result.verification
     show_result(
-        one_format(json=json),
+        form,
         lambda console: print_search(result, console, storage, checked),
         lambda: search_data(result, storage, checked),
         plot=plot,

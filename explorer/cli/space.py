@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from explorer.cli import completions
-from explorer.cli.options import Csv, Gpu, Json, argument, one_format, option, sub_space
+from explorer.cli.options import Gpu, RowsOptions, argument, option, sub_space
 from explorer.cli.output import is_given, show_result
 from explorer.cli.problem import with_any_problem, with_problem
 from explorer.model.asked import AskedProblem, needed
@@ -36,11 +36,10 @@ Parameters = Annotated[
 @with_problem
 def space(
     asked: AskedProblem | None,
+    out: RowsOptions,
     parameter: Parameters = None,
     where: Where = None,
     gpu: Gpu = None,
-    json: Json = False,
-    csv: Csv = False,
 ) -> None:
     """Print the parameters, their values and the rules.
 
@@ -50,14 +49,13 @@ def space(
     from explorer.report.space import SpaceView, parameter_rows, print_space, space_data
     from explorer.space import Space
 
-    form = one_format(json=json, csv=csv)
     problem = needed(asked).problem()
     fixed = sub_space(where or [], problem.dtype)
     limits = gpu_limits(gpu)
     told = gpu_words(limits, gpu, with_arch=True)
     view = SpaceView(Space(problem, limits, fixed), fixed, tuple(parameter or ()), told)
     rows = partial(parameter_rows, view.parameters)
-    show_result(form, partial(print_space, view), partial(space_data, view), rows=rows)
+    show_result(out.form, partial(print_space, view), partial(space_data, view), rows=rows)
 
 
 # ------------------------------------------------------------------ explorer presets
@@ -78,12 +76,11 @@ Legal = Annotated[bool, option("--legal", "With --cols: only those that can comp
 def presets(
     context: typer.Context,
     asked: AskedProblem | None,
+    out: RowsOptions,
     text: Text = None,
     legal: Legal = False,
     where: Where = None,
     gpu: Gpu = None,
-    json: Json = False,
-    csv: Csv = False,
 ) -> None:
     """List published kernels; with --cols, which of them can compute the problem.
 
@@ -99,7 +96,6 @@ def presets(
     )
     from explorer.report.table import data_of
 
-    form = one_format(json=json, csv=csv)
     problem = None if asked is None else asked.problem()
     if problem is None and (legal or where):
         raise InvalidInput("--legal and --where ask what a preset is for a problem: give --cols")
@@ -112,7 +108,7 @@ def presets(
     every = preset_lines(problem, None if problem is None else gpu_limits(gpu))
     lines = [line for line in every if wanted.passes(line)]
     show_result(
-        form,
+        out.form,
         lambda console: print_presets(lines, problem, console, text or ""),
         lambda: {"presets": [data_of(PRESET, line) for line in lines]},
         rows=partial(preset_rows, lines),

@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Annotated
 
 from explorer.cli.options import (
-    Csv,
     Json,
     Plot,
+    RowsOptions,
     Storage,
     StudyOptions,
+    TableOptions,
     argument,
-    one_format,
     option,
+    with_options,
 )
 from explorer.cli.output import say, show_result
 from explorer.cli.problem import with_any_problem, with_problem
@@ -23,22 +24,14 @@ from explorer.system.user_files import PAGE, check_replaceable, write_file
 # ------------------------------------------------------------------ explorer studies
 
 
-def studies(
-    storage: Storage = None,
-    json: Json = False,
-    csv: Csv = False,
-    markdown: Annotated[
-        bool,
-        option("--markdown", "Print a Markdown table of their results."),
-    ] = False,
-) -> None:
+@with_options
+def studies(out: TableOptions, storage: Storage = None) -> None:
     """List what was searched so far."""
     from explorer.report.studies import SUMMARY, markdown_notices, markdown_table, print_studies
     from explorer.report.table import data_of
     from explorer.tuning import list_views, open_storage, survey
     from explorer.tuning.storage import SEARCH, file_of
 
-    form = one_format(json=json, csv=csv, markdown=markdown)
     opened = open_storage(storage, read_only=True)
     found = survey(opened)
     summaries = found.summaries
@@ -48,12 +41,12 @@ def studies(
         raise NotFound(f"no study yet: storage {file_of(opened) or storage} has none; run {SEARCH}")
     for fault in found.faults:
         say(fault)
-    views = list_views(opened) if markdown else []
-    for notice in markdown_notices(summaries, views) if markdown else []:
+    views = list_views(opened) if out.markdown else []
+    for notice in markdown_notices(summaries, views) if out.markdown else []:
         say(notice)
     rows = [data_of(SUMMARY, summary) for summary in summaries]
     show_result(
-        form,
+        out.form,
         partial(print_studies, summaries),
         lambda: {"studies": rows},
         rows=lambda: rows,
@@ -68,9 +61,8 @@ def studies(
 def show(
     asked: AskedProblem | None,
     of: StudyOptions,
+    out: RowsOptions,
     plot: Plot = None,
-    json: Json = False,
-    csv: Csv = False,
 ) -> None:
     """Print the result of a search: the best, its ties, rejections, what parameters do.
 
@@ -80,14 +72,13 @@ def show(
     from explorer.report.pages import study_picture
     from explorer.report.studies import print_study, study_data, trial_rows
 
-    form = one_format(json=json, csv=csv)
     check_plot(plot)
     history = of.history(needed(asked))
     view = history.view
     trials = {attempt.number: attempt.trial for attempt in history.attempts}
     problem, copy_us = view.summary.problem, view.environment.copy_us
     show_result(
-        form,
+        out.form,
         lambda console: print_study(view, console, of.storage),
         lambda: study_data(view, of.storage),
         rows=lambda: trial_rows(trials, problem, copy_us),

@@ -9,17 +9,18 @@ import typer
 
 from explorer.cli import completions
 from explorer.cli.help import HELP_NAMES, Command, Group
-from explorer.cli.options import Csv, Json, MeasureOptions, argument, one_format, option, words
-from explorer.cli.output import say, show_result, stopped
-from explorer.cli.problem import (
-    MOST_PROBLEMS,
-    Draw,
-    Dtypes,
-    drawn,
-    listed,
-    numbers_of,
+from explorer.cli.options import (
+    Json,
+    JsonOption,
+    MeasureOptions,
+    RowsOptions,
+    argument,
+    option,
     with_options,
+    words,
 )
+from explorer.cli.output import say, show_result, stopped
+from explorer.cli.problem import MOST_PROBLEMS, Draw, Dtypes, drawn, listed, numbers_of
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import MAX_COLS, MAX_ROWS, Op, Problem
 from explorer.system.user_files import shipped_folder
@@ -81,6 +82,7 @@ Output = Annotated[
 @with_options
 def tune(
     of: MeasureOptions,
+    out: JsonOption,
     cols: Cols = None,
     rows: Rows = None,
     dtype: Dtypes = "f32",
@@ -91,7 +93,6 @@ def tune(
     no_torch: NoTorch = False,
     missing: Missing = False,
     output: Output = None,
-    json: Json = False,
 ) -> None:
     """Find the best kernel of each of a list of problems, and keep them as a table."""
     from explorer import api
@@ -115,7 +116,7 @@ def tune(
     if not tuned.run.table.problems:
         raise NotFound("nothing was tuned: the lines above say why")
     made = tuned.run, tuned.path
-    show_result(one_format(json=json), partial(print_tuned, *made), partial(tuned_data, *made))
+    show_result(out.form, partial(print_tuned, *made), partial(tuned_data, *made))
 
 
 # ------------------------------------------------------------------ the list of problems
@@ -189,17 +190,17 @@ def tables(context: typer.Context) -> None:
 
 
 @table.command("list", cls=Command, epilog="explorer table list")
-def list_(json: Json = False, csv: Csv = False) -> None:
+@with_options
+def list_(out: RowsOptions) -> None:
     """List the tables that come with the package."""
     from explorer.model.tuned_table import read_table, shipped_tables
     from explorer.report.table import data_of, print_table, table_of
     from explorer.report.tune import SHIPPED
 
-    form = one_format(json=json, csv=csv)
     tables = [(name, path, read_table(path)) for name, path in shipped_tables().items()]
     rows = [data_of(SHIPPED, one) for one in tables]
     show_result(
-        form,
+        out.form,
         lambda console: print_table(table_of(SHIPPED, tables), console),
         lambda: {"tables": rows},
         rows=lambda: rows,
@@ -207,16 +208,16 @@ def list_(json: Json = False, csv: Csv = False) -> None:
 
 
 @table.command(cls=Command, epilog="explorer table show held-out/nvidia-h200")
-def show(file: File, json: Json = False, csv: Csv = False) -> None:
+@with_options
+def show(file: File, out: RowsOptions) -> None:
     """Print the best config of each problem of a table."""
     from explorer.model.tuned_table import read_table
     from explorer.report.tune import print_tuned, tuned_data, tuned_rows
     from explorer.tuning.tune import TuneRun
 
-    form = one_format(json=json, csv=csv)
     run = TuneRun(read_table(file), (), 0)
     show_result(
-        form,
+        out.form,
         partial(print_tuned, run, file),
         partial(tuned_data, run, file),
         rows=partial(tuned_rows, run),

@@ -9,13 +9,13 @@ import typer
 from explorer.cli import completions
 from explorer.cli.options import (
     AccuracyLevel,
-    Json,
+    JsonOption,
     KernelOptions,
     Seed,
     Timing,
     argument,
-    one_format,
     option,
+    with_options,
 )
 from explorer.cli.output import is_given, show_result
 from explorer.cli.problem import with_problem_unless
@@ -74,13 +74,13 @@ def verify(
     asked: AskedProblem | None,
     rows: int | None,
     of: KernelOptions,
+    out: JsonOption,
     what: What = None,
     all_: All = False,
     strength: Strength = 1,
     sample: Sample = None,
     device: VerifyDevice = "emulated",
     seed: Seed = 0,
-    json: Json = False,
 ) -> None:
     """Check kernels for races, bad accesses and wrong numbers.
 
@@ -108,7 +108,7 @@ def verify(
     with VerifyProgress(len(checks.programs), notices()) as progress:
         found = [progress(verdict) for verdict in checks.verdicts(device, of.goal.accuracy)]
     show_result(
-        one_format(json=json),
+        out.form,
         lambda console: print_verdicts(found, console, progress.elapsed_s),
         partial(verification_data, found),
     )
@@ -183,14 +183,15 @@ GpuDevice = Annotated[
 ]
 
 
+@with_options
 def time(
     file: File,
+    out: JsonOption,
     cols: Cols = None,
     rows: Rows = None,
     device: GpuDevice = "auto",
     timing: Timing = "cold",
     accuracy: AccuracyLevel = Accuracy.DEFAULT,
-    json: Json = False,
 ) -> None:
     """Verify an emitted file, then time it.
 
@@ -204,7 +205,7 @@ def time(
     program = read_emitted(path).at_cols(cols)
     timed = time_file(program, device, rows, timing, accuracy)
     show_result(
-        one_format(json=json),
+        out.form,
         partial(print_timed_file, timed, path),
         partial(timed_file_data, timed, path),
     )
