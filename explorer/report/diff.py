@@ -11,6 +11,7 @@ from rich.console import Console
 
 from explorer.evaluate.profile import Inspection, Profile, instruction_counts
 from explorer.model.config import brief_words
+from explorer.ptx_emulator import Traffic
 from explorer.report.profile import (
     counted_sentence,
     counts_data,
@@ -296,19 +297,16 @@ _COUNTED: tuple[tuple[str, Show, Callable[[Profile], float]], ...] = (
     ("global memory a row", _bytes, lambda p: moved_bytes(p) / p.emulated.rows),
     ("global memory an element", "{:.3f} B".format, lambda p: moved_bytes(p) / p.elements),
     ("of the least possible bytes", percent, lambda p: moved_bytes(p) / p.emulated.bytes),
-    ("shared wavefronts a row", _few, lambda p: _shared(p, "wavefronts") / p.emulated.rows),
-    ("bank conflicts a row", _few, lambda p: _shared(p, "bank_conflicts") / p.emulated.rows),
+    ("shared wavefronts a row", _few, lambda p: _shared(p).wavefronts / p.emulated.rows),
+    ("bank conflicts a row", _few, lambda p: _shared(p).bank_conflicts / p.emulated.rows),
     ("block barriers a row", _few, lambda p: p.counters.barriers / p.emulated.rows),
 )
 """What the emulator counted, for each element or row."""
 
 
-def _shared(profile: Profile, name: str) -> int:
-    """Return a count of loads from shared memory and of stores to it."""
-    counters = profile.counters
-    loads: int = getattr(counters.shared_loads, name)
-    stores: int = getattr(counters.shared_stores, name)
-    return loads + stores
+def _shared(profile: Profile) -> Traffic:
+    """Return the accesses to shared memory."""
+    return profile.counters.shared_loads + profile.counters.shared_stores
 
 
 def _mix_tables(difference: Difference) -> Iterator[Table]:

@@ -1,7 +1,6 @@
 """The live line of a running search: redrawn on a terminal, a line now and then elsewhere."""
 
 import time
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -58,12 +57,7 @@ class LiveLine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.console.is_terminal:
             self._live.stop()
 

@@ -102,26 +102,14 @@ class Standing(TimedRow):
         return self.kernel.trial.outcome.resources
 
     @property
-    def place(self) -> str:
-        """Its rank, and whether it ties."""
-        return f"{self.rank:>2}{' =' if self.is_tie else ''}"
-
-    @property
     def speed(self) -> str:
         """Its time, its bandwidth and its share of copy's speed, in words."""
         share = "" if self.of_copy is None else f", {percent(self.of_copy)} of copy"
         return f"{self.time} µs, {self.problem.gbps(self.kernel.time_us):.0f} GB/s{share}"
 
-    @property
-    def difference(self) -> str:
-        """How its config differs from the best, in words."""
-        if self.kernel.config == self.best:
-            return "the best"
-        return difference_words(self.kernel.config, self.best, DIFFERENCE_WIDTH)
-
 
 FINALIST: tuple[Field[Standing], ...] = (
-    Field("rank", lambda r: r.rank, "rank", cell=lambda r: r.place, kind=Kind.WORD),
+    Field("rank", lambda r: r.rank, "rank", cell=lambda r: _place(r), kind=Kind.WORD),
     Field("trial", lambda r: r.kernel.trial.number, "trial"),
     *TIMED,
     Field("tied", lambda r: r.kernel.tied),
@@ -146,8 +134,18 @@ SEARCHED = [field for field in FINALIST if field.name not in _OF_FINALS]
 """What is known of each kernel that a search has measured."""
 
 _DIFFERENCE: Field[Standing] = Field(
-    "", lambda r: r.difference, "differs from the best by", kind=Kind.PROSE
+    "", lambda r: _difference(r), "differs from the best by", kind=Kind.PROSE
 )
+
+
+def _place(row: Standing) -> str:
+    return f"{row.rank:>2}{' =' if row.is_tie else ''}"
+
+
+def _difference(row: Standing) -> str:
+    config, best = row.kernel.config, row.best
+    return "the best" if config == best else difference_words(config, best, DIFFERENCE_WIDTH)
+
 
 _FRONT = (
     *picked(FINALIST, "rank", "trial", "time_us", "of_copy", "max_ulp"),

@@ -41,6 +41,8 @@ def test_search_shows_ties_copy_and_circumstances(result, width):
         "Trial 41 is chosen for fewer registers: 32, not 40.",
         "0.12 %",
         "25 rounds, interleaved.",
+        "within the noise of 1, or if the ratio's 95 % confidence interval, for all finalists",
+        "by fewer registers, then by shorter code; the others follow by ratio",
         "40 rejected by the compiler, 20 for lack of resources",
         "Seed 3",
     ):
@@ -48,11 +50,6 @@ def test_search_shows_ties_copy_and_circumstances(result, width):
     for fact in ("driver 570.86", "NVRTC 13.0", "1980 MHz", "not throttled", "cold", "2026-03-04"):
         assert fact in flat
     assert lines[-1] == "explorer emit 41 --cols 4096 --rows 8192 --dtype f32"
-
-
-def test_rows_are_ordered_by_what_is_said_below_them(result):
-    text = " ".join(printed(print_search, result, 100).split())
-    assert "by fewer registers, then by shorter code; the others follow by ratio" in text
 
 
 def test_a_row_takes_two_lines_at_most(result):
@@ -93,12 +90,6 @@ def test_finals_say_how_they_were_compared(result):
     assert "25 rounds, interleaved." in how(interleaved=True)
     assert "25 rounds, interleaved when recorded." in how(interleaved=True, replayed=True)
     assert "not interleaved: recorded one after another" in how(interleaved=False, replayed=True)
-
-
-def test_finals_say_what_decides_a_tie(result):
-    text = " ".join(printed(print_search, result, 100).split())
-    assert "within the noise of 1, or if the ratio's 95 % confidence interval" in text
-    assert "for all finalists together, includes 1." in text
 
 
 def test_a_copy_that_was_not_timed_in_turn_has_no_spread(result):
