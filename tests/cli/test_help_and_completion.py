@@ -14,6 +14,7 @@ from command_line import built
 from explorer.cli import app
 from explorer.cli.app import COMMANDS
 from explorer.cli.help import HELP_NAMES, PANELS
+from explorer.model.asked import ProblemKeywords
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {
@@ -49,6 +50,13 @@ def test_what_matters_first_comes_first(explorer):
     order = ["--cols", "--dtype", "--budget", "--device", "--storage", "--mask-rows"]
     assert sorted(order, key=out.index) == order
     assert " --" not in out[: out.index("--cols")]
+
+
+def test_the_groups_have_every_option_of_a_problem_and_no_option_that_is_gone():
+    of_problems = f"{PANELS['Problem']} {PANELS['Problem, in detail']}".split()
+    assert {name.replace("_", "-") for name in ProblemKeywords.__annotations__} <= {*of_problems}
+    there_are = {option for _, one in tree() for each in one.params for option in each.opts}
+    assert {f"--{name}" for names in PANELS.values() for name in names.split()} <= there_are
 
 
 @pytest.mark.parametrize("words", [words for words, one in tree() if one.epilog], ids="-".join)
