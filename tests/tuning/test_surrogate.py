@@ -19,11 +19,11 @@ def test_what_it_picks_is_better_than_most():
         surrogate.learn(config, model_us(config))
     assert LEAST <= 200 and surrogate.is_ready
     ranks = []
-    for _ in range(10):
+    for _ in range(5):
         pool = [space.sample(rng) for _ in range(50)]
         (picked,) = pick_between([surrogate], pool, rng)
         ranks.append(sorted(map(model_us, pool)).index(model_us(picked)))
-    assert sum(ranks) / 10 < 10
+    assert sum(ranks) / 5 < 10
 
 
 def test_it_knows_the_values_that_it_learnt():
@@ -33,9 +33,9 @@ def test_it_knows_the_values_that_it_learnt():
     for number in (2 * LEAST, KEPT + 10):
         surrogate = Surrogate(space.parameters, random.Random(1))
         configs = [space.sample(rng) for _ in range(number)]
-        for config in configs:
+        for place, config in enumerate(configs):
             surrogate.learn(config, model_us(config))
-            if surrogate.is_ready:
+            if surrogate.is_ready and place % 16 == 0:
                 surrogate.bounds([config])
         fastest = sorted(configs, key=model_us)[:LEAST]
         logs = np.log([model_us(config) for config in fastest])
