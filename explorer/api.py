@@ -382,25 +382,24 @@ def emit(
         NotFound: where there is no such study or trial.
         WrongKernel: where the kernel is wrong; its `verdict` has the findings. Nothing is written.
     """
-    from explorer.export.choice import Scope, chosen_variant, overlapping, parse_choice, with_main
-    from explorer.export.emission import Emitted, checked, write_source
+    from explorer.export.choice import Scope, parse_choice
+    from explorer.export.emission import emitted
 
     parse_choice(what)
     asked = asked_of(emit, problem, keywords)
     goal, file = _goal(objectives, accuracy, study), _path("path", path)
     heard = _Heard(notice)
     scope = Scope(asked, _gpu(gpu), _storage(storage), goal, heard, batch_invariant)
-    chosen = chosen_variant(what, scope)
-    arch = chosen.arch
-    variant = overlapping(chosen.variant, arch) if overlapped else chosen.variant
-    variant = with_main(variant) if main else variant
-    if file is not None:
-        check_writable(file)
-    resources, verdict = checked(variant, arch, goal.accuracy, heard, verify=verify)
-    written = None if file is None else write_source(variant, file, force=force)
-    return Emitted(
-        variant, arch, chosen.gpu, resources, verdict, file, written, tuple(heard.sentences)
+    made = emitted(
+        what,
+        scope,
+        overlapped=overlapped,
+        main=main,
+        verify=verify,
+        path=lambda _: file,
+        force=force,
     )
+    return replace(made, notices=tuple(heard.sentences))
 
 
 # ------------------------------------------------------------------ verify

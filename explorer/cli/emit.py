@@ -1,5 +1,6 @@
 """`explorer emit`: write a kernel's source."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,18 +8,12 @@ from explorer.cli.help import UsageError
 from explorer.cli.options import Json, KernelOptions, What, option
 from explorer.cli.output import say
 from explorer.cli.problem import with_problem
-from explorer.model.accuracy import Accuracy
 from explorer.model.asked import AskedProblem
 from explorer.model.errors import InvalidInput, WrongKernel
 from explorer.system.plain_data import shown
-from explorer.system.user_files import check_writable
 
 if TYPE_CHECKING:
-    from explorer.codegen import Variant
-    from explorer.evaluate.emulation import Verdict
-    from explorer.export.choice import Chosen
-    from explorer.model.outcome import Resources
-    from explorer.wrappers import Program
+    from explorer.model.gpu_spec import GpuSpec
 
 STDOUT = "-"
 
@@ -72,44 +67,48 @@ def emit(
     json: Json = False,
 ) -> None:
     """Write the source of the best, a trial, the heuristic, a preset or a config."""
-    from explorer.export.choice import chosen_variant, overlapping, with_main
-    from explorer.export.emission import default_path, write_beside, write_source
+    from explorer.export.emission import default_path, emitted
+    from explorer.wrappers import program_for
 
     _check_output(output, json=json, for_=for_)
-    chosen = chosen_variant(what, of.scope(asked))
-    _say_assumed_gpu(what, of.gpu, chosen)
-    arch = chosen.arch
-    variant = overlapping(chosen.variant, arch) if overlapped else chosen.variant
-    variant = with_main(variant) if main else variant
-    path = default_path(variant) if output is None else Path(output)
-    if output != STDOUT:
-        check_writable(path)
-    program = None if for_ is None else _program(for_, variant, path, force=force)
-    resources, verdict = _checked(variant, arch, of.goal.accuracy, verify=not no_verify)
-    if output == STDOUT:
-        print(variant.source, end="")
-        return
-    written = write_source(variant, path, force=force)
-    beside = None
-    if program is not None:
-        beside = (program.path, write_beside(program.path, program.text, force=force))
-    if json:
+    named = None if output in (None, STDOUT) else Path(output or "")
+    try:
+        made = emitted(
+            what,
+            of.scope(asked),
+            overlapped=overlapped,
+            main=main,
+            verify=not no_verify,
+            path=default_path if output is None else lambda _: named,
+            program=None if for_ is None else partial(program_for, for_),
+            force=force,
+        )
+    except WrongKernel as wrong:
+        from explorer.report.table import notices
+        from explorer.report.verification import print_findings
+
+        print_findings(wrong.verdict, notices())
+        raise
+    _say_assumed_gpu(what, of.gpu, made.gpu)
+    if made.path is None:
+        print(made.variant.source, end="")
+    elif json:
         from explorer.report.text import as_json
         from explorer.report.verification import emission_data
 
-        print(as_json(emission_data(variant, path, written, arch, resources, verdict, beside)))
-        return
-    print(f"{path}: {written}")
-    if beside is not None:
-        print(f"{beside[0]}: {beside[1]}")
+        found = (made.arch, made.resources, made.verdict, made.beside)
+        print(as_json(emission_data(made.variant, made.path, str(made.written), *found)))
+    else:
+        for path, written in filter(None, ((made.path, made.written), made.beside)):
+            print(f"{path}: {written}")
 
 
-def _say_assumed_gpu(what: str, gpu: str | None, chosen: "Chosen") -> None:
+def _say_assumed_gpu(what: str, gpu: str | None, assumed: "GpuSpec | None") -> None:
     from explorer.devices.names import assumes_gpu
     from explorer.export.choice import HEURISTIC
 
-    if what == HEURISTIC and assumes_gpu(gpu) and chosen.gpu is not None:
-        say(f"no GPU here: the kernel is chosen for {chosen.gpu.name}; --gpu names another")
+    if what == HEURISTIC and assumes_gpu(gpu) and assumed is not None:
+        say(f"no GPU here: the kernel is chosen for {assumed.name}; --gpu names another")
 
 
 def _check_output(output: str | None, *, json: bool, for_: str | None) -> None:
@@ -123,28 +122,3 @@ def _check_output(output: str | None, *, json: bool, for_: str | None) -> None:
         raise InvalidInput("output is '', which names nothing; name a FILE.cu")
     elif output is not None and not output.endswith(".cu"):  # explorer verify would not take it
         raise InvalidInput(f"output is {shown(output)}; name a FILE.cu")
-
-
-def _program(framework: str, variant: "Variant", path: Path, *, force: bool) -> "Program":
-    """Return the program that runs the variant; raises InvalidInput where it cannot be written."""
-    from explorer.export.emission import check_beside
-    from explorer.wrappers import program_for
-
-    program = program_for(framework, variant, path)
-    check_beside(program.path, program.text, force=force)
-    return program
-
-
-def _checked(
-    variant: "Variant", arch: str, accuracy: Accuracy, *, verify: bool
-) -> "tuple[Resources | None, Verdict | None]":
-    """Compile and verify the kernel; raises WrongKernel, having printed what is wrong."""
-    from explorer.export.emission import checked
-    from explorer.report.table import notices
-    from explorer.report.verification import print_findings
-
-    try:
-        return checked(variant, arch, accuracy, say, verify=verify)
-    except WrongKernel as wrong:
-        print_findings(wrong.verdict, notices())
-        raise

@@ -10,7 +10,7 @@ from explorer.compile import CompileFailure, Compiler, cache_dir, nvrtc_version
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.export.choice import with_main
+from explorer.export.choice import Scope, What, chosen_variant, overlapping, with_main
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput, WrongKernel
@@ -42,7 +42,7 @@ class Written(StrEnum):
 
 
 def default_path(variant: Variant) -> Path:
-    """`generated/softmax_f32_4096_<digest>.cu`: equal names hold equal code."""
+    """Return `generated/softmax_f32_4096_<digest>.cu`: equal names hold equal code."""
     problem = variant.problem
     stem = f"{problem.op}_{problem.dtype}_{problem.cols}_{variant.digest[:DIGEST_DIGITS]}"
     return FOLDER / f"{stem}.cu"
@@ -89,7 +89,7 @@ def check_beside(path: Path, text: str, *, force: bool = False) -> None:
 
 
 def _present(path: Path) -> str | None:
-    """What a file holds, as far as it may be a source: a larger one is other code; or None."""
+    """Return what a file holds, empty for what is no source; None where there is no file."""
     if not path.exists():
         return None
     try:
@@ -133,7 +133,7 @@ def checked(
 
 
 def compile_for(arch: str, variant: Variant) -> Resources:
-    """What ptxas allots to the variant on `arch`, such as sm_90.
+    """Return what ptxas allots to the variant on `arch`, such as sm_90.
 
     Raises InvalidInput where the source does not compile, ExplorerError where NVRTC is missing.
     """
@@ -203,6 +203,8 @@ class Emitted:
     """The file, where one was to be written."""
     written: Written | None = None
     """What became of the file."""
+    beside: tuple[Path, Written] | None = None
+    """The program beside it, where one was to be written, and what became of that."""
     notices: tuple[str, ...] = ()
     """What the command line says of it on stderr."""
 
@@ -236,3 +238,38 @@ class Emitted:
     def scratch_bytes(self) -> int:
         """Device memory that the launches share."""
         return self.variant.scratch_bytes
+
+
+def emitted(
+    what: What,
+    scope: Scope,
+    *,
+    overlapped: bool,
+    main: bool,
+    verify: bool,
+    path: Callable[[Variant], Path | None],
+    program: Callable[[Variant, Path], tuple[Path, str]] | None = None,
+    force: bool,
+) -> Emitted:
+    """Choose a kernel, check it, and write it to `path` with a `program` beside it.
+
+    Nothing is written where `path` gives None, nor before all is checked. Raises as
+    `explorer.emit`.
+    """
+    chosen = chosen_variant(what, scope)
+    variant, arch = chosen.variant, chosen.arch
+    variant = overlapping(variant, arch) if overlapped else variant
+    variant = with_main(variant) if main else variant
+    file = path(variant)
+    if file is not None:
+        check_writable(file)
+    beside = None if program is None or file is None else program(variant, file)
+    if beside is not None:
+        check_beside(*beside, force=force)
+    resources, verdict = checked(variant, arch, scope.goal.accuracy, scope.notice, verify=verify)
+    made = Emitted(variant, arch, chosen.gpu, resources, verdict, file)
+    if file is not None:
+        made = replace(made, written=write_source(variant, file, force=force))
+    if beside is not None:
+        made = replace(made, beside=(beside[0], write_beside(*beside, force=force)))
+    return made

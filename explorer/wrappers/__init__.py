@@ -4,9 +4,8 @@ Here are the frameworks, and what their programs are called; the texts are `temp
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from explorer.codegen import Variant, rendered
 from explorer.model.errors import InvalidInput
@@ -26,8 +25,7 @@ _FRAMEWORKS: dict[str, tuple[str, str, Callable[[Variant], dict[str, Any]]]] = {
 FRAMEWORKS = tuple(_FRAMEWORKS)
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(NamedTuple):
     """A program that runs an emitted kernel, and checks it, as it stands beside the kernel."""
 
     path: Path
