@@ -1,6 +1,7 @@
 """The chooser: legal for every problem and GPU, the same each time, and true to its few rules."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -40,52 +41,43 @@ def test_random_problems_need_no_repair_on_any_gpu(gpu):
         assert config_for(problem, gpu) == idea
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("gpu", ["NVIDIA H200", "NVIDIA A100-SXM4-80GB", "Tesla T4"])
 @pytest.mark.parametrize("dtype", DType)
-@pytest.mark.parametrize("cols", COLS)
-def test_it_is_legal(gpu, dtype, cols):
-    problem, gpu = Problem(256, cols, dtype), known_gpu(gpu)
-    assert Space.searched(problem, gpu).is_legal(config_for(problem, gpu))
+def test_it_is_legal(dtype):
+    for gpu in GPUS:
+        for cols in COLS:
+            problem = Problem(256, cols, dtype)
+            space = Space.searched(problem, gpu)
+            assert space.is_legal(config_for(problem, gpu)), (problem, gpu)
 
 
-@pytest.mark.parametrize("cols", [1, 2, 3, 7, 31, 33, 401, 961, 1281, 8191, 8193, 99_991])
 @pytest.mark.parametrize("op", Op)
-def test_odd_sizes_of_every_type_are_legal(op, cols):
-    for rows in (1, 3, 131, 5000, MAX_ROWS):
-        for dtype in DType:
-            problem = Problem(rows, cols, dtype, op)
-            assert Space(problem, H200).is_legal(config_for(problem, H200)), problem
+def test_odd_sizes_of_every_type_are_legal(op):
+    sizes = (1, 2, 3, 7, 31, 33, 401, 961, 1281, 8191, 8193, 99_991)
+    for rows, cols, dtype in product((1, 3, 131, 5000, MAX_ROWS), sizes, DType):
+        problem = Problem(rows, cols, dtype, op)
+        assert Space(problem, H200).is_legal(config_for(problem, H200)), problem
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("cols", [8192, 16384, 32768, 40959, 50257, 131072, 163839])
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"mask": Mask.CAUSAL},
-        {"mask": Mask.LENGTHS},
-        {"mask": Mask.ADDITIVE},
-        {"op": Op.SOFTMAX_BACKWARD},
-        {"op": Op.LOG_SOFTMAX_BACKWARD},
-        {},
-    ],
-    ids=str,
-)
+def needs_no_repair(problem):
+    return Space(problem, H200).broken_rule(promising(problem, H200)) is None
+
+
 @pytest.mark.parametrize("dtype", DType)
-def test_wide_rows_of_every_kind_need_no_repair(cols, fields, dtype):
-    problem = Problem(cols if fields.get("mask") else 1000, cols, dtype, **fields)
-    assert Space(problem, H200).broken_rule(promising(problem, H200)) is None
+def test_wide_rows_of_every_kind_need_no_repair(dtype):
+    kinds = [{"mask": mask} for mask in Mask] + [{"op": op} for op in GRADIENTS]
+    for cols in (8192, 16384, 32768, 40959, 50257, 131072, 163839):
+        for fields in kinds:
+            rows = 1000 if fields.get("mask", Mask.NONE) is Mask.NONE else cols
+            problem = Problem(rows, cols, dtype, **fields)
+            assert needs_no_repair(problem), problem
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("inner", [2, 3, 48, 512, 4096])
-@pytest.mark.parametrize("cols", [20, 90, 300, 1024, 4096, 8192, 16384])
 @pytest.mark.parametrize("op", [Op.SOFTMAX, Op.SOFTMAX_BACKWARD])
-@pytest.mark.parametrize("dtype", DType)
-def test_rows_over_a_middle_axis_need_no_repair(inner, cols, op, dtype):
-    problem = Problem(4 * inner, cols, dtype, op, inner=inner)
-    assert Space(problem, H200).broken_rule(promising(problem, H200)) is None
+def test_rows_over_a_middle_axis_need_no_repair(op):
+    widths = (20, 90, 300, 1024, 4096, 8192, 16384)
+    for inner, cols, dtype in product((2, 3, 48, 512, 4096), widths, DType):
+        problem = Problem(4 * inner, cols, dtype, op, inner=inner)
+        assert needs_no_repair(problem), problem
 
 
 def test_a_gpu_that_is_unknown_is_described_by_its_limits():
@@ -155,14 +147,13 @@ def test_twice_the_gpu_has_the_same_kernels_for_twice_the_rows():
 
 @pytest.mark.parametrize("op", Op)
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
-@pytest.mark.parametrize(
-    "cols", [1, 5, 17, 33, 177, 256, 512, 898, 1001, 5000, 8192, 50257, 131072, 2**20]
-)
-def test_a_batch_invariant_config_is_one_for_all_rows(cols, dtype, op):
+def test_a_batch_invariant_config_is_one_for_all_rows(dtype, op):
     rows = (1, 17, 131, 133, 4096, 40_000, 300_000, 1_000_000, 4_000_000, 50_000_000)
-    problems = [Problem(number, cols, dtype, op) for number in rows if number * cols < 2**33]
-    for gpu in map(known_gpu, ("NVIDIA H200", "H100", "NVIDIA L4", "NVIDIA B200")):
-        assert len({config_for(p, gpu, batch_invariant=True) for p in problems}) == 1
+    for cols in (1, 5, 17, 33, 177, 256, 512, 898, 1001, 5000, 8192, 50257, 131072, 2**20):
+        problems = [Problem(number, cols, dtype, op) for number in rows if number * cols < 2**33]
+        for gpu in map(known_gpu, ("NVIDIA H200", "H100", "NVIDIA L4", "NVIDIA B200")):
+            chosen = {config_for(p, gpu, batch_invariant=True) for p in problems}
+            assert len(chosen) == 1, (cols, gpu)
 
 
 @pytest.mark.parametrize("cols", [6, 20, 60, 80, 150, 300])
@@ -178,15 +169,14 @@ def test_a_batch_invariant_config_under_a_causal_mask(cols):
     assert len({config_for(p, H200, batch_invariant=True) for p in problems}) == 1
 
 
-@pytest.mark.parametrize("cols", COLS)
-@pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
 @pytest.mark.parametrize("op", Op)
-def test_a_strict_one_exponentiates_as_exactly_as_it_can(cols, dtype, op):
-    problem = Problem(256, cols, dtype, op)
-    strict = config_for(problem, H200, accuracy=Accuracy.STRICT)
-    assert Space(problem, H200).is_legal(strict)
-    assert strict.exp == ("exp2f" if op is Op.SOFTMAX_BACKWARD else "expf")
-    assert strict.algorithm == "three-pass"
+def test_a_strict_one_exponentiates_as_exactly_as_it_can(op):
+    for cols, dtype in product(COLS, (DType.F32, DType.F64)):
+        problem = Problem(256, cols, dtype, op)
+        strict = config_for(problem, H200, accuracy=Accuracy.STRICT)
+        assert Space(problem, H200).is_legal(strict), problem
+        assert strict.exp == ("exp2f" if op is Op.SOFTMAX_BACKWARD else "expf"), problem
+        assert strict.algorithm == "three-pass", problem
 
 
 def test_16_bits_are_exact_enough_with_any_exponential():
@@ -223,8 +213,6 @@ def test_the_wider_the_row_the_more_blocks_share_it():
             assert blocks == sorted(blocks) and blocks[0] == 1 < blocks[-1]
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("accuracy", Accuracy)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -236,11 +224,10 @@ def test_the_wider_the_row_the_more_blocks_share_it():
         {"out_dtype": DType.BF16},
     ],
 )
-@pytest.mark.parametrize("cols", [131_072, 262_144, 1_048_576])
-@pytest.mark.parametrize("rows", [1, 4])
-def test_few_wide_rows_of_any_kind_are_for_several_blocks(rows, cols, changes, accuracy):
-    config = config_for(Problem(rows, cols, **changes), H200, accuracy=accuracy)
-    assert config.cluster > 1 or config.splits_launches
+def test_few_wide_rows_of_any_kind_are_for_several_blocks(changes):
+    for accuracy, rows, cols in product(Accuracy, (1, 4), (131_072, 262_144, 1_048_576)):
+        config = config_for(Problem(rows, cols, **changes), H200, accuracy=accuracy)
+        assert config.cluster > 1 or config.splits_launches, (accuracy, rows, cols)
 
 
 @pytest.mark.parametrize("gpu", ["Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA L4"])
@@ -282,17 +269,15 @@ def test_many_rows_keep_memory_busy(op, gpu):
 
 
 @pytest.mark.parametrize("gpu", [*GPUS, replace(H200, peak_gbps=0.0)], ids=str)
-@pytest.mark.parametrize("op", Op, ids=str)
-@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16], ids=str)
-def test_many_rows_have_sound_blocks_on_any_gpu(dtype, op, gpu):
+def test_many_rows_have_sound_blocks_on_any_gpu(gpu):
     """A thread takes few registers, and an SM holds two blocks unless none leaves room."""
-    for cols in range(1100, 8192, 331):
+    for op, dtype, cols in product(Op, (DType.F32, DType.BF16), range(1100, 8192, 331)):
         problem = Problem(1_000_000, cols, dtype, op)
         config = config_for(problem, gpu)
-        assert config.cluster == 1 and config.cache == "registers"
-        assert likely_registers(problem, config) <= 136, cols
+        assert config.cluster == 1 and config.cache == "registers", problem
+        assert likely_registers(problem, config) <= 136, problem
         several = blocks_of_an_sm(problem, config, gpu) >= 2
-        assert several or config.threads_per_row <= 512, cols
+        assert several or config.threads_per_row <= 512, problem
 
 
 @pytest.mark.parametrize("op", GRADIENTS)
