@@ -37,11 +37,11 @@ class ElementType:
     pairs: Pairs | None = None
 
     def as_number(self, x: str) -> str:
-        """The expression for an element as a number."""
+        """Return the expression for an element as a number."""
         return f"{self.to_number}({x})" if self.to_number else x
 
     def as_element(self, x: str) -> str:
-        """The expression for a number as an element."""
+        """Return the expression for a number as an element."""
         return f"{self.from_number}({x})" if self.from_number else x
 
 

@@ -50,12 +50,13 @@ class Traits:
         return names | self._expressions(names)
 
     def _types(self) -> dict[str, Any]:
-        """The type of arithmetic, the suffix of its literals and functions, its lowest number."""
+        """Return the type of arithmetic, the suffix of its literals, and its lowest number."""
         problem, config = self.problem, self.config
         f64 = problem.dtype is DType.F64
         real = "double" if f64 else "float"
         compensated = config.sum == "compensated"
         same = problem.output_dtype is problem.dtype
+        zero = "{}" if compensated else f"0.0{'' if f64 else 'f'}"
         return {
             "f64": f64,
             "real": real,
@@ -70,7 +71,8 @@ class Traits:
             # The type of a sum that a thread adds up one by one, and its zero.
             "compensated": compensated,
             "sum_type": "Total" if compensated else real,
-            "sum_zero": "{}" if compensated else f"0.0{'' if f64 else 'f'}",
+            "sum_zero": zero,
+            "sum_begins": "Total sum{};" if compensated else f"{real} sum = {zero};",
         }
 
     def _row(self, split: WorkSplit) -> dict[str, Any]:
@@ -78,6 +80,7 @@ class Traits:
         problem, config = self.problem, self.config
         limited = problem.mask in ("causal", "lengths")
         scalar = split.width == 1
+        cols = "kCols" if config.static_cols else "cols"
         return {
             "log": problem.op.is_log,
             "backward": problem.op.is_backward,
@@ -87,6 +90,12 @@ class Traits:
             "static": config.static_cols,
             "run_time": not config.static_cols,
             "strided": not problem.is_dense,
+            # What a program calls the columns, and the elements from one row to the next.
+            "cols": cols,
+            "and_cols": "" if config.static_cols else ", cols",
+            "and_int_cols": "" if config.static_cols else ", int cols",
+            "input_step": cols if problem.is_dense else "input_stride",
+            "output_step": cols if problem.is_dense else "output_stride",
             # How elements count: scaled, with a mask added, or only up to a limit of their row.
             "scaled": problem.scale is not None,
             "additive": problem.mask == "additive",
@@ -104,7 +113,7 @@ class Traits:
         }
 
     def _passes(self) -> dict[str, Any]:
-        """The algorithm, and by which way a row comes."""
+        """Return the algorithm, and by which way a row comes."""
         config = self.config
         online = config.algorithm != "three-pass"
         bulk = config.staging == "bulk"
@@ -132,7 +141,7 @@ class Traits:
         return self.config.exp.endswith("-folded")
 
     def _function(self) -> str:
-        """The C++ function that exponentiates."""
+        """Return the C++ function that exponentiates."""
         name = self.config.exp.removesuffix("-folded")
         suffix = "" if self.problem.dtype is DType.F64 else "f"
         names = {"expf": f"exp{suffix}", "exp2f": f"exp2{suffix}", "ex2.approx": "exp2_approximate"}
@@ -198,7 +207,8 @@ class Traits:
             "hides_uniform_row": self._hides_uniform_row(split),
             "reduces_nothing": alone or config.arrangement == "replicated",
             "shuffles": config.reduction in ("shuffle", "shuffle-redux"),
-            "folds": config.threads_per_row > WARP and (clustered or not config.first_warp_folds),
+            "recombines": config.threads_per_row > WARP
+            and (clustered or not config.first_warp_folds),
             "empty_rows": empty_rows,
             # Threads past the last row of a span take a row of no elements, or there are none.
             "passes_last": span and (several_rows or config.rows_per_thread > 1),
@@ -239,12 +249,13 @@ class Traits:
         return f"kRowsPerThread * {of_a_row}" if config.rows_per_thread > 1 else of_a_row
 
     def _reduced(self, names: Mapping[str, Any]) -> dict[str, Any]:
-        """What a row's threads combine: values of one kind, or of two (maxima and sums).
+        """Return what a row's threads combine: values of one kind, or of two (maxima and sums).
 
         Where there are two, functions take the kind as a template's parameter, `Combine`.
         """
         several = not (names["online"] or names["backward"])
         value = "State" if names["online"] else names["real"]
+        met = "one wait for them" if names["mailed"] else "one barrier of the cluster"
         return {
             "several_kinds": several,
             "kinds": ["<Max>", "<Sum>"] if several else [""],
@@ -253,14 +264,17 @@ class Traits:
             "of": "<Combine>" if several else "",
             "sent": "<Combine>" if several and names["mailed"] else "",
             "Value": "ValueOf<Combine>" if several else value,
-            "combine": "combine" if several else "merge",
-            "nothing": "Combine::identity()"
+            "combine": "combine" if several else "combined",
+            "identity": "Combine::identity()"
             if several
-            else "nothing()"
+            else "State::identity()"
             if names["online"]
             else f"0.0{names['f']}",
             "kind_taken": ", Combine combine" if several else "",
             "kind_passed": ", combine" if several else "",
+            "own_scratch": " Each kind of reduction has scratch of its own." if several else "",
+            "so_that_reads_are_own": f", so that after {met} all reads are of a block's own memory."
+            + (" Each kind of reduction has scratch of its own." if several else ""),
             # Shared memory by which the threads of a row meet: a part for each of a block's rows.
             "scratch_rows": "" if names["one_row"] else "[kRowsPerBlock]",
             "of_row": "" if names["one_row"] else "[row]",
@@ -269,7 +283,7 @@ class Traits:
 
     def _place(self, split: WorkSplit, names: Mapping[str, Any]) -> dict[str, Any]:
         """How a thread knows its row, and whether all that it takes lies in it."""
-        config = self.config
+        config, across = self.config, names["across_rows"]
         rows = not (names["across_rows"] or names["backward"] or names["span"])
         whole = rows and split.aligned and not (names["limited"] or names["additive"])
         by_pointers = (
@@ -283,14 +297,20 @@ class Traits:
         return {
             # Two pointers are all that there is to know of a row.
             "by_pointers": by_pointers,
-            "source": "input" if by_pointers else "row",
-            "target": "output" if by_pointers else "row",
+            "source": "group, input" if across else "input" if by_pointers else "row",
+            "target": "group, output" if across else "output" if by_pointers else "row",
+            "span_cols": "row.count" if names["passes_last"] else "kCols",
+            # Where the cache has vector `k`, and where its vectors end.
+            "kept_k": "cache[k * kGroups]" if across else "cache[k]",
+            "row_end": "group.cols" if across else "vectors",
+            # By how much the lines of a pass over what was kept are indented.
+            "pad": "    " if config.cache == "shared" else "      ",
             # No thread reaches beyond its row.
             "fits": (by_pointers or whole_gradient) and split.row_vectors % each == 0,
         }
 
     def _signature(self, names: Mapping[str, Any]) -> dict[str, Any]:
-        """What a kernel is called, takes, and is bound to."""
+        """Return what a kernel is called, takes, and is bound to."""
         problem, config = self.problem, self.config
         taken = arguments(problem, config)
         real, out = names["real"], names["out"]
@@ -344,12 +364,11 @@ class Traits:
             "to_output": "group, output" if across else "row",
             "sum_of_i": "sums[i]" if across else "sum",
             "plural": "s" if across else "",
-            "row_end": "group.cols" if across else "vectors",
             "kept_at": "2 * k * kGroups" if across else "2 * k",
         }
 
     def _host(self, split: WorkSplit, names: Mapping[str, Any]) -> dict[str, Any]:
-        """What the host's function is asked for, and what it passes on to the kernels.
+        """Return what the host's function takes, and what it passes on to the kernels.
 
         In place one array, and one stride, serves as two arguments of the kernel. Of rows over a
         middle axis it is told the slices instead of the rows.
@@ -404,8 +423,6 @@ class Traits:
         return {
             # The maximum of 16-bit elements that lie in pairs is found two at a time.
             "folds_pairs": not scaled and (pairs or (staged_pairs and config.rows_per_thread == 1)),
-            # How loaded elements become numbers that count, over a middle axis.
-            "read": "to_counted" if scaled and forward else f"to_{names['real']}s",
             "factor": ", scale" if scaled else "",
             "normal": self._normal,
             "normalise": self._normalise,
@@ -415,6 +432,13 @@ class Traits:
             "store_word": self._store_word,
             "stored": self._stored,
             "element": ELEMENT_TYPES[problem.dtype].as_element,
+            # What stands in place of elements that do not count.
+            "filler": ELEMENT_TYPES[problem.dtype].as_element(
+                "-infinity()" if forward else f"0.0{names['f']}"
+            ),
+            "neutral": "-inf, which changes neither maximum nor sum"
+            if forward
+            else "0, which changes no sum",
             "output_element": ELEMENT_TYPES[problem.output_dtype].as_element,
             "number": ELEMENT_TYPES[problem.dtype].as_number,
             "output_number": ELEMENT_TYPES[problem.output_dtype].as_number,
@@ -437,19 +461,19 @@ class Traits:
         if config.threads_per_row == 1:
             return f"for (int i = 0; i < {cols}; ++i)"
         end = cols if config.threads == config.threads_per_row else "count"
-        return f"for (int i = thread; i < {end}; i += kThreadsPerRow)"
+        return f"for (int i = thread_in_row; i < {end}; i += kThreadsPerRow)"
 
     def _reference_of(self, maximum: str) -> str:
-        """What exponentials are relative to, given the maximum."""
+        """Return what exponentials are relative to, given the maximum."""
         return f"reference_of({maximum})" if self._folded else maximum
 
     def _reference_kept(self, maximum: str) -> str:
-        """The same where a running sum is relative to it."""
+        """Return the same where a running sum is relative to it."""
         compensated = self.config.sum == "compensated"
         return f"whole_reference({maximum})" if compensated else self._reference_of(maximum)
 
     def _normaliser(self, total: str) -> str:
-        """What exponentials are divided by or multiplied with, or logarithms lessened by."""
+        """Return what exponentials are divided by or multiplied with, or logarithms lessened by."""
         if self.config.sum == "compensated":
             total = f"rounded({total})"
         suffix = "" if self.problem.dtype is DType.F64 else "f"
@@ -458,19 +482,19 @@ class Traits:
         return total if self.config.normalise == "divide" else f"1.0{suffix} / {total}"
 
     def _normalise(self, x: str, normal: str) -> str:
-        """An exponential, or an element below its maximum, given the row's `normaliser`."""
+        """Normalise an exponential, or an element below its maximum, by the row's `normaliser`."""
         if self.problem.op.is_log:
             return f"{x} - {normal}"
         return f"{x} {'/' if self.config.normalise == 'divide' else '*'} {normal}"
 
     def _rescaled(self, x: str, correction: str, normal: str) -> str:
-        """The same of an exponential relative to another maximum than the row's."""
+        """Normalise an exponential relative to another maximum than the row's."""
         if self.config.normalise == "divide":
             return f"{x} * {correction} / {normal}"
         return f"{x} * ({correction} * {normal})"
 
     def _rescale(self, old: str, new: str) -> str:
-        """What a sum relative to one reference is multiplied with to be relative to another."""
+        """Return the factor that makes a sum relative to one reference relative to another."""
         if self._folded:
             return f"{self._function()}({old} - {new})"
         return f"exponential({old}, {new})"
@@ -495,7 +519,7 @@ class Traits:
         return f"store_words({output}, k, vector)"
 
     def _summed(self, total: str) -> str:
-        """A sum as one number."""
+        """Return a sum as one number."""
         if self.config.sum != "compensated":
             return total
         is_name = total.isidentifier()
@@ -508,7 +532,7 @@ class Traits:
         return f"exponential({x}, {maximum})"
 
     def _result(self, x: str, reference: str) -> str:
-        """What becomes of an element, given its row's reference."""
+        """Return what becomes of an element, given its row's reference."""
         if self.problem.op.is_log:
             return f"{x} - {reference} - log_sum"
         return self._normalise(f"exponential({x}, {reference})", self._normal)
@@ -542,7 +566,7 @@ _NUMBERS = {
 
 
 def _reduced(names: Mapping[str, Any], value: str, kind: str) -> str:
-    """A thread's value combined with those of the other threads of its row, if there are any."""
+    """Combine a thread's value with those of the other threads of its row, if there are any."""
     if names["reduces_nothing"]:
         return value
     return f"reduce_row({value}, {kind}{{}})" if names["several_kinds"] else f"reduce_row({value})"

@@ -16,6 +16,7 @@ that comes first. Text between units that several of them include is a *part*, a
 import hashlib
 import re
 import shlex
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
@@ -104,6 +105,18 @@ def wrap(
     return "\n".join(lines)
 
 
+def comment(text: str) -> str:
+    """Return a comment of sentences, whose lines are as long as emitted ones may be."""
+    return textwrap.fill(
+        text,
+        LINE,
+        initial_indent="// ",
+        subsequent_indent="// ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def in_braces(head: str, statement: str, indent: int = 0, end: str = "}") -> str:
     """Return a function of one statement: on one line if that fits, else on three.
 
@@ -116,9 +129,9 @@ def in_braces(head: str, statement: str, indent: int = 0, end: str = "}") -> str
     return f"{head} {{\n{space}  {statement}\n{space}{end}"
 
 
-def returns(head: str, expression: str) -> str:
+def returns(head: str, expression: str, indent: int = 0) -> str:
     """Return a function that returns an expression."""
-    return in_braces(head, f"return {expression};")
+    return in_braces(head, f"return {expression};", indent)
 
 
 # ------------------------------------------------------------------ units
@@ -142,6 +155,8 @@ _MARK = re.compile(
 )
 _WORD = re.compile(r"(?<![.\w])(?<!->)[A-Za-z_]\w*")
 _COMMENT = re.compile(r"//[^\n]*")
+_UNROLLED = re.compile(r"^( *)unrolled for\b", re.MULTILINE)
+"""A loop with a pragma before it, in the text of units; CUDA knows no such word."""
 
 
 class Unit:
@@ -169,7 +184,8 @@ class Unit:
         """Return the unit's text for a kernel, without empty lines around it."""
         # Not copied, as render() would: a kernel is made of some thirty units.
         shared = self._template.new_context(context, shared=True)
-        return "".join(self._template.root_render_func(shared)).strip("\n")
+        text = "".join(self._template.root_render_func(shared)).strip("\n")
+        return _UNROLLED.sub(r"#pragma unroll\n\1for", text)
 
     @cached_property
     def _code(self) -> CodeType:
@@ -228,8 +244,8 @@ def library() -> Library:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    environment.filters |= {"wrap": wrap, "in_braces": in_braces, "returns": returns}
-    environment.filters |= {"renamed": renamed, "each_of": each_of}
+    environment.filters |= {"wrap": wrap, "comment": comment, "in_braces": in_braces}
+    environment.filters |= {"returns": returns, "renamed": renamed, "each_of": each_of}
     read = Library(environment)
     for section in SECTIONS:
         for path in sorted((template_dir() / section).glob("*.j2")):
@@ -353,7 +369,16 @@ def _statements(text: str) -> list[str]:
 # ------------------------------------------------------------------ programs
 
 
-MACROS = ("counted", "counted_slot", "await_phase")
+MACROS = (
+    "counted",
+    "counted_slot",
+    "over_global",
+    "over_shared",
+    "over_again",
+    "in_part",
+    "keep",
+    "await_phase",
+)
 """Macros that units share."""
 
 

@@ -80,7 +80,7 @@ class Variant:
 
 
 def split_source(source: str) -> tuple[str, str]:
-    """What the GPU runs, and what the host does with it; the header comment is in neither."""
+    """Return what the GPU runs, and what the host does with it, both without the header comment."""
     lines = source.splitlines(keepends=True)
     start = next((i for i, line in enumerate(lines) if not line.startswith("//")), len(lines))
     kernel: list[str] = []
@@ -97,7 +97,7 @@ def split_source(source: str) -> tuple[str, str]:
 
 
 def namespace(problem: Problem, config: Config) -> str:
-    """The namespace by which a program calls what is emitted: the problem's.
+    """Return the namespace by which a program calls what is emitted: the problem's.
 
     The code itself stands in one that has a digest of the code added to its name.
     """
@@ -115,7 +115,7 @@ def namespace(problem: Problem, config: Config) -> str:
 
 
 def entries(problem: Problem, config: Config) -> tuple[str, ...]:
-    """The kernels' names, in the order of their launches."""
+    """Return the kernels' names, in the order of their launches."""
     name = namespace(problem, config)
     steps = {"three": ("_max", "_exp", "_sum"), "one": ("",)}
     return tuple(f"{name}{step}_kernel" for step in steps.get(config.launches, ("_part", "_row")))
@@ -137,7 +137,7 @@ class NeededArch:
 
 
 def needed_arch(config: Config, overlapped: bool = False) -> NeededArch | None:
-    """The first architecture for a config's kernel; None where every one that CUDA has serves.
+    """Return the first architecture for a config's kernel, or None where every one serves.
 
     `GpuSpec` has the same features of each GPU, by which rules exclude configs.
     """
@@ -180,13 +180,13 @@ def reads_rows(problem: Problem, config: Config) -> bool:
 
 
 def arguments(problem: Problem, config: Config) -> tuple[str, ...]:
-    """The names of what a kernel takes, in order: what it reads and no more."""
+    """Return the names of what a kernel takes, in order: what it reads and no more."""
     taken = operand_names(problem, config)
     return taken if reads_rows(problem, config) else tuple(n for n in taken if n != "rows")
 
 
 def operand_names(problem: Problem, config: Config) -> tuple[str, ...]:
-    """The names of what a launch is told, in the order of its arguments."""
+    """Return the names of what a launch takes, in the order of its arguments."""
     masks: dict[Mask, tuple[str, ...]] = {
         Mask.LENGTHS: ("lengths",),
         Mask.ADDITIVE: ("mask",),

@@ -30,7 +30,7 @@ def read_cubin(cubin: bytes) -> CubinFacts:
     """Read a cubin with one kernel; raises ValueError if it is none."""
     if cubin[:4] != b"\x7fELF":
         raise ValueError("not an ELF file")
-    sections = _sections(cubin)
+    sections = cubin_sections(cubin)
     info = next((data for name, data, _ in sections if name == ".nv.info"), b"")
     reserved = any(name.startswith(_RESERVED_SECTION) for name, _, _ in sections)
     shared = sum(
@@ -47,7 +47,7 @@ def read_cubin(cubin: bytes) -> CubinFacts:
     )
 
 
-def _sections(elf: bytes) -> list[tuple[str, bytes, int]]:
+def cubin_sections(elf: bytes) -> list[tuple[str, bytes, int]]:
     """Return name, data and size of each section of a 64-bit ELF (System V ABI, figure 4-8)."""
     (headers,) = struct.unpack_from("<Q", elf, 0x28)
     entry_size, count, names_index = struct.unpack_from("<HHH", elf, 0x3A)

@@ -243,7 +243,7 @@ def _of_study(which: str | int, asked: AskedProblem, scope: Scope) -> Chosen:
 
 
 def checked_config(config: Config, problem: Problem, gpu: GpuSpec) -> Config:
-    """The config itself; raises InvalidInput with the sentence of the rule that it breaks."""
+    """Return the config; raises InvalidInput with the sentence of the rule that it breaks."""
     space = Space(problem, gpu)
     foreign = space.foreign_value(config)
     if foreign is not None:
@@ -260,7 +260,7 @@ def checked_config(config: Config, problem: Problem, gpu: GpuSpec) -> Config:
 
 
 def variant_of(trial: TrialRecord, problem: Problem, *, replayed: bool = False) -> Variant:
-    """What the templates emit for a trial's config.
+    """Return what the templates emit for a trial's config.
 
     Raises NotFound where they do so no longer, or where that is other code than the trial measured.
     A trial that was `replayed` from a recording was of other code from the start if the recording

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from explorer.codegen import Variant, rendered
 from explorer.model.errors import InvalidInput
 from explorer.system.plain_data import shown
-from explorer.wrappers.programs import cpp, cupy, jax, program_names, torch
+from explorer.wrappers.programs import cupy, jax, program_names, torch
 
 __all__ = ["FRAMEWORKS", "Program", "program_for"]
 
@@ -18,7 +18,7 @@ _FRAMEWORKS: dict[str, tuple[str, str, Callable[[Variant], dict[str, Any]]]] = {
     "torch": ("_torch.py", "torch.py.j2", torch),
     "cupy": ("_cupy.py", "cupy.py.j2", cupy),
     "jax": ("_jax.py", "jax.py.j2", jax),
-    "cpp": ("_main.cu", "cpp.cu.j2", cpp),
+    "cpp": ("_main.cu", "cpp.cu.j2", lambda _: {}),
 }
 """By framework: how the names of its programs end, their template, and what that names besides."""
 

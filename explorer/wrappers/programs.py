@@ -47,22 +47,6 @@ def program_names(variant: Variant, file: str) -> dict[str, Any]:
     }
 
 
-def cpp(variant: Variant) -> dict[str, Any]:
-    """Return what the program of C++ names: the example's numbers, and the arrays of the host."""
-    problem = variant.problem
-    numbers = {
-        "outer": problem.rows // problem.inner,
-        "inner": problem.inner,
-        "input_stride": problem.input_stride,
-        "output_stride": problem.output_stride,
-        "stride": problem.input_stride,
-        "mask_rows": problem.mask_rows,
-    }
-    hosts = dict.fromkeys(("input", "matrix", "array"), "host")
-    hosts |= {name: f"host_{name}" for name in ("grad", "mask", "lengths")}
-    return {"numbers": numbers, "hosts": hosts}
-
-
 # ------------------------------------------------------------------ Python
 
 

@@ -175,7 +175,7 @@ def test_what_does_not_compile_is_said_once_with_its_line(edit):
 
 
 def test_what_is_not_executed_is_said_once(edit):
-    ran = edit("  const int thread =", "  if (clock64() == 12345) return;\n  const int thread =")
+    ran = edit("  const int thread_in", "  if (clock64() == 12345) return;\n  const int thread_in")
     assert ran.code == 2 and ran.out.count("the emulator does not know") == 1
 
 
@@ -198,7 +198,7 @@ def test_what_the_compiler_says_without_a_place_is_said_of_the_file(edit, monkey
 
 
 def test_a_text_of_many_parentheses_is_told_with_its_file(edit):
-    ran = edit("const int thread = ", "const int thread = " + "(" * 20_000)
+    ran = edit("const int thread_in_row = ", "const int thread_in_row = " + "(" * 20_000)
     assert ran.code == 2 and "unverified: it does not compile for sm_90: mine.cu" in ran.out
     assert len(ran.out) < 1000
 
@@ -315,8 +315,8 @@ def test_wide_rows_that_are_wrong_at_parts_of_minus_infinity_are_found_out(explo
     right = path.read_text()
     for old, new in (
         (
-            "if (thread == 0) scratch[b",
-            "state.sum /= state.sum > 0.0f;\n  if (thread == 0) scratch[b",
+            "if (thread_in_row == 0) scratch[b",
+            "state.sum /= state.sum > 0.0f;\n  if (thread_in_row == 0) scratch[b",
         ),
         ("1.0f / state.sum;", "state.sum > 0.0f ? 1.0f / state.sum : 0.0f;"),
     ):

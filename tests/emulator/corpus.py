@@ -172,7 +172,7 @@ def in_scratch(base, text):
     return text if config.rows_per_block > 1 else text.replace("[row]", "")
 
 
-PUT_OWN = "scratch[row][lane] = value;"
+PUT_OWN = "scratch[row][thread_in_row] = value;"
 AFTER_PUT = PUT_OWN + "\n  synchronise_row();"
 FOLD = "\n    }\n    synchronise_row();"
 for each in ("tree", "tree in a warp", "online tree", "block-max, no cache"):
@@ -197,8 +197,8 @@ barrier(
     "different barriers of two branches",
     "tree",
     AFTER_PUT,
-    "scratch[row][lane] = value;\n"
-    '  if (lane < 32) asm volatile("bar.sync 0;" ::: "memory"); else synchronise_row();',
+    "scratch[row][thread_in_row] = value;\n"
+    '  if (thread_in_row < 32) asm volatile("bar.sync 0;" ::: "memory"); else synchronise_row();',
 )
 shared_race(
     "a warp barrier of half its lanes",
@@ -216,7 +216,7 @@ barrier(
     "one more barrier for one warp",
     "shuffle",
     "  // Normalise and store.\n",
-    "  if (thread < 32) __syncthreads();\n",
+    "  if (thread_in_row < 32) __syncthreads();\n",
 )
 shared_race(
     "a named barrier of too few threads",
@@ -260,7 +260,7 @@ barrier(
     "a barrier passed by early",
     "online tree",
     "    synchronise_row();\n  }\n",
-    "    if (lane >= 32 && half < 16) continue;\n    synchronise_row();\n  }\n",
+    "    if (thread_in_row >= 32 && half < 16) continue;\n    synchronise_row();\n  }\n",
 )
 shared_race(
     "the barrier comes before the value",
@@ -281,7 +281,8 @@ shared_race(
     "a shuffle for a barrier",
     "shuffle in a warp",
     SCALE,
-    "  __shared__ volatile float common[4];\n  if (thread == 0) common[threadIdx.x / 32] = sum;\n"
+    "  __shared__ volatile float common[4];\n"
+    "  if (thread_in_row == 0) common[threadIdx.x / 32] = sum;\n"
     "  const float total = reduce_row(sum, Sum{});\n"
     "  const float inverse_sum = 1.0f / (total + 0.0f * common[threadIdx.x / 32]);",
 )
@@ -339,42 +340,52 @@ out_of_bounds(
 uninitialised(
     "folds before the barrier",
     "tree",
-    "scratch[row][lane] = value;\n  synchronise_row();",
-    "scratch[row][lane] = combine(value, scratch[row][lane ^ 32]);\n  synchronise_row();",
+    "scratch[row][thread_in_row] = value;\n  synchronise_row();",
+    "scratch[row][thread_in_row] = combine(value, scratch[row][thread_in_row ^ 32]);\n"
+    "  synchronise_row();",
 )
 shared_race(
     "tree folds around",
     "tree",
-    "    if (lane + half < count) {\n"
-    "      scratch[row][lane] = combine(scratch[row][lane], scratch[row][lane + half]);",
-    "    {\n      const int other = (lane + half) % kThreadsPerRow;\n"
-    "      scratch[row][lane] = combine(scratch[row][lane], scratch[row][other]);",
+    "    if (thread_in_row + half < count) {\n"
+    "      scratch[row][thread_in_row] =\n"
+    "          combine(scratch[row][thread_in_row], scratch[row][thread_in_row + half]);",
+    "    {\n      const int other = (thread_in_row + half) % kThreadsPerRow;\n"
+    "      value = combine(scratch[row][thread_in_row], scratch[row][other]);\n"
+    "      scratch[row][thread_in_row] = value;",
 )
 wrong_numbers(
     "another row's result", "shuffle, two rows", "? scratch[row][source]", "? scratch[0][source]"
 )
-shared_race("tree folds past its end", "tree", "lane + half < count", "lane + half <= count")
-shared_race("tree folds everywhere", "tree of 96", "if (lane + half < count) ", "")
+shared_race(
+    "tree folds past its end",
+    "tree",
+    "thread_in_row + half < count",
+    "thread_in_row + half <= count",
+)
+shared_race("tree folds everywhere", "tree of 96", "if (thread_in_row + half < count) ", "")
 wrong_numbers("tree drops the odd one", "tree of 96", "(count + 1) / 2", "count / 2", times=2)
 wrong_numbers("tree stops early", "tree", "count > 1;", "count > 2;")
 FOLD_LOOP = "for (int i = 1; i < kThreadsPerRow; ++i)"
 wrong_numbers("fold skips one", "serial", FOLD_LOOP, FOLD_LOOP.replace("= 1", "= 2"))
 out_of_bounds("fold goes one too far", "cache of input", FOLD_LOOP, FOLD_LOOP.replace("<", "<="))
 shared_race("fold goes into the next row", "serial", FOLD_LOOP, FOLD_LOOP.replace("<", "<="))
-shared_race("fold by two threads", "serial", "if (lane == 0) {", "if (lane < 2) {")
+shared_race(
+    "fold by two threads", "serial", "if (thread_in_row == 0) {", "if (thread_in_row < 2) {"
+)
 wrong_numbers("fold is not shared", "serial", "return scratch[row][0];", "return value;")
 
 shared_race(
     "every warp folds and writes the same",
     "serial",
-    "if (lane == 0) {",
-    "if (lane % 32 == 0) {\n    value = scratch[row][0];",
+    "if (thread_in_row == 0) {",
+    "if (thread_in_row % 32 == 0) {\n    value = scratch[row][0];",
 )
 shared_race(
     "every warp stores the same sum",
     "shuffle",
-    "  return reduce_lanes<kFoldLanes>(value, combine);",
-    "  value = reduce_lanes<kFoldLanes>(value, combine);\n"
+    "  return reduce_lanes<kLanes>(value, combine);",
+    "  value = reduce_lanes<kLanes>(value, combine);\n"
     "  if (lane == 0) scratch[0] = value;\n  return value;",
 )
 
@@ -434,13 +445,13 @@ wrong_numbers(
 wrong_numbers(
     "half of the warps",
     "shuffle, two rows",
-    "return reduce_lanes<kFoldLanes>",
-    "return reduce_lanes<kFoldLanes / 2>",
+    "return reduce_lanes<kLanes>",
+    "return reduce_lanes<kLanes / 2>",
 )
 wrong_numbers(
     "only the first lanes fold",
     "online",
-    "const int source = lane % kFoldLanes;",
+    "const int source = lane % kLanes;",
     "const int source = lane;",
 )
 
@@ -620,10 +631,10 @@ bug(
 never_written(
     "lanes numbered in the block",
     "tree",
-    "const int thread = threadIdx.x % kThreadsPerRow;",
-    "const int thread = threadIdx.x;",
+    "const int thread_in_row = threadIdx.x % kThreadsPerRow;\n  const long long",
+    "const int thread_in_row = threadIdx.x;\n  const long long",
 )
-LOOP = "for (int first = thread; first < vectors; first += kUnroll * kThreadsPerRow) {"
+LOOP = "for (int first = thread_in_row; first < vectors; first += kUnroll * kThreadsPerRow) {"
 bug(
     (WRITTEN_TWICE, WRONG_NUMBERS),
     "steps without the unrolling",
@@ -639,7 +650,7 @@ wrong_numbers(
     "sum leaves out a share",
     "no cache",
     LOOP,
-    LOOP.replace("= thread", "= thread + kThreadsPerRow"),
+    LOOP.replace("= thread_in_row", "= thread_in_row + kThreadsPerRow"),
     times=3,
     only=1,
 )
@@ -648,15 +659,15 @@ bug(
     (WRITTEN_TWICE, NEVER_WRITTEN),
     "every vector stored by two threads",
     "shuffle",
-    "store_vector(output, slot * kThreadsPerRow + thread, y);",
-    "store_vector(output, slot * kThreadsPerRow + thread / 2, y);",
+    "store_vector(output, slot * kThreadsPerRow + thread_in_row, y);",
+    "store_vector(output, slot * kThreadsPerRow + thread_in_row / 2, y);",
 )
 written_twice(
     "one vector stored again",
     "no cache",
     "store_vector(row, k, x);\n    }\n  }\n",
     "store_vector(row, k, x);\n    }\n  }\n  float zero[kWidth] = {};\n"
-    "  if (thread == 5) store_vector(row, 0, zero);\n",
+    "  if (thread_in_row == 5) store_vector(row, 0, zero);\n",
 )
 never_written("no store", "shuffle", "  reinterpret_cast<Word*>(output)[k] = as_word(vector);", "")
 read_only(
@@ -677,7 +688,7 @@ global_race(
     "no cache",
     "store_vector(row, k, x);\n    }\n  }\n",
     "store_vector(row, k, x);\n    }\n  }\n"
-    "  if (row.output[cols - 1 - thread] > 2.0f) row.output[thread] = 2.0f;\n",
+    "  if (row.output[cols - 1 - thread_in_row] > 2.0f) row.output[thread_in_row] = 2.0f;\n",
 )
 bug(
     (NOTHING_THERE, GLOBAL_RACE),

@@ -105,13 +105,15 @@ SABOTAGE = {
         "gaps",
         "  const bool is_row = index < rows;\n",
         "  const bool is_row = index < rows;\n"
-        "  if (thread == 0 && index + 1 < rows) output[index * output_stride + kCols] = 0.0f;\n",
+        "  if (thread_in_row == 0 && index + 1 < rows)\n"
+        "    output[index * output_stride + kCols] = 0.0f;\n",
     ),
     "a gap written in place": (
         "in place, gaps",
         "  const bool is_row = index < rows;\n",
         "  const bool is_row = index < rows;\n"
-        "  if (thread == 0 && index + 1 < rows) output[index * output_stride + kCols] = 0.0f;\n",
+        "  if (thread_in_row == 0 && index + 1 < rows)\n"
+        "    output[index * output_stride + kCols] = 0.0f;\n",
     ),
     "nothing done in place": (
         "in place",

@@ -394,7 +394,7 @@ far(
 # ------------------------------------------------------------------ influence
 
 SUMMED = "    sum += x[i];"
-COLUMN = "((i / kWidth * kThreadsPerRow + thread) * kWidth + i % kWidth)"
+COLUMN = "((i / kWidth * kThreadsPerRow + thread_in_row) * kWidth + i % kWidth)"
 for name, problem, config, old, new in (
     ("the last element of 4096", P4096, HELD, SUMMED, f"    if ({COLUMN} != 4095) sum += x[i];"),
     ("element 1234 of 4096", P4096, HELD, SUMMED, f"    if ({COLUMN} != 1234) sum += x[i];"),
@@ -459,12 +459,12 @@ influence(
 influence(
     "an element of log_softmax is left out",
     (LOG, KEPT),
-    ("sum += exponential(", "if (slot > 0 || thread != 33 || i != 1) sum += exponential("),
+    ("sum += exponential(", "if (slot > 0 || thread_in_row != 33 || i != 1) sum += exponential("),
 )
 influence(
     "the first element of a gradient is left out",
     (GRADIENT, KEPT),
-    ("sum +=", "if (slot > 0 || thread > 0 || i > 0) sum +="),
+    ("sum +=", "if (slot > 0 || thread_in_row > 0 || i > 0) sum +="),
 )
 
 # ------------------------------------------------------------------ exact zeros
@@ -535,7 +535,7 @@ for name, function in (("threads", ATOMIC_SUM), ("warps", SUM_OF_WARPS)):
 
 # ------------------------------------------------------------------ readers
 
-FOLDED = "  return reduce_lanes<kFoldLanes>(value, combine);\n"
+FOLDED = "  return reduce_lanes<kLanes>(value, combine);\n"
 CLEARED = "scratch[2] = Combine::identity();"
 for warp in (0, 3, 7):
     readers(

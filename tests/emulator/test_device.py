@@ -20,7 +20,7 @@ from explorer.reference import NUMPY_DTYPES, check, truth_of, verification_input
 ANY_ALIGNMENT = Problem(5, 129)
 CONFIG = Config(threads_per_row=32)
 SHARE = "x[slot * kWidth + i] * inverse_sum"
-FIRST = "  const int thread = threadIdx.x % kThreadsPerRow;"
+FIRST = "  const int thread_in_row = threadIdx.x % kThreadsPerRow;"
 
 
 def kernel_of(problem, config=CONFIG, spoil=lambda source: source):

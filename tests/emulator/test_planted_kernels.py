@@ -61,7 +61,7 @@ def test_a_text_that_was_edited_is_tried_in_every_vector():
     """One vector of 1024 is left out of the maximum: rows for a few of them show it by chance."""
     program = honest(P4096, HELD)
     right = "maximum = fmaxf(maximum, x[i]);"
-    wrong = f"if (!(thread == 31 && i / kWidth == 2)) {right}"
+    wrong = f"if (!(thread_in_row == 31 && i / kWidth == 2)) {right}"
     assert program.source.count(right) == 1
     edited = replace(program, source=program.source.replace(right, wrong), is_edited=True)
     assert EMULATOR.verify(edited).status is Status.WRONG
@@ -73,7 +73,7 @@ def test_a_text_that_was_edited_is_tried_in_every_element_of_rows_that_are_not_w
     program = honest(Problem(8192, 2000), HELD)
     right = "maximum = fmaxf(maximum, x[i]);"
     for lane in range(4):
-        wrong = f"if (!(thread == 77 && i == {4 + lane})) {right}"
+        wrong = f"if (!(thread_in_row == 77 && i == {4 + lane})) {right}"
         edited = replace(program, source=program.source.replace(right, wrong), is_edited=True)
         assert EMULATOR.verify(edited).status is Status.WRONG
 

@@ -49,9 +49,9 @@ def test_defects_are_found_out(emulator, config, defect):
     find_out(emulator, Problem(3, 4099), replace(config, **ONLINE), [DEFECTS[defect]])
 
 
-FOLD = "  value = source < kWarpsPerRow ? scratch[source] : nothing();\n"
+FOLD = "  value = source < kWarpsPerRow ? scratch[source] : State::identity();\n"
 
 
 def test_lanes_that_do_not_repeat_what_warps_found_are_found_out(emulator):
-    strays = FOLD.replace("nothing()", "scratch[0]")
+    strays = FOLD.replace("State::identity()", "scratch[0]")
     find_out(emulator, Problem(3, 4099), replace(REDUX, **ONLINE), [(FOLD, strays)])

@@ -44,7 +44,7 @@ WAIT = "  wait_for_launch_before();\n"
 
 DEFECTS = {
     "the launch before is not waited for": [(WAIT, "")],
-    "some threads do not wait": [(WAIT, "  if (thread < 64) wait_for_launch_before();\n")],
+    "some threads do not wait": [(WAIT, "  if (thread_in_row < 64) wait_for_launch_before();\n")],
     "the wait comes after the read": [
         (WAIT, ""),
         (

@@ -297,9 +297,8 @@ def test_rounding_is_not_wrong(emulator):
 
 def test_what_is_unknown_is_unverified(emulator):
     tested = program()
-    clock = tested.source.replace(
-        "  const int thread =", "  if (clock64() == 12345) return;\n  const int thread =", 1
-    )
+    begin = "  const int thread_in_row ="
+    clock = tested.source.replace(begin, "  if (clock64() == 12345) return;\n" + begin, 1)
     verdict = emulator.verify(replace(tested, source=clock))
     assert verdict.status is Status.UNVERIFIED and "clock" in verdict.sentence
     broken = emulator.verify(replace(tested, source=tested.source.replace("threadIdx.x", "nought")))

@@ -16,8 +16,8 @@
 // Emit again:
 //   explorer emit '{"algorithm":"online-block-max","exp":"ex2.approx","store_hint":"cs"}' --cols 4097 --rows 8192 --dtype bf16 --main
 
-#ifndef SOFTMAX_BF16_4097_05985490
-#define SOFTMAX_BF16_4097_05985490
+#ifndef SOFTMAX_BF16_4097_A0D28F18
+#define SOFTMAX_BF16_4097_A0D28F18
 #ifdef __CUDACC_RTC__
 #define SOFTMAX_API extern "C"  // kernels are found by their plain names
 #else
@@ -26,7 +26,7 @@
 
 #include <cuda_bf16.h>
 
-namespace softmax_bf16_4097_05985490 {
+namespace softmax_bf16_4097_a0d28f18 {
 
 // ------------------------------------------------------------------ parameters
 
@@ -75,7 +75,7 @@ __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000);
 
 // ------------------------------------------------------------------ load, store
 
-// The span of whole vectors that covers a row: elements `begin` to `end` of it are the row's.
+// The vectors that cover a row: elements `begin` to `end` of them are the row's.
 struct Row {
   const Element* input;
   Element* output;
@@ -113,8 +113,8 @@ __device__ __forceinline__ bool overlaps(const Row& row, int k) {
   return (k + 1) * kWidth > row.begin && k * kWidth < row.end;
 }
 
-// Vector `k` of the span, in the first and the last of it with elements of the neighbouring rows.
-// Where there are none the matrix may end, and elements are loaded one by one.
+// Vector `k` of the row, at its ends with elements of the neighbouring rows. Where there are none
+// the matrix may end, and elements are loaded one by one.
 __device__ __forceinline__ Vector load_vector(const Row& row, int k, bool is_inside) {
   Vector vector;
   if (is_inside || (row.between && overlaps(row, k))) {
@@ -176,17 +176,16 @@ __device__ __forceinline__ float exponential(float x, float maximum) {
 
 // ------------------------------------------------------------------ reduce
 
-// The maximum so far, which exponents are relative to, and the sum of those exponentials. Before
-// the first element the maximum is the lowest finite number: with -inf, a thread that saw nothing
-// but -inf would compute -inf - -inf.
+// The running maximum, to which exponents are relative, and the sum of the exponentials. Before the
+// first element the maximum is the lowest finite number: with -inf, a thread that saw nothing but
+// -inf would compute -inf - -inf.
 struct State {
   float reference;
   float sum;
+  static __device__ __forceinline__ State identity() { return {__int_as_float(0xff7fffff), 0.0f}; }
 };
 
-__device__ __forceinline__ State nothing() { return {__int_as_float(0xff7fffff), 0.0f}; }
-
-__device__ __forceinline__ State merge(State a, State b) {
+__device__ __forceinline__ State combined(State a, State b) {
   const float reference = fmaxf(a.reference, b.reference);
   const float sum_a = a.sum * exponential(a.reference, reference);
   return {reference, sum_a + b.sum * exponential(b.reference, reference)};
@@ -205,7 +204,7 @@ template <int kLanes>
 __device__ __forceinline__ State reduce_lanes(State value) {
 #pragma unroll
   for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) {
-    value = merge(value, shuffle_xor(value, lanes));
+    value = combined(value, shuffle_xor(value, lanes));
   }
   return value;
 }
@@ -219,7 +218,7 @@ __device__ constexpr int power_of_two(int count) {
 }
 
 // Combines the values of a row's threads. Each warp leaves one value in shared memory, and after
-// one barrier every warp folds all of them: no second barrier is needed.
+// one barrier every warp combines all of them: no second barrier is needed.
 __device__ __forceinline__ State reduce_row(State value) {
   __shared__ State scratch[kWarpsPerRow];
   const int warp = threadIdx.x / 32;
@@ -227,10 +226,10 @@ __device__ __forceinline__ State reduce_row(State value) {
   value = reduce_lanes<32>(value);
   if (lane == 0) scratch[warp] = value;
   __syncthreads();
-  constexpr int kFoldLanes = power_of_two(kWarpsPerRow);
-  const int source = lane % kFoldLanes;
-  value = source < kWarpsPerRow ? scratch[source] : nothing();
-  return reduce_lanes<kFoldLanes>(value);
+  constexpr int kLanes = power_of_two(kWarpsPerRow);
+  const int source = lane % kLanes;
+  value = source < kWarpsPerRow ? scratch[source] : State::identity();
+  return reduce_lanes<kLanes>(value);
 }
 
 // ------------------------------------------------------------------ kernel
@@ -240,7 +239,7 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16
     const Element* __restrict__ input, Element* __restrict__ output, long long rows) {
   // All threads have the same row: the remainder is threadIdx.x and the quotient below is 0. So
   // written, the compiler does not see it; if it does, the loops it makes are up to 2 % slower.
-  const int thread = threadIdx.x % kThreads;
+  const int thread_in_row = threadIdx.x % kThreads;
   const long long index = blockIdx.x + threadIdx.x / kThreads;
   const Row row = row_at(input, output, index, rows);
 
@@ -248,12 +247,12 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16
   Vector loaded[kSlots];
 #pragma unroll
   for (int slot = 0; slot < kSlots; ++slot) {
-    const int k = slot * kThreadsPerRow + thread;
+    const int k = slot * kThreadsPerRow + thread_in_row;
     loaded[slot] = load_vector(row, k, always_inside(slot) || inside(row, k));
   }
 #pragma unroll
   for (int slot = 0; slot < kSlots; ++slot) {
-    const int k = slot * kThreadsPerRow + thread;
+    const int k = slot * kThreadsPerRow + thread_in_row;
     if (!always_inside(slot) && !inside(row, k)) hide_others(row, k, loaded[slot]);
   }
   float x[kSlots * kWidth];
@@ -261,7 +260,7 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16
   for (int slot = 0; slot < kSlots; ++slot) to_floats(loaded[slot], x + slot * kWidth);
 
   // Exponentials relative to this thread's own maximum, and their sum.
-  float maximum = nothing().reference;
+  float maximum = State::identity().reference;
 #pragma unroll
   for (int i = 0; i < kSlots * kWidth; ++i) maximum = fmaxf(maximum, x[i]);
   State own = {maximum, 0.0f};
@@ -282,12 +281,12 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16
     float y[kWidth];
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) y[i] = x[slot * kWidth + i] * (correction * inverse_sum);
-    const int k = slot * kThreadsPerRow + thread;
+    const int k = slot * kThreadsPerRow + thread_in_row;
     store_vector(row, k, always_inside(slot) || inside(row, k), y);
   }
 }
 
-}  // namespace softmax_bf16_4097_05985490
+}  // namespace softmax_bf16_4097_a0d28f18
 
 // ------------------------------------------------------------------ host
 #ifndef __CUDACC_RTC__
@@ -299,7 +298,7 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16
 #include <cstdlib>
 #include <vector>
 
-namespace softmax_bf16_4097_05985490 {
+namespace softmax_bf16_4097_a0d28f18 {
 
 // Writes the softmax of each row of `input` to `output`, on `stream`; returns at once.
 //
@@ -317,11 +316,11 @@ inline cudaError_t launch(
   return cudaGetLastError();
 }
 
-}  // namespace softmax_bf16_4097_05985490
+}  // namespace softmax_bf16_4097_a0d28f18
 
 // A unit may include files of several configs: then a program calls one by its namespace above.
 namespace softmax_bf16_4097 {
-using namespace softmax_bf16_4097_05985490;
+using namespace softmax_bf16_4097_a0d28f18;
 }  // namespace softmax_bf16_4097
 #endif  // __CUDACC_RTC__
 
@@ -407,4 +406,4 @@ int main(int argc, char** argv) {
   return worst <= 1e-2 ? 0 : 1;
 }
 #endif
-#endif  // SOFTMAX_BF16_4097_05985490
+#endif  // SOFTMAX_BF16_4097_A0D28F18

@@ -16,15 +16,15 @@
 // Emit again:
 //   explorer emit '{}' --cols 4096 --rows 8192 --dtype f32 --main
 
-#ifndef SOFTMAX_F32_4096_4F074B36
-#define SOFTMAX_F32_4096_4F074B36
+#ifndef SOFTMAX_F32_4096_C6603AA7
+#define SOFTMAX_F32_4096_C6603AA7
 #ifdef __CUDACC_RTC__
 #define SOFTMAX_API extern "C"  // kernels are found by their plain names
 #else
 #define SOFTMAX_API static  // every unit of a program that includes this file has its own
 #endif
 
-namespace softmax_f32_4096_4f074b36 {
+namespace softmax_f32_4096_c6603aa7 {
 
 // ------------------------------------------------------------------ parameters
 
@@ -125,7 +125,7 @@ __device__ constexpr int power_of_two(int count) {
 }
 
 // Combines the values of a row's threads. Each warp leaves one value in shared memory, and after
-// one barrier every warp folds all of them: no second barrier is needed. Each kind of reduction
+// one barrier every warp combines all of them: no second barrier is needed. Each kind of reduction
 // has scratch of its own, so that no warp can overwrite what another still reads.
 template <typename Combine>
 __device__ __forceinline__ ValueOf<Combine> reduce_row(ValueOf<Combine> value, Combine combine) {
@@ -135,10 +135,10 @@ __device__ __forceinline__ ValueOf<Combine> reduce_row(ValueOf<Combine> value, C
   value = reduce_lanes<32>(value, combine);
   if (lane == 0) scratch[warp] = value;
   __syncthreads();
-  constexpr int kFoldLanes = power_of_two(kWarpsPerRow);
-  const int source = lane % kFoldLanes;
+  constexpr int kLanes = power_of_two(kWarpsPerRow);
+  const int source = lane % kLanes;
   value = source < kWarpsPerRow ? scratch[source] : Combine::identity();
-  return reduce_lanes<kFoldLanes>(value, combine);
+  return reduce_lanes<kLanes>(value, combine);
 }
 
 // ------------------------------------------------------------------ kernel
@@ -147,7 +147,7 @@ __device__ __forceinline__ ValueOf<Combine> reduce_row(ValueOf<Combine> value, C
 // sizeof(Word) bytes.
 SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks)
     softmax_f32_4096_kernel(const Element* __restrict__ input, Element* __restrict__ output) {
-  const int thread = threadIdx.x;
+  const int thread_in_row = threadIdx.x;
   const long long index = blockIdx.x;
   input += index * kCols;
   output += index * kCols;
@@ -156,7 +156,7 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks)
   Vector loaded[kSlots];
 #pragma unroll
   for (int slot = 0; slot < kSlots; ++slot)
-    loaded[slot] = load_vector(input, slot * kThreadsPerRow + thread);
+    loaded[slot] = load_vector(input, slot * kThreadsPerRow + thread_in_row);
   float x[kSlots * kWidth];
 #pragma unroll
   for (int slot = 0; slot < kSlots; ++slot) to_floats(loaded[slot], x + slot * kWidth);
@@ -182,11 +182,11 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks)
     float y[kWidth];
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) y[i] = x[slot * kWidth + i] * inverse_sum;
-    store_vector(output, slot * kThreadsPerRow + thread, y);
+    store_vector(output, slot * kThreadsPerRow + thread_in_row, y);
   }
 }
 
-}  // namespace softmax_f32_4096_4f074b36
+}  // namespace softmax_f32_4096_c6603aa7
 
 // ------------------------------------------------------------------ host
 #ifndef __CUDACC_RTC__
@@ -198,7 +198,7 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks)
 #include <cstdlib>
 #include <vector>
 
-namespace softmax_f32_4096_4f074b36 {
+namespace softmax_f32_4096_c6603aa7 {
 
 // Writes the softmax of each row of `input` to `output`, on `stream`; returns at once.
 //
@@ -219,11 +219,11 @@ inline cudaError_t launch(
   return cudaGetLastError();
 }
 
-}  // namespace softmax_f32_4096_4f074b36
+}  // namespace softmax_f32_4096_c6603aa7
 
 // A unit may include files of several configs: then a program calls one by its namespace above.
 namespace softmax_f32_4096 {
-using namespace softmax_f32_4096_4f074b36;
+using namespace softmax_f32_4096_c6603aa7;
 }  // namespace softmax_f32_4096
 #endif  // __CUDACC_RTC__
 
@@ -309,4 +309,4 @@ int main(int argc, char** argv) {
   return worst <= 4e-6 ? 0 : 1;
 }
 #endif
-#endif  // SOFTMAX_F32_4096_4F074B36
+#endif  // SOFTMAX_F32_4096_C6603AA7

@@ -18,8 +18,8 @@
 // Emit again:
 //   explorer emit '{"threads_per_row":64,"reduction":"shared-tree","cache":"shared","unroll":2,"static_cols":false}' --cols 1000 --rows 65536 --dtype f16 --main
 
-#ifndef SOFTMAX_F16_7EA81EA1
-#define SOFTMAX_F16_7EA81EA1
+#ifndef SOFTMAX_F16_158914D4
+#define SOFTMAX_F16_158914D4
 #ifdef __CUDACC_RTC__
 #define SOFTMAX_API extern "C"  // kernels are found by their plain names
 #else
@@ -28,7 +28,7 @@
 
 #include <cuda_fp16.h>
 
-namespace softmax_f16_7ea81ea1 {
+namespace softmax_f16_158914d4 {
 
 // ------------------------------------------------------------------ parameters
 
@@ -137,19 +137,20 @@ using ValueOf = typename Combine::Value;
 __device__ __forceinline__ void synchronise_row() { __syncthreads(); }
 
 // Combines the values of a row's threads by halving: at each step the upper half of the values is
-// folded onto the lower. Each kind of reduction has scratch of its own.
+// combined with the lower. Each kind of reduction has scratch of its own.
 template <typename Combine>
 __device__ __forceinline__ ValueOf<Combine> reduce_row(ValueOf<Combine> value, Combine combine) {
   __shared__ ValueOf<Combine> scratch[kRowsPerBlock][kThreadsPerRow];
   const int row = threadIdx.x / kThreadsPerRow;
-  const int lane = threadIdx.x % kThreadsPerRow;
-  scratch[row][lane] = value;
+  const int thread_in_row = threadIdx.x % kThreadsPerRow;
+  scratch[row][thread_in_row] = value;
   synchronise_row();
 #pragma unroll
   for (int count = kThreadsPerRow; count > 1; count = (count + 1) / 2) {
     const int half = (count + 1) / 2;
-    if (lane + half < count) {
-      scratch[row][lane] = combine(scratch[row][lane], scratch[row][lane + half]);
+    if (thread_in_row + half < count) {
+      scratch[row][thread_in_row] =
+          combine(scratch[row][thread_in_row], scratch[row][thread_in_row + half]);
     }
     synchronise_row();
   }
@@ -167,7 +168,7 @@ struct __align__(16) FloatVector {
 // sizeof(Word) bytes.
 SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f16_kernel(
     const Element* __restrict__ input, Element* __restrict__ output, long long rows, int cols) {
-  const int thread = threadIdx.x % kThreadsPerRow;  // of its row
+  const int thread_in_row = threadIdx.x % kThreadsPerRow;
   const long long first_row = static_cast<long long>(blockIdx.x) * kRowsPerBlock;
   const long long index = first_row + threadIdx.x / kThreadsPerRow;
   // Threads past the last row work on it too, to reach every barrier, and store nothing.
@@ -183,7 +184,7 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f16_
 
   // Pass 1: maximum.
   float maximum = -infinity();
-  for (int first = thread; first < vectors; first += kUnroll * kThreadsPerRow) {
+  for (int first = thread_in_row; first < vectors; first += kUnroll * kThreadsPerRow) {
     Vector loaded[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) loaded[u] = load_vector(row, first + u * kThreadsPerRow);
@@ -205,7 +206,7 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f16_
   // Pass 2: sum of exponentials.
   float sum = 0.0f;
 #pragma unroll kUnroll
-  for (int k = thread; k < vectors; k += kThreadsPerRow) {
+  for (int k = thread_in_row; k < vectors; k += kThreadsPerRow) {
     float x[kWidth];
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) x[i] = cache[k].elements[i];
@@ -224,7 +225,7 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f16_
   // Pass 3: normalise and store.
   if (!is_row) return;
 #pragma unroll kUnroll
-  for (int k = thread; k < vectors; k += kThreadsPerRow) {
+  for (int k = thread_in_row; k < vectors; k += kThreadsPerRow) {
     float x[kWidth];
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) x[i] = cache[k].elements[i];
@@ -234,7 +235,7 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f16_
   }
 }
 
-}  // namespace softmax_f16_7ea81ea1
+}  // namespace softmax_f16_158914d4
 
 // ------------------------------------------------------------------ host
 #ifndef __CUDACC_RTC__
@@ -246,7 +247,7 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_f16_
 #include <cstdlib>
 #include <vector>
 
-namespace softmax_f16_7ea81ea1 {
+namespace softmax_f16_158914d4 {
 
 // Bytes of dynamic shared memory a block needs: the rows that it works on.
 inline size_t shared_bytes(int cols) {
@@ -282,11 +283,11 @@ inline cudaError_t launch(
   return cudaGetLastError();
 }
 
-}  // namespace softmax_f16_7ea81ea1
+}  // namespace softmax_f16_158914d4
 
 // A unit may include files of several configs: then a program calls one by its namespace above.
 namespace softmax_f16 {
-using namespace softmax_f16_7ea81ea1;
+using namespace softmax_f16_158914d4;
 }  // namespace softmax_f16
 #endif  // __CUDACC_RTC__
 
@@ -372,4 +373,4 @@ int main(int argc, char** argv) {
   return worst <= 2e-3 ? 0 : 1;
 }
 #endif
-#endif  // SOFTMAX_F16_7EA81EA1
+#endif  // SOFTMAX_F16_158914D4

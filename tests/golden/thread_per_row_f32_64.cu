@@ -15,15 +15,15 @@
 // Emit again:
 //   explorer emit '{"algorithm":"online-branchy","threads":128,"threads_per_row":1,"vector_bytes":4,"cache":"none","cache_holds":"input","exp":"expf","normalise":"divide"}' --cols 64 --rows 131072 --dtype f32 --main
 
-#ifndef SOFTMAX_F32_64_DCA93475
-#define SOFTMAX_F32_64_DCA93475
+#ifndef SOFTMAX_F32_64_1C847C4E
+#define SOFTMAX_F32_64_1C847C4E
 #ifdef __CUDACC_RTC__
 #define SOFTMAX_API extern "C"  // kernels are found by their plain names
 #else
 #define SOFTMAX_API static  // every unit of a program that includes this file has its own
 #endif
 
-namespace softmax_f32_64_dca93475 {
+namespace softmax_f32_64_1c847c4e {
 
 using Element = float;
 constexpr int kCols = 64;
@@ -32,15 +32,14 @@ constexpr int kRowsPerBlock = kThreads;
 
 __device__ __forceinline__ float exponential(float x, float maximum) { return expf(x - maximum); }
 
-// The maximum so far, which exponents are relative to, and the sum of those exponentials. Before
-// the first element the maximum is the lowest finite number: with -inf, a thread that saw nothing
-// but -inf would compute -inf - -inf.
+// The running maximum, to which exponents are relative, and the sum of the exponentials. Before the
+// first element the maximum is the lowest finite number: with -inf, a thread that saw nothing but
+// -inf would compute -inf - -inf.
 struct State {
   float reference;
   float sum;
+  static __device__ __forceinline__ State identity() { return {__int_as_float(0xff7fffff), 0.0f}; }
 };
-
-__device__ __forceinline__ State nothing() { return {__int_as_float(0xff7fffff), 0.0f}; }
 
 // Adds an element; the sum is rescaled only when the maximum moves.
 __device__ __forceinline__ void accumulate(State& state, float x) {
@@ -60,14 +59,14 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads) softmax_f32_64_kernel(
   output += row * kCols;
 
   // Pass 1: maximum and sum of exponentials together.
-  State state = nothing();
+  State state = State::identity();
   for (int i = 0; i < kCols; ++i) accumulate(state, input[i]);
 
   // Pass 2: exponentiate, normalise and store.
   for (int i = 0; i < kCols; ++i) output[i] = expf(input[i] - state.reference) / state.sum;
 }
 
-}  // namespace softmax_f32_64_dca93475
+}  // namespace softmax_f32_64_1c847c4e
 
 // ------------------------------------------------------------------ host
 #ifndef __CUDACC_RTC__
@@ -79,7 +78,7 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads) softmax_f32_64_kernel(
 #include <cstdlib>
 #include <vector>
 
-namespace softmax_f32_64_dca93475 {
+namespace softmax_f32_64_1c847c4e {
 
 // Writes the softmax of each row of `input` to `output`, on `stream`; returns at once.
 //
@@ -97,11 +96,11 @@ inline cudaError_t launch(
   return cudaGetLastError();
 }
 
-}  // namespace softmax_f32_64_dca93475
+}  // namespace softmax_f32_64_1c847c4e
 
 // A unit may include files of several configs: then a program calls one by its namespace above.
 namespace softmax_f32_64 {
-using namespace softmax_f32_64_dca93475;
+using namespace softmax_f32_64_1c847c4e;
 }  // namespace softmax_f32_64
 #endif  // __CUDACC_RTC__
 
@@ -187,4 +186,4 @@ int main(int argc, char** argv) {
   return worst <= 4e-6 ? 0 : 1;
 }
 #endif
-#endif  // SOFTMAX_F32_64_DCA93475
+#endif  // SOFTMAX_F32_64_1C847C4E

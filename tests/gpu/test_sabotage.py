@@ -25,7 +25,7 @@ SABOTAGE = {
     "maximum starts at 0": (REGISTERS, "float maximum = -infinity();", "float maximum = 0.0f;"),
     "warps are not combined": (
         REGISTERS,
-        "  return reduce_lanes<kFoldLanes>(value, combine);",
+        "  return reduce_lanes<kLanes>(value, combine);",
         "  return value;",
     ),
     "tail not stored": (
@@ -64,7 +64,7 @@ SABOTAGE = {
         "input += index * kCols & 0xffffff;",
     ),
 }
-ENTRY = "  const int thread = threadIdx.x;\n"
+ENTRY = "  const int thread_in_row = threadIdx.x;\n"
 
 
 @pytest.fixture(scope="module")
