@@ -49,11 +49,6 @@ class Guide:
     text: str
 
     @property
-    def title(self) -> str:
-        """The heading of the guide."""
-        return self.text.splitlines()[0].removeprefix("# ")
-
-    @property
     def summary(self) -> str:
         """The first paragraph, which says what the reader learns."""
         return " ".join(self.text.split("\n\n")[1].split())

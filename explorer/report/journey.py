@@ -86,11 +86,23 @@ class Step(TimedRow):
         return journey.best_from if kernel.name == BEST else str(find_preset(kernel.name).source)
 
 
+BAR_WIDTH = 16
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def bar(share: float, width: int = BAR_WIDTH) -> str:
+    """Return blocks for a share of `width` columns, to an eighth of one; never none at all."""
+    whole, rest = divmod(max(1, round(share * width * 8)), 8)
+    return "█" * whole + (_EIGHTHS[rest] if rest else "")
+
+
 STEP: tuple[Field[Step], ...] = (
     Field("", lambda s: _name(s), "kernel", Text.copy, kind=Kind.WORD),
     *TIMED,
     Field("over_first", lambda s: s.over(s.journey.steps[0]), "× first", times_as_fast),
-    Field("", lambda s: _bar(s), "µs, logarithmic", kind=Kind.WORD),
+    Field(
+        "", lambda s: log_share(s.journey, s.kernel.time_us), "µs, logarithmic", bar, kind=Kind.WORD
+    ),
     Field("over_previous", lambda s: s.over(s.before), "× step", times_as_fast),
     Field("tied_with_previous", lambda s: s.is_tied),
     Field("tied_with_fastest", lambda s: s.journey.is_tie(s.kernel, s.journey.steps[-1])),
@@ -108,11 +120,6 @@ def _name(step: Step) -> Text:
     """Return its names, and whether it ties; the search's best stands out."""
     names = ", ".join(step.kernel.names) + (" =" if step.is_tied else "")
     return Text(names, "bold green" if BEST in step.kernel.names else "")
-
-
-def _bar(step: Step) -> str:
-    """Return its time as a bar, by logarithms."""
-    return bar(log_share(step.journey, step.kernel.time_us))
 
 
 def steps(journey: Journey) -> list[Step]:
@@ -138,16 +145,6 @@ def log_share(journey: Journey, time_us: float) -> float:
     least = min(journey.copy_time_us or fastest_us, fastest_us)
     span = math.log(journey.steps[0].time_us / least)
     return math.log(time_us / least) / span if span > 0 else 1.0
-
-
-BAR_WIDTH = 16
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
-
-
-def bar(share: float, width: int = BAR_WIDTH) -> str:
-    """Return blocks for a share of `width` columns, to an eighth of one; never none at all."""
-    whole, rest = divmod(max(1, round(share * width * 8)), 8)
-    return "█" * whole + (_EIGHTHS[rest] if rest else "")
 
 
 # ------------------------------------------------------------------ reported ratios

@@ -1,4 +1,4 @@
-"""Numbers, resources and environment as text; the keys of a problem in every `--json`."""
+"""Numbers, commands and environments as text; the fields of a problem and of a time in results."""
 
 import json
 import shlex
