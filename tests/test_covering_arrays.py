@@ -4,8 +4,8 @@ import pytest
 from covering import drawn, kept_arrays, space_of
 
 AGAIN = "draw them anew: python -m tests.covering"
-EACH = 12
-"""Of so many arrays one is drawn again, which takes some seconds of a minute and a half."""
+EACH = 24
+"""Of so many arrays one is drawn again, which takes some seconds of two minutes."""
 
 
 def test_each_config_is_legal_and_has_values_of_its_space():

@@ -102,7 +102,7 @@ def test_importances_mostly_lie_in_their_ranges_with_more_trials():
     shown says that importances may leave their range.
     """
     beside = 0
-    for seed in range(6):
+    for seed in range(3):
         storage, views = InMemoryStorage(), []
         for trials in (200, 65):
             evaluator = FakeEvaluator(identity=Config.to_json)
@@ -114,7 +114,7 @@ def test_importances_mostly_lie_in_their_ranges_with_more_trials():
         off = {name: abs(after[name].importance - e.importance) for name, e in before.items()}
         beside += any(off[name] > width + 0.05 for name, width in widths.items())
         assert any(width > 0 for width in widths.values())
-    assert beside <= 2
+    assert beside <= 1
 
 
 def test_a_trial_is_found_by_number_and_by_best(searched):

@@ -137,7 +137,7 @@ def test_effects_are_the_same_after_200_and_265_of_the_kernels_around_the_best()
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(1, 4))  # by seed 0, four of the effects agree
+@pytest.mark.parametrize("seed", (1, 2))  # by seed 0, four of the effects agree
 def test_effects_are_the_same_after_200_and_265_trials_of_a_search(tmp_path, seed):
     evaluator = ReplayEvaluator(load_recording(NAME))
     storage = open_storage(str(tmp_path / "studies.db"))
