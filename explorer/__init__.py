@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from explorer.evaluate.emulation import Verdict
     from explorer.evaluate.verify import FinalistCheck
     from explorer.export.emission import Emitted
-    from explorer.model.asked import ProblemKeywords
     from explorer.model.config import Config
     from explorer.model.dtype import DType
     from explorer.model.errors import DeviceLost, ExplorerError, InvalidInput, NotFound, WrongKernel
     from explorer.model.outcome import Contender, Environment, Measured, Resources, TrialRecord
     from explorer.model.problem import Mask, Op, Problem
+    from explorer.model.query import ProblemKeywords
     from explorer.model.tuned_table import TunedProblem, TunedTable
     from explorer.ptx_emulator import Finding
     from explorer.runtime.functions import log_softmax, register_torch, softmax
@@ -52,7 +52,7 @@ _HOMES = {
     "PeerComparison": "explorer.tuning.peer_comparison",
     "PeerRun": "explorer.tuning.peer_comparison",
     "Problem": "explorer.model.problem",
-    "ProblemKeywords": "explorer.model.asked",
+    "ProblemKeywords": "explorer.model.query",
     "Progress": "explorer.tuning.results",
     "Resources": "explorer.model.outcome",
     "SearchResult": "explorer.tuning.results",

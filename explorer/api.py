@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from explorer.model.accuracy import Accuracy
-from explorer.model.asked import (
-    AskedProblem,
+from explorer.model.errors import ExplorerError, InvalidInput, NotFound
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.problem import Problem
+from explorer.model.query import (
     ProblemKeywords,
-    asked_of,
+    ProblemQuery,
     needed,
+    query_of,
     rows_notice,
     several_of,
     whole,
 )
-from explorer.model.errors import ExplorerError, InvalidInput, NotFound
-from explorer.model.gpu_spec import GpuSpec
-from explorer.model.problem import Problem
 from explorer.system.plain_data import shown
 from explorer.system.user_files import (
     StrPath,
@@ -122,7 +122,7 @@ class _Heard:
 
 
 def search(
-    problem: Problem | AskedProblem | None = None,
+    problem: Problem | ProblemQuery | None = None,
     *,
     trials: int | None = None,
     budget_s: float | None = None,
@@ -176,7 +176,7 @@ def search(
         DeviceLost: where the GPU's process cannot be brought back.
         KeyboardInterrupt: by Ctrl-C, with all finished trials kept in the storage.
     """
-    asked = needed(asked_of(search, problem, keywords))
+    query = needed(query_of(search, problem, keywords))
     goal = _goal(objectives, accuracy)
     trials = None if trials is None else whole("trials", trials, 1)
     budget_s = None if budget_s is None else _seconds("budget_s", budget_s)
@@ -185,7 +185,7 @@ def search(
     heard = _Heard(notice, progress=progress)
     device = _text("device", device)
     result = _search_on(
-        asked,
+        query,
         device,
         timing,
         _storage(storage),
@@ -204,7 +204,7 @@ def search(
 
 
 def _search_on(
-    asked: AskedProblem,
+    query: ProblemQuery,
     device: str,
     timing: str,
     storage: str | None,
@@ -220,7 +220,7 @@ def _search_on(
     """
     from explorer.devices.names import why_no_gpu
 
-    why, problem = why_no_gpu(device), asked.problem()
+    why, problem = why_no_gpu(device), query.problem()
 
     @cache
     def opened() -> Any:
@@ -234,7 +234,7 @@ def _search_on(
 
             kept = opened()  # what is wrong with it is said alone
             told = _replay_notices(evaluator, why)
-            for sentence in (*told, *rows_notice(problem, asked.rows)):
+            for sentence in (*told, *rows_notice(problem, query.rows)):
                 heard(sentence)
             result = run_search(evaluator, kept, seed=seed, **how)
     except ExplorerError as error:
@@ -337,7 +337,7 @@ def _check_replayed(result: SearchResult, notice: Notice) -> "FinalistCheck | No
 
 def emit(
     what: "What",
-    problem: Problem | AskedProblem | None = None,
+    problem: Problem | ProblemQuery | None = None,
     *,
     gpu: str | None = None,
     accuracy: str | None = None,
@@ -386,10 +386,10 @@ def emit(
     from explorer.export.emission import emitted
 
     parse_choice(what)
-    asked = asked_of(emit, problem, keywords)
+    query = query_of(emit, problem, keywords)
     goal, file = _goal(objectives, accuracy, study), _path("path", path)
     heard = _Heard(notice)
-    scope = Scope(asked, _gpu(gpu), _storage(storage), goal, heard, batch_invariant)
+    scope = Scope(query, _gpu(gpu), _storage(storage), goal, heard, batch_invariant)
     made = emitted(
         what,
         scope,
@@ -407,7 +407,7 @@ def emit(
 
 def verify(
     what: "What | os.PathLike[str]",
-    problem: Problem | AskedProblem | None = None,
+    problem: Problem | ProblemQuery | None = None,
     *,
     device: str = "emulated",
     gpu: str | None = None,
@@ -447,14 +447,14 @@ def verify(
     from explorer.evaluate.verify import SOURCE_SUFFIX
     from explorer.export.choice import Scope, named_checks
 
-    asked = asked_of(verify, problem, keywords)
+    query = query_of(verify, problem, keywords)
     goal, gpu = _goal(objectives, accuracy, study), _gpu(gpu)
     named = os.fspath(what) if isinstance(what, os.PathLike) else what
     if isinstance(named, str) and named.endswith(SOURCE_SUFFIX):
         checks = _of_file(named, gpu, problem, keywords)
     else:
-        rows = asked.rows if asked and problem is None else None
-        scope = Scope(asked, gpu, _storage(storage), goal, _Heard(notice), batch_invariant)
+        rows = query.rows if query and problem is None else None
+        scope = Scope(query, gpu, _storage(storage), goal, _Heard(notice), batch_invariant)
         checks = named_checks(named, rows, scope)
     (verdict,) = checks.verdicts(_text("device", device), goal.accuracy)
     return verdict
@@ -478,7 +478,7 @@ def _of_file(path: str, gpu: str | None, problem: object, keywords: ProblemKeywo
 
 
 def compare(
-    problems: "Problem | AskedProblem | Iterable[Problem] | None" = None,
+    problems: "Problem | ProblemQuery | Iterable[Problem] | None" = None,
     *,
     peers: Sequence[str] | None = None,
     peer_limit_s: float = 180.0,
@@ -529,21 +529,21 @@ def compare(
     from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.peers import chosen_peers
     from explorer.peers.ahead import PeersAhead
-    from explorer.tuning.runs import Asked, Listeners, compare_all
+    from explorer.tuning.runs import Listeners, RunSettings, compare_all
 
     heard = _Heard(notice, progress=progress, on_progress=on_progress, on_peer=on_peer)
     kept = _path("journal", journal)
     chosen = chosen_peers(_names("peers", peers or ()))
     level = Accuracy.parse(accuracy)
     stored = _storage(storage)
-    asked = Asked(tuple(chosen), heuristic, timing, level, seed)
+    settings = RunSettings(tuple(chosen), heuristic, timing, level, seed)
     told = Listeners(heard, on_peer, progress or (lambda _: None), on_progress)
     opened = open_peer_benches(_text("device", device), timing, seed, level)
     with opened as benches, PeersAhead(benches.gpu) as ahead:
         return compare_all(
             benches,
             wanted,
-            asked,
+            settings,
             partial(_ours, storage=stored, notice=heard, heuristic=heuristic),
             journal=kept,
             ahead=ahead,
@@ -601,7 +601,7 @@ class Tuned:
 
 
 def tune(
-    problems: Iterable[Problem | AskedProblem],
+    problems: Iterable[Problem | ProblemQuery],
     *,
     effort: str = "default",
     torch: bool = True,
@@ -646,7 +646,7 @@ def tune(
     """
     wanted = several_of(tune, problems, {})
     level, file = Effort.parse(effort), _path("output", output)
-    asked = Accuracy.parse(accuracy) if accuracy else Accuracy.DEFAULT
+    query = Accuracy.parse(accuracy) if accuracy else Accuracy.DEFAULT
     from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.model.tuned_table import write_table
     from explorer.peers import known_peers
@@ -657,13 +657,13 @@ def tune(
         _text("device", device),
         timing,
         whole("seed", seed, 0),
-        asked,
+        query,
         wanted="tuning",
         instead="without one, explorer search replays a recording",
     ) as benches:
         path, kept = _table_so_far(file, benches.gpu)
         journal = path.with_suffix(".partial.jsonl")
-        resumes = partial(_is_as_asked, timing=timing, accuracy=asked, effort=level)
+        resumes = partial(_is_as_asked, timing=timing, accuracy=query, effort=level)
         try:
             run = tune_all(
                 benches,

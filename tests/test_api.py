@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 import explorer
 from explorer import api
 from explorer.cli import app
-from explorer.model.asked import ProblemKeywords
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import USUAL
+from explorer.model.query import ProblemKeywords
 from explorer.tuning.objective import Goal
 from explorer.tuning.search import HANDED_OVER
 

@@ -4,10 +4,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from explorer.model.asked import asked_by
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Problem
+from explorer.model.query import query_from_keywords
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,9 @@ def test_types_are_said_as_libraries_say_them(said, meant):
     assert Problem(4, 5, said).dtype is meant
     assert Problem(4, 5, meant, out_dtype=said).out_dtype is meant
     assert Problem(4, 5, meant, out_dtype=said) == Problem(4, 5, meant)
-    assert asked_by({"cols": 5, "dtype": said, "out_dtype": said}).problem().dtype is meant
+    assert (
+        query_from_keywords({"cols": 5, "dtype": said, "out_dtype": said}).problem().dtype is meant
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,4 +106,4 @@ def test_what_is_no_type_of_elements_is_told(value):
             Problem(4, 5, **{name: value})
         if not isinstance(value, str):
             with pytest.raises(InvalidInput, match=f"^{name} is .*; it must be one of f32, f16"):
-                asked_by({"cols": 5, name: value})
+                query_from_keywords({"cols": 5, name: value})

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from explorer.cli import completions
 from explorer.cli.options import JsonOption, RowsOptions, argument, option, with_options
 from explorer.cli.output import say, show_result, stopped
-from explorer.model.asked import whole_number
 from explorer.model.errors import InvalidInput
+from explorer.model.query import whole_number
 from explorer.system.user_files import T4_RESULTS, check_replaceable
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from explorer.cli.output import (
     show_result,
 )
 from explorer.cli.problem import Draw, Dtypes, drawn, listed, numbers_of
-from explorer.model.asked import extents
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import MAX_COLS, MAX_ROWS, Op
+from explorer.model.query import extents
 from explorer.system.user_files import COMPARISON, check_replaceable
 
 if TYPE_CHECKING:

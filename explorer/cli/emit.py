@@ -8,8 +8,8 @@ from explorer.cli.help import UsageError
 from explorer.cli.options import Json, KernelOptions, What, option
 from explorer.cli.output import say
 from explorer.cli.problem import with_problem
-from explorer.model.asked import AskedProblem
 from explorer.model.errors import InvalidInput, WrongKernel
+from explorer.model.query import ProblemQuery
 from explorer.system.plain_data import shown
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ For = Annotated[
 @with_problem
 def emit(
     what: What,
-    asked: AskedProblem | None,
+    query: ProblemQuery | None,
     of: KernelOptions,
     output: Output = None,
     force: Force = False,
@@ -75,7 +75,7 @@ def emit(
     try:
         made = emitted(
             what,
-            of.scope(asked),
+            of.scope(query),
             overlapped=overlapped,
             main=main,
             verify=not no_verify,

@@ -18,8 +18,8 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import check_nothing_is_measured, keep_result, say, show_result, stopped
 from explorer.cli.problem import with_problem_unless
-from explorer.model.asked import AskedProblem, needed, rows_notice
 from explorer.model.errors import InvalidInput, NotFound
+from explorer.model.query import ProblemQuery, needed, rows_notice
 from explorer.system.user_files import JOURNEY, check_replaceable, studies_folder
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Where(MeasureOptions):
 
 @with_problem_unless("--from names a file")
 def journey(
-    asked: AskedProblem | None,
+    query: ProblemQuery | None,
     of: Where,
     out: TableOptions,
     budget: Budget = None,
@@ -65,9 +65,9 @@ def journey(
     from explorer.report.charts import check_plot
 
     if kept is not None:
-        check_nothing_is_measured(cols=asked, save=save, budget=budget)
+        check_nothing_is_measured(cols=query, save=save, budget=budget)
     check_plot(plot)
-    made = _run(needed(asked), of, budget, save) if kept is None else report.read_journey(kept)
+    made = _run(needed(query), of, budget, save) if kept is None else report.read_journey(kept)
     show_result(
         out.form,
         partial(report.print_journey, made, kept=kept is not None),
@@ -79,7 +79,7 @@ def journey(
     )
 
 
-def _run(asked: AskedProblem, of: Where, budget_s: float | None, save: bool) -> "Journey":
+def _run(query: ProblemQuery, of: Where, budget_s: float | None, save: bool) -> "Journey":
     """Measure a journey, and keep it where that is wanted.
 
     Raises InvalidInput if there is neither a GPU nor a recording of the problem. The shipped
@@ -92,7 +92,7 @@ def _run(asked: AskedProblem, of: Where, budget_s: float | None, save: bool) -> 
     from explorer.report.table import notices
     from explorer.tuning import run_journey
 
-    why, problem = why_no_gpu(of.device), asked.problem()
+    why, problem = why_no_gpu(of.device), query.problem()
     try:
         with stopped("; nothing was kept but what a search found"), ExitStack() as stack:
             opening = open_evaluator(problem, of.device, of.timing, of.seed, of.accuracy)
@@ -107,7 +107,7 @@ def _run(asked: AskedProblem, of: Where, budget_s: float | None, save: bool) -> 
                 ) from None
             path = _path(evaluator) if save else None
             replayed = evaluator.notices if isinstance(evaluator, ReplayEvaluator) else []
-            for notice in [*replayed, *rows_notice(problem, asked.rows)]:
+            for notice in [*replayed, *rows_notice(problem, query.rows)]:
                 say(notice)
             with JourneyLine(notices()) as line:
                 made = run_journey(

@@ -13,10 +13,10 @@ import typer
 from explorer.cli import completions
 from explorer.cli.output import say
 from explorer.model.accuracy import Accuracy
-from explorer.model.asked import AskedProblem, whole_number
 from explorer.model.config import Value
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
+from explorer.model.query import ProblemQuery, whole_number
 from explorer.space import Space, parameters
 from explorer.system.plain_data import nearest
 from explorer.tuning.objective import Goal, Objectives
@@ -350,28 +350,28 @@ class StudyOptions:
         """What the study was searched for, and its name or GPU."""
         return Goal.of(self.objectives, self.accuracy, self.study, self.gpu)
 
-    def opened(self, asked: AskedProblem) -> Any:
+    def opened(self, query: ProblemQuery) -> Any:
         """Open the storage to be read; raises NotFound, which names the search, where none is."""
         from explorer.tuning import open_storage, searching
 
-        return open_storage(self.storage, read_only=True, command=searching(asked, self.goal))
+        return open_storage(self.storage, read_only=True, command=searching(query, self.goal))
 
-    def found(self, asked: AskedProblem) -> tuple[str, int]:
+    def found(self, query: ProblemQuery) -> tuple[str, int]:
         """Return the study's name and its number in the storage. Raises as `history`."""
         from explorer.tuning import load_trial
 
-        opened = self.opened(asked)
-        view, _ = load_trial(opened, asked, "best", self.goal)
+        opened = self.opened(query)
+        view, _ = load_trial(opened, query, "best", self.goal)
         return view.summary.name, opened.get_study_id_from_name(view.summary.name)
 
-    def history(self, asked: AskedProblem) -> "StudyHistory":
+    def history(self, query: ProblemQuery) -> "StudyHistory":
         """Return the study's trials, having said what was passed over.
 
         Raises NotFound where there is no such study, InvalidInput where several fit.
         """
         from explorer.tuning import load_history
 
-        history = load_history(self.opened(asked), asked, self.goal)
+        history = load_history(self.opened(query), query, self.goal)
         if history.view.passed_over:
             say(history.view.passed_over)
         return history
@@ -393,8 +393,8 @@ class KernelOptions:
         """What a study was searched for, and its name."""
         return Goal.of(self.objectives, self.accuracy, self.study)
 
-    def scope(self, asked: AskedProblem | None) -> "Scope":
+    def scope(self, query: ProblemQuery | None) -> "Scope":
         """Return what a kernel's name is read by."""
         from explorer.export.choice import Scope
 
-        return Scope(asked, self.gpu, self.storage, self.goal, say, self.batch_invariant)
+        return Scope(query, self.gpu, self.storage, self.goal, say, self.batch_invariant)

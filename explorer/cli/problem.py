@@ -9,16 +9,16 @@ from typing import Annotated, Any
 
 from explorer.cli import completions
 from explorer.cli.options import Command, option, with_options, with_signature, words
-from explorer.model.asked import (
-    AskedProblem,
-    asked_by,
-    from_text,
-    option_of,
-    whole_number,
-)
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import NAMED_FIELDS, USUAL, Mask, Op, Problem
+from explorer.model.query import (
+    ProblemQuery,
+    from_text,
+    option_of,
+    query_from_keywords,
+    whole_number,
+)
 
 # ------------------------------------------------------------------ problem
 
@@ -71,7 +71,7 @@ def _option(name: str, remark: str = "") -> inspect.Parameter:
 
 
 def with_problem(command: Command) -> Command:
-    """As `with_options`, with the options of a problem in the place of the parameter `asked`.
+    """As `with_options`, with the options of a problem in the place of the parameter `query`.
 
     A command with a parameter `rows` gets what was given for it, also where cols were not.
     """
@@ -97,10 +97,10 @@ def _with_problem(command: Command, needed_when: str) -> Command:
         if "rows" in own:
             values["rows"] = chosen["rows"]
         said = {name: value for name, value in chosen.items() if value != _USUAL[name]}
-        command(asked=asked_by(said), **values)
+        command(query=query_from_keywords(said), **values)
 
     parameters = [_option(name, needed_when * (name == "cols")) for name in _HELP]
-    parameters += [one for name, one in own.items() if name not in ("asked", *_HELP)]
+    parameters += [one for name, one in own.items() if name not in ("query", *_HELP)]
     return with_signature(command, run, parameters)
 
 
@@ -137,7 +137,7 @@ def listed(
     """Return the problems of (cols, rows) in each op and each type. Raises InvalidInput."""
     types = [DType.parse(name) for name in words("dtype", dtypes)]
     return [
-        AskedProblem(width, dtype, height, op=op).problem()
+        ProblemQuery(width, dtype, height, op=op).problem()
         for op in ops
         for dtype in types
         for width, height in sizes

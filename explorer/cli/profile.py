@@ -7,8 +7,8 @@ from explorer.cli import completions
 from explorer.cli.options import NAMED, JsonOption, KernelOptions, What, argument, option, words
 from explorer.cli.output import show_result
 from explorer.cli.problem import with_problem
-from explorer.model.asked import AskedProblem
 from explorer.model.errors import InvalidInput
+from explorer.model.query import ProblemQuery
 
 if TYPE_CHECKING:
     from explorer.codegen import Variant
@@ -27,7 +27,7 @@ ProfileDevice = Annotated[
 @with_problem
 def profile(
     what: What,
-    asked: AskedProblem | None,
+    query: ProblemQuery | None,
     of: KernelOptions,
     out: JsonOption,
     device: ProfileDevice = "auto",
@@ -40,7 +40,7 @@ def profile(
     from explorer.report.profile import print_profile, profile_data
 
     index = gpu_or_emulator(device)
-    chosen = chosen_variant(what, of.scope(asked))
+    chosen = chosen_variant(what, of.scope(query))
     limits = chosen.gpu or known_gpu_for(chosen.arch)
     if index is not None:
         limits = gpu_limits(None)
@@ -82,7 +82,7 @@ Show = Annotated[
 def diff(
     a: First,
     b: Second,
-    asked: AskedProblem | None,
+    query: ProblemQuery | None,
     of: KernelOptions,
     out: JsonOption,
     show: Show = "source",
@@ -100,7 +100,7 @@ def diff(
     from explorer.report.diff import SASS, Difference, difference_data, print_difference
 
     shown = _shown(show)
-    scope = of.scope(asked)
+    scope = of.scope(query)
     chosen = two_variants((a, b), scope)
     limits = chosen[0].gpu or chosen[1].gpu or known_gpu_for(chosen[0].arch)
     one, other = (inspect(each.variant, limits) for each in chosen)
@@ -125,10 +125,10 @@ def _shown(text: str) -> tuple[str, ...]:
 
     if text == NONE:
         return ()
-    asked = words("show", text)
-    unknown = [word for word in asked if word not in TEXTS]
+    query = words("show", text)
+    unknown = [word for word in query if word not in TEXTS]
     if unknown:
         raise InvalidInput(
             f"show is {text!r}; write some of {', '.join(TEXTS)} with commas, or {NONE}"
         )
-    return tuple(name for name in TEXTS if name in asked)
+    return tuple(name for name in TEXTS if name in query)

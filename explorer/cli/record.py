@@ -10,8 +10,8 @@ from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timi
 from explorer.cli.output import say, stopped
 from explorer.cli.problem import with_problem_unless
 from explorer.model.accuracy import Accuracy
-from explorer.model.asked import AskedProblem, needed, rows_notice, whole_number
 from explorer.model.errors import InvalidInput
+from explorer.model.query import ProblemQuery, needed, rows_notice, whole_number
 from explorer.system.user_files import check_writable, is_there
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ Force = Annotated[bool, option("--force", "Replace a recording of that name.")]
 
 @with_problem_unless("--again names a recording")
 def record(
-    asked: AskedProblem | None,
+    query: ProblemQuery | None,
     sample: Sample = None,
     where: Where = None,
     again: Again = None,
@@ -78,18 +78,18 @@ def record(
 
     measure: Callable[..., Recording]
     if again is not None:
-        recording = _to_compare(again, asked is None and sample is None and not where)
+        recording = _to_compare(again, query is None and sample is None and not where)
         made_by = recording.header.environment
         problem, timing, accuracy = recording.header.problem, made_by.timing, made_by.accuracy
         output = output or str(own_file(recording.name))
         said = [f"timing the best of {recording.name} in turn, which may take a minute"]
         measure = partial(compare_again, recording=recording)
     else:
-        asked = needed(asked)
-        problem, fixed = asked.problem(), sub_space(where or [], asked.dtype)
+        query = needed(query)
+        problem, fixed = query.problem(), sub_space(where or [], query.dtype)
         if sample is None and not fixed:
             raise InvalidInput("what to record is not said: give --sample 500, --where, or both")
-        said = rows_notice(problem, asked.rows)
+        said = rows_notice(problem, query.rows)
         measure = partial(_measure, sample=sample, fixed=fixed, seed=seed)
     opening = open_evaluator(problem, device, timing, seed, accuracy)
     with stopped("; nothing was recorded"), opening as evaluator:

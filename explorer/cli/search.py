@@ -19,7 +19,7 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import INTERRUPTED, say, show_result
 from explorer.cli.problem import with_problem
-from explorer.model.asked import AskedProblem, needed, whole_number
+from explorer.model.query import ProblemQuery, needed, whole_number
 from explorer.tuning.objective import Effort, Objectives
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ EffortOrNone = Annotated[Effort | None, option("--effort HOW", Effort.help(), ch
 
 @with_problem
 def search(
-    asked: AskedProblem | None,
+    query: ProblemQuery | None,
     out: JsonOption,
     budget: Budget = None,
     effort: EffortOrNone = None,
@@ -74,13 +74,13 @@ def search(
     from explorer.report.progress import ProgressLine
     from explorer.report.table import notices
 
-    asked = needed(asked)
+    query = needed(query)
     check_plot(plot)
-    progress = ProgressLine(asked.problem(), notices())
+    progress = ProgressLine(query.problem(), notices())
     try:
         with progress:
             result = api.search(
-                asked,
+                query,
                 trials=trials,
                 budget_s=budget,
                 effort=effort,

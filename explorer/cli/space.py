@@ -9,8 +9,8 @@ from explorer.cli import completions
 from explorer.cli.options import Gpu, RowsOptions, argument, option, sub_space
 from explorer.cli.output import is_given, show_result
 from explorer.cli.problem import with_any_problem, with_problem
-from explorer.model.asked import AskedProblem, needed
 from explorer.model.errors import InvalidInput
+from explorer.model.query import ProblemQuery, needed
 
 # ------------------------------------------------------------------ explorer space
 
@@ -35,7 +35,7 @@ Parameters = Annotated[
 
 @with_problem
 def space(
-    asked: AskedProblem | None,
+    query: ProblemQuery | None,
     out: RowsOptions,
     parameter: Parameters = None,
     where: Where = None,
@@ -49,7 +49,7 @@ def space(
     from explorer.report.space import SpaceView, parameter_rows, print_space, space_data
     from explorer.space import Space
 
-    problem = needed(asked).problem()
+    problem = needed(query).problem()
     fixed = sub_space(where or [], problem.dtype)
     limits = gpu_limits(gpu)
     told = gpu_words(limits, gpu, with_arch=True)
@@ -75,7 +75,7 @@ Legal = Annotated[bool, option("--legal", "With --cols: only those that can comp
 @with_any_problem
 def presets(
     context: typer.Context,
-    asked: AskedProblem | None,
+    query: ProblemQuery | None,
     out: RowsOptions,
     text: Text = None,
     legal: Legal = False,
@@ -96,7 +96,7 @@ def presets(
     )
     from explorer.report.table import data_of
 
-    problem = None if asked is None else asked.problem()
+    problem = None if query is None else query.problem()
     if problem is None and (legal or where):
         raise InvalidInput("--legal and --where ask what a preset is for a problem: give --cols")
     op, dtype = (

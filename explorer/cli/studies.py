@@ -17,8 +17,8 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import say, show_result
 from explorer.cli.problem import with_any_problem, with_problem
-from explorer.model.asked import AskedProblem, needed, whole_number
 from explorer.model.errors import InvalidInput, NotFound
+from explorer.model.query import ProblemQuery, needed, whole_number
 from explorer.system.user_files import PAGE, check_replaceable, write_file
 
 # ------------------------------------------------------------------ explorer studies
@@ -59,7 +59,7 @@ def studies(out: TableOptions, storage: Storage = None) -> None:
 
 @with_problem
 def show(
-    asked: AskedProblem | None,
+    query: ProblemQuery | None,
     of: StudyOptions,
     out: RowsOptions,
     plot: Plot = None,
@@ -73,7 +73,7 @@ def show(
     from explorer.report.studies import print_study, study_data, trial_rows
 
     check_plot(plot)
-    history = of.history(needed(asked))
+    history = of.history(needed(query))
     view = history.view
     trials = {attempt.number: attempt.trial for attempt in history.attempts}
     problem, copy_us = view.summary.problem, view.environment.copy_us
@@ -110,7 +110,7 @@ Kept = Annotated[
 
 @with_any_problem
 def report(
-    asked: AskedProblem | None,
+    query: ProblemQuery | None,
     of: StudyOptions,
     kept: Kept = None,
     output: Output = Path("report.html"),
@@ -120,7 +120,7 @@ def report(
     The page is one file, which opens offline in any browser. It takes the extra
     'softmax-explorer[report]'.
     """
-    if asked is None and not kept:
+    if query is None and not kept:
         raise InvalidInput(
             "nothing to report on: give --cols 4096 for a study, or --from FILE for a comparison, "
             "a journey or a tuned table"
@@ -134,8 +134,8 @@ def report(
     altair()
     check_replaceable(output, PAGE, _REMEDY)
     pages = [kept_page(path) for path in kept or ()]
-    if asked is not None:
-        pages.insert(0, study_page(of.history(asked), of.storage))
+    if query is not None:
+        pages.insert(0, study_page(of.history(query), of.storage))
     sections = [section for page in pages for section in page.sections]
     page = page_html(pages[0].title, " ".join(page.lead for page in pages), sections)
     write_file(output, page, _REMEDY)
@@ -173,15 +173,15 @@ Port = Annotated[int, option("--port PORT", "TCP port.", whole_number("port", 1,
 
 
 @with_any_problem
-def dashboard(asked: AskedProblem | None, of: StudyOptions, port: Port = 8080) -> None:
+def dashboard(query: ProblemQuery | None, of: StudyOptions, port: Port = 8080) -> None:
     """Open the studies in optuna-dashboard; with --cols, print the address of a problem's study."""
     import subprocess
 
     from explorer.report.studies import dashboard_command
 
     command = dashboard_command(of.storage, port)
-    if asked is not None:
-        study, number = of.found(asked)
+    if query is not None:
+        study, number = of.found(query)
         say(f"study '{study}': http://127.0.0.1:{port}/dashboard/studies/{number}")
     elif of.study or of.gpu:
         raise InvalidInput("--study and --gpu choose among the studies of a problem: give --cols")

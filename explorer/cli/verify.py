@@ -20,9 +20,9 @@ from explorer.cli.options import (
 from explorer.cli.output import is_given, show_result
 from explorer.cli.problem import with_problem_unless
 from explorer.model.accuracy import Accuracy
-from explorer.model.asked import AskedProblem, needed, whole_number
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import MAX_COLS, MAX_ROWS, USUAL
+from explorer.model.query import ProblemQuery, needed, whole_number
 
 if TYPE_CHECKING:
     from explorer.evaluate.verify import Checks
@@ -71,7 +71,7 @@ NOT_OF_A_FILE = (
 @with_problem_unless("WHAT is a file")
 def verify(
     context: typer.Context,
-    asked: AskedProblem | None,
+    query: ProblemQuery | None,
     rows: int | None,
     of: KernelOptions,
     out: JsonOption,
@@ -102,9 +102,9 @@ def verify(
         raise InvalidInput("--strength belongs to --all; leave it out")
     if what is None:
         drawn = None if sample is None else (sample, seed)
-        checks = space_checks(needed(asked).problem(), rows, of.gpu, drawn=drawn, strength=strength)
+        checks = space_checks(needed(query).problem(), rows, of.gpu, drawn=drawn, strength=strength)
     else:
-        checks = _checks(what, rows, of.scope(asked))
+        checks = _checks(what, rows, of.scope(query))
     with VerifyProgress(len(checks.programs), notices()) as progress:
         found = [progress(verdict) for verdict in checks.verdicts(device, of.goal.accuracy)]
     show_result(
@@ -150,7 +150,7 @@ def _checks(what: str, rows: int | None, scope: "Scope") -> "Checks":
     from explorer.export.choice import named_checks
 
     if what.endswith(SOURCE_SUFFIX):
-        cols = None if scope.asked is None else scope.asked.cols
+        cols = None if scope.query is None else scope.query.cols
         return file_checks(what, cols, rows, scope.gpu)
     return named_checks(what, rows, scope)
 

@@ -35,10 +35,10 @@ from explorer.codegen.variant import (
     launches,
     scratch_bytes,
 )
-from explorer.model.asked import AskedProblem
 from explorer.model.config import COHERENT_HINTS, Config
 from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.problem import Problem
+from explorer.model.query import ProblemQuery
 from explorer.system.user_files import template_dir
 
 # ------------------------------------------------------------------ digest
@@ -421,7 +421,7 @@ def assembled(
 ) -> "Assembled":
     """Return a config's program in its parts. Raises InvalidInput as `emit` does."""
     config.check_known()
-    options = [*AskedProblem.of(problem).options, *(["--main"] if main else [])]
+    options = [*ProblemQuery.of(problem).options, *(["--main"] if main else [])]
     context = Traits(problem, config, overlapped).context() | {
         "has_main": main,
         "options": shlex.join(options),

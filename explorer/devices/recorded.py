@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from explorer.model.accuracy import Accuracy
-from explorer.model.asked import AskedProblem
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput, NotFound
 from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec
 from explorer.model.outcome import Environment, Measured, Outcome, Rejected
 from explorer.model.problem import Problem
+from explorer.model.query import ProblemQuery
 from explorer.system.plain_data import (
     parse_json,
     read_fields,
@@ -339,7 +339,7 @@ def local_path(
     accuracy that is not the default.
     """
     short = gpu.name.removeprefix("NVIDIA ").removeprefix("Tesla ").lower().replace(" ", "-")
-    usual = problem == AskedProblem(problem.cols, problem.dtype).problem()
+    usual = problem == ProblemQuery(problem.cols, problem.dtype).problem()
     what = f"{problem.dtype} {problem.cols}" if usual else str(problem)
     words = re.sub(r"[^a-z0-9.]+", "-", what.removeprefix("softmax "))
     parts = [short, words, *([] if timing == "cold" else [timing])]
@@ -371,7 +371,7 @@ def load_recording(name: str) -> Recording:
     raise NotFound(f"recording '{name}' does not exist; there are: {there_are}; or {_RECORD}")
 
 
-def find_recording(asked: AskedProblem, tell: Callable[[str], None] = lambda _: None) -> Recording:
+def find_recording(query: ProblemQuery, tell: Callable[[str], None] = lambda _: None) -> Recording:
     """Return the latest recording of a problem; raises NotFound, InvalidInput.
 
     One in the user's folder is preferred to those that are shipped, and among these one of
@@ -381,7 +381,7 @@ def find_recording(asked: AskedProblem, tell: Callable[[str], None] = lambda _: 
     """
     files = list_recordings()
     damage = [file.damage for file in files if file.damage]
-    matching = [file for file in files if file.header and asked.matches(file.header.problem)]
+    matching = [file for file in files if file.header and query.matches(file.header.problem)]
     for file in sorted(matching, key=_rank, reverse=True):
         try:
             recording = read_recording(file.path)
@@ -392,11 +392,11 @@ def find_recording(asked: AskedProblem, tell: Callable[[str], None] = lambda _: 
             tell(f"passed over: {sentence}")
         return recording
     if damage:
-        raise InvalidInput(f"no recording of {asked} can be read: {damage[0]}")
+        raise InvalidInput(f"no recording of {query} can be read: {damage[0]}")
     there_are = ", ".join(file.name for file in files if file.header) or "none"
     raise NotFound(
-        f"no recording of {asked}; there are: {there_are} (explorer recordings says of which "
-        f"problems); {_RECORD}, or take a kernel that needs neither: {asked.without_search}"
+        f"no recording of {query}; there are: {there_are} (explorer recordings says of which "
+        f"problems); {_RECORD}, or take a kernel that needs neither: {query.without_search}"
     )
 
 

@@ -19,11 +19,11 @@ from explorer.evaluate.launch_bounds import (
     check_launches,
     check_scratch,
 )
-from explorer.model.asked import asked_from, needed
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput, brief
 from explorer.model.problem import Mask, Problem
+from explorer.model.query import needed, query_from_words
 from explorer.model.work_split import WorkSplit
 from explorer.system.plain_data import shown
 from explorer.system.user_files import read_text
@@ -283,8 +283,8 @@ def _from_header(source: str) -> tuple[Problem, Config]:
         )
     try:
         words = [word for word in shlex.split(commands[-1]) if word not in _OF_EMIT_ALONE]
-        asked = needed(asked_from(words[3:]))
-        return asked.of_rows(1 if asked.rows is None else asked.rows), Config.from_json(words[2])
+        query = needed(query_from_words(words[3:]))
+        return query.of_rows(1 if query.rows is None else query.rows), Config.from_json(words[2])
     except (IndexError, ValueError):
         raise InvalidInput(
             f"the 'explorer emit' line is {commands[-1][:200]!r}; it must name a config as JSON, "

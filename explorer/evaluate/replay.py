@@ -11,7 +11,6 @@ from explorer.devices.recorded import (
     load_recording,
 )
 from explorer.model.accuracy import Accuracy
-from explorer.model.asked import AskedProblem
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
@@ -19,6 +18,7 @@ from explorer.model.evaluator import Comparison
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Environment, Measured, Outcome, Rejected, Stage
 from explorer.model.problem import Problem
+from explorer.model.query import ProblemQuery
 from explorer.space import Space
 
 
@@ -61,14 +61,14 @@ class ReplayEvaluator:
         """Replay recording `name`, or the latest of `problem`; raises NotFound, InvalidInput."""
         if name is None:
             passed_over: list[str] = []
-            recording = find_recording(AskedProblem.of(problem), passed_over.append)
+            recording = find_recording(ProblemQuery.of(problem), passed_over.append)
             return cls(recording, accuracy, passed_over)
         recording = load_recording(name)
         recorded = recording.header.problem
         if recorded != problem:
             raise InvalidInput(
                 f"recording '{name}' is of {recorded}, not of {problem}; ask for "
-                f"{' '.join(AskedProblem.of(recorded).options)}"
+                f"{' '.join(ProblemQuery.of(recorded).options)}"
             )
         return cls(recording, accuracy)
 

@@ -14,11 +14,11 @@ from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest, read_emitted
 from explorer.evaluate.runs import emulated_runs
 from explorer.model.accuracy import Accuracy
-from explorer.model.asked import command_of
 from explorer.model.config import Config
 from explorer.model.errors import WrongKernel
 from explorer.model.outcome import Environment, Measured
 from explorer.model.problem import Problem
+from explorer.model.query import command_of
 from explorer.space.covering import covering_array
 from explorer.space.space import Space, sampled
 from explorer.system.processes import FRESH, leave_interrupts, usable_cores

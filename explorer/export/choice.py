@@ -9,12 +9,12 @@ from explorer.devices.names import gpu_limits
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.verify import Checks
 from explorer.evaluate.without_search import without_search
-from explorer.model.asked import AskedProblem, command_of, needed, rows_notice
 from explorer.model.config import COHERENT_HINTS, Config
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import GpuSpec, is_known_gpu, known_gpu, known_gpu_for
 from explorer.model.outcome import Environment, TrialRecord
 from explorer.model.problem import Problem
+from explorer.model.query import ProblemQuery, command_of, needed, rows_notice
 from explorer.presets import PRESET_NAMES, Preset, find_preset
 from explorer.space import Space, can_emit
 from explorer.system.plain_data import nearest, shown
@@ -93,7 +93,7 @@ _FORMS = (
 class Scope:
     """The problem, the GPU and the study in which a word names a kernel."""
 
-    asked: AskedProblem | None
+    query: ProblemQuery | None
     gpu: str | None
     """The GPU whose limits count; None: that of the study, else the one here, else the default."""
     storage: str | None
@@ -129,12 +129,12 @@ def chosen_variant(what: What, scope: Scope) -> Chosen:
             "rows are: leave batch-invariant out"
         )
     if is_of_study(choice):
-        return _of_study(choice, needed(scope.asked), scope)
+        return _of_study(choice, needed(scope.query), scope)
     if goal.objectives is Objectives.TIME_ERROR:
         raise InvalidInput(
             f"objectives say in which study a trial is; {what} is none: leave objectives out"
         )
-    return _of_config(choice, needed(scope.asked), scope)
+    return _of_config(choice, needed(scope.query), scope)
 
 
 def two_variants(named: tuple[What, What], scope: Scope) -> tuple[Chosen, Chosen]:
@@ -159,8 +159,8 @@ def two_variants(named: tuple[What, What], scope: Scope) -> tuple[Chosen, Chosen
         )
         chosen = found[place] = chosen_variant(named[place], own)
         gpu = chosen.gpu.name if chosen.gpu else known_gpu_for(chosen.arch).name
-        asked = AskedProblem.of(chosen.variant.problem)
-        scope = replace(scope, asked=asked, gpu=scope.gpu or gpu)
+        query = ProblemQuery.of(chosen.variant.problem)
+        scope = replace(scope, query=query, gpu=scope.gpu or gpu)
     return found[0], found[1]
 
 
@@ -172,7 +172,7 @@ def known_times_of(variants: Sequence[Variant], gpu: GpuSpec, scope: Scope) -> "
     from explorer.tuning import open_storage, searching
     from explorer.tuning.known_times import known_times
 
-    command = searching(AskedProblem.of(variants[0].problem), scope.goal)
+    command = searching(ProblemQuery.of(variants[0].problem), scope.goal)
     try:
         opened = open_storage(scope.storage, read_only=True, command=command)
     except NotFound:  # nothing was searched yet
@@ -187,15 +187,15 @@ def named_checks(what: What, rows: int | None, scope: Scope) -> Checks:
     """
     choice = parse_choice(what)
     if rows is not None and is_of_study(choice):
-        scope = replace(scope, asked=needed(scope.asked).without_rows())
+        scope = replace(scope, query=needed(scope.query).without_rows())
     chosen = chosen_variant(what, scope)
     executed = None if choice == HEURISTIC else rows
     return Checks((ProgramUnderTest.of(chosen.variant),), chosen.arch, executed)
 
 
-def _of_config(choice: Choice, asked: AskedProblem, scope: Scope) -> Chosen:
+def _of_config(choice: Choice, query: ProblemQuery, scope: Scope) -> Chosen:
     """Return a config that is written out, a preset's, or the heuristic's."""
-    limits, problem = gpu_limits(scope.gpu), asked.problem()
+    limits, problem = gpu_limits(scope.gpu), query.problem()
     if isinstance(choice, str | int):
         taken = without_search(
             problem,
@@ -210,24 +210,24 @@ def _of_config(choice: Choice, asked: AskedProblem, scope: Scope) -> Chosen:
     else:
         config = choice.config(problem, limits)
     variant = emit(problem, config)
-    for sentence in rows_notice(problem, asked.rows):
+    for sentence in rows_notice(problem, query.rows):
         scope.notice(sentence)
     return Chosen(variant, limits.arch, limits)
 
 
-def _of_study(which: str | int, asked: AskedProblem, scope: Scope) -> Chosen:
+def _of_study(which: str | int, query: ProblemQuery, scope: Scope) -> Chosen:
     """Return the best trial of a study, or one by its number."""
     from explorer.tuning import load_trial, open_storage, searching
 
     gpu, goal = scope.gpu, scope.goal
     try:
-        command = searching(asked, goal)
+        command = searching(query, goal)
         opened = open_storage(scope.storage, read_only=True, command=command)
-        study, trial = load_trial(opened, asked, which, goal, gpu)
+        study, trial = load_trial(opened, query, which, goal, gpu)
     except NotFound as error:
-        if which != BEST or asked.without_search in str(error):
+        if which != BEST or query.without_search in str(error):
             raise
-        remedy = f"or take a kernel without a search: {asked.without_search}"
+        remedy = f"or take a kernel without a search: {query.without_search}"
         raise NotFound(f"{error}; {remedy}") from None
     problem = study.summary.problem
     variant = variant_of(trial, problem, replayed=study.summary.replayed)

@@ -8,10 +8,10 @@ from typing import Any
 
 from explorer.codegen import emit
 from explorer.devices.recorded import SUFFIX, read_header
-from explorer.model.asked import AskedProblem
 from explorer.model.config import MEANING, Config, brief_words
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Stage, TrialRecord
+from explorer.model.query import ProblemQuery
 from explorer.model.tuned_table import read_table, table_file
 from explorer.report.charts import (
     Chart,
@@ -88,7 +88,7 @@ def kept_page(named: Path) -> KeptPage:
 
 def _of_a_recording(path: Path) -> str:
     """Say which commands show what a recording holds; raises its own error for a damaged one."""
-    options = shlex.join(AskedProblem.of(read_header(path).problem).options)
+    options = shlex.join(ProblemQuery.of(read_header(path).problem).options)
     device = shlex.join(["--device", f"recorded:{path}"])
     return (
         f"{path} is a recording, which a report shows once a search has replayed it: give "

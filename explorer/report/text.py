@@ -8,9 +8,9 @@ from typing import Any
 
 from explorer.codegen import emit
 from explorer.model.accuracy import Accuracy
-from explorer.model.asked import AskedProblem
 from explorer.model.outcome import Contender, Environment, Stage, TrialRecord
 from explorer.model.problem import Problem
+from explorer.model.query import ProblemQuery
 from explorer.report.table import Cell, Field
 from explorer.space import can_emit
 from explorer.tuning.objective import Goal
@@ -214,7 +214,7 @@ def _command(
     more: Sequence[str] = (),
 ) -> str:
     words = ["explorer", name, *([what] if what is not None else [])]
-    words += [*AskedProblem.of(problem).options, *more]
+    words += [*ProblemQuery.of(problem).options, *more]
     words += ["--storage", storage] if storage else []
     return shlex.join(words)
 

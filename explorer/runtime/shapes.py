@@ -12,9 +12,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from explorer.model.asked import from_text
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import USUAL, Problem
+from explorer.model.query import from_text
 from explorer.system.plain_data import shown
 from explorer.system.user_files import StrPath, check_writable, named_file, read_text, write_file
 

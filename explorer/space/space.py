@@ -64,9 +64,9 @@ class RuleCache:
 
         The others need not be asked: they held, and read nothing that changed.
         """
-        asked = {rule.name for rule in before}
-        asked |= {rule.name for name in changed for rule in READERS[name]}
-        return [rule for rule in RULES if rule.name in asked and not self.holds(rule, config)]
+        concerned = {rule.name for rule in before}
+        concerned |= {rule.name for name in changed for rule in READERS[name]}
+        return [rule for rule in RULES if rule.name in concerned and not self.holds(rule, config)]
 
     def mending(self, config: Config, rule: Rule, changes: Iterable[Change]) -> list[Change]:
         """Return the changes of a config after which a rule holds."""

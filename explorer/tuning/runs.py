@@ -187,7 +187,7 @@ class Run(Generic[Made]):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RunSettings:
     """How a run compares: a journal's entry of another way of comparing is measured anew."""
 
     peers: tuple[PeerName, ...]
@@ -209,19 +209,19 @@ class Asked:
         )
 
 
-def read_journal(path: Path, asked: Asked, gpu: GpuSpec) -> list[PeerComparison]:
+def read_journal(path: Path, settings: RunSettings, gpu: GpuSpec) -> list[PeerComparison]:
     """Return the comparisons that a run which was cut off had finished in the same way.
 
     None where there is no such file. Raises InvalidInput for a file that is damaged.
     """
 
-    def read(values: Any) -> tuple[Asked, PeerComparison]:
+    def read(values: Any) -> tuple[RunSettings, PeerComparison]:
         entry = read_object(values, "entry")
-        before = read_fields(Asked, entry.get("asked"), "asked")
+        before = read_fields(RunSettings, entry.get("asked"), "asked")
         return before, PeerComparison.from_dict(entry.get("comparison"))
 
     found = read_lines(path, read, "comparison")
-    return [one for before, one in found if before == asked and asked.resumes(one, gpu)]
+    return [one for before, one in found if before == settings and settings.resumes(one, gpu)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ class Listeners:
 def compare_all(
     benches: Benches,
     problems: Sequence[Problem],
-    asked: Asked,
+    settings: RunSettings,
     ours: Callable[[PeerBench], Entry],
     *,
     journal: Path | None = None,
@@ -252,15 +252,15 @@ def compare_all(
 
     Raises InvalidInput for a damaged journal; KeyboardInterrupt leaves what was finished in it.
     """
-    before = read_journal(journal, asked, benches.gpu) if journal is not None else []
+    before = read_journal(journal, settings, benches.gpu) if journal is not None else []
 
     def keep(one: PeerComparison) -> None:
         if journal is not None:
-            entry = {"asked": write_fields(asked), "comparison": one.as_dict()}
+            entry = {"asked": write_fields(settings), "comparison": one.as_dict()}
             append_line(journal, json.dumps(entry), "make room for it")
 
     def so_far() -> PeerRun:
-        return PeerRun(asked.seed, asked.rounds, tuple(run.done), tuple(run.left_out))
+        return PeerRun(settings.seed, settings.rounds, tuple(run.done), tuple(run.left_out))
 
     def begin(problem: Problem) -> None:
         if ahead is not None:
@@ -274,9 +274,9 @@ def compare_all(
             if tell.peer is not None:
                 tell.peer(reply)
 
-        entry, rounds = ours(bench), asked.rounds
+        entry, rounds = ours(bench), settings.rounds
         one = compare_with_peers(
-            bench, entry, asked.peers, rounds=rounds, limit_s=limit_s, tell=on_reply
+            bench, entry, settings.peers, rounds=rounds, limit_s=limit_s, tell=on_reply
         )
         return replace(one, spent=(*clock.laps, *one.spent))
 
@@ -284,17 +284,17 @@ def compare_all(
     if run.resumed:
         tell.notice(f"{run.resumed} of {len(run.wanted)} taken from {journal}")
         tell.run(so_far())
-    coming = partial(_compile_ahead, benches, ahead, asked)
+    coming = partial(_compile_ahead, benches, ahead, settings)
     run.measure(benches, compare, ahead=coming, begin=begin, end=lambda: tell.run(so_far()))
     return so_far()
 
 
 def _compile_ahead(
-    benches: Benches, ahead: PeersAhead | None, asked: Asked, problem: Problem
+    benches: Benches, ahead: PeersAhead | None, settings: RunSettings, problem: Problem
 ) -> None:
     """Begin to compile for a problem; what fails now fails again, with its reason, in its turn."""
     if ahead is not None:
-        ahead.submit(problem, asked.peers)
+        ahead.submit(problem, settings.peers)
     with suppress(ExplorerError):
-        taken = without_search(problem, benches.gpu, accuracy=asked.accuracy)
+        taken = without_search(problem, benches.gpu, accuracy=settings.accuracy)
         benches.compile_ahead(problem, [taken.config])

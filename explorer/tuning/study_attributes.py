@@ -8,11 +8,11 @@ from typing import Any
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from explorer.model.asked import command_of
 from explorer.model.config import Config, brief_words
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Environment, Measured, Outcome, Rejected, TrialRecord
 from explorer.model.problem import Problem
+from explorer.model.query import command_of
 from explorer.system.plain_data import read_text, read_whole, shown
 from explorer.tuning.contest import Finals, finals_to_json
 from explorer.tuning.objective import Objectives

@@ -11,11 +11,11 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial
 
 from explorer.evaluate.space_version import space_version
-from explorer.model.asked import AskedProblem, command
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.outcome import Environment, Measured, Rejected, Stage, TrialRecord
 from explorer.model.problem import Problem
+from explorer.model.query import ProblemQuery, command
 from explorer.system.plain_data import read_text, read_whole, shown
 from explorer.tuning.contest import finals_from_json, front_trials
 from explorer.tuning.main_effects import contrasts, effects, unpaired
@@ -297,7 +297,7 @@ def list_views(storage: BaseStorage) -> list[StudyView]:
 
 
 def load_study(
-    storage: BaseStorage, problem: Problem | AskedProblem, goal: Goal = TIME
+    storage: BaseStorage, problem: Problem | ProblemQuery, goal: Goal = TIME
 ) -> StudyView:
     """Return what the problem's study with that goal found, and what each parameter does.
 
@@ -308,7 +308,7 @@ def load_study(
 
 
 def load_history(
-    storage: BaseStorage, problem: Problem | AskedProblem, goal: Goal = TIME
+    storage: BaseStorage, problem: Problem | ProblemQuery, goal: Goal = TIME
 ) -> StudyHistory:
     """Return what `load_study` returns, and every finished trial. Raises as it does."""
     view, study = _chosen(storage, problem, goal)
@@ -325,7 +325,7 @@ def load_history(
 
 def load_trial(
     storage: BaseStorage,
-    problem: Problem | AskedProblem,
+    problem: Problem | ProblemQuery,
     which: str | int,
     goal: Goal = TIME,
     near: str | None = None,
@@ -340,20 +340,20 @@ def load_trial(
     return view, study.trial(which)
 
 
-def searching(problem: AskedProblem, goal: Goal) -> str:
+def searching(problem: ProblemQuery, goal: Goal) -> str:
     """Return the command that searches a problem with that goal."""
     return command("search", *problem.options, *goal.options)
 
 
 def fitting(
-    storage: BaseStorage, problem: Problem | AskedProblem, goal: Goal = TIME
+    storage: BaseStorage, problem: Problem | ProblemQuery, goal: Goal = TIME
 ) -> list[StoredStudy]:
     """Return the studies with results of a problem and a goal, the one searched last first.
 
     Raises NotFound where there is none.
     """
-    asked = problem if isinstance(problem, AskedProblem) else AskedProblem.of(problem)
-    fits, damaged = _with_goal(storage, asked, goal)
+    query = problem if isinstance(problem, ProblemQuery) else ProblemQuery.of(problem)
+    fits, damaged = _with_goal(storage, query, goal)
     usable = [study for study in fits if _is_usable(study)]
     sound = []
     for study in usable:
@@ -363,13 +363,13 @@ def fitting(
             damaged.append(DamagedStudy(study.name, str(error)))
     if sound:
         return sound
-    search = searching(asked, goal)
+    search = searching(query, goal)
     if damaged and (not fits or damaged[-1].name == usable[0].name):
-        raise NotFound(f"no study of {asked}{goal}, but {damaged[-1]}")
+        raise NotFound(f"no study of {query}{goal}, but {damaged[-1]}")
     if not fits:
         raise NotFound(
-            f"no study of {asked}{goal} yet in {file_of(storage) or 'this storage'}; run {search}, "
-            f"or take a kernel that needs no search: {asked.without_search}"
+            f"no study of {query}{goal} yet in {file_of(storage) or 'this storage'}; run {search}, "
+            f"or take a kernel that needs no search: {query.without_search}"
         )
     if not usable:
         raise NotFound(
@@ -382,42 +382,42 @@ def fitting(
 
 
 def _with_goal(
-    storage: BaseStorage, asked: AskedProblem, goal: Goal
+    storage: BaseStorage, query: ProblemQuery, goal: Goal
 ) -> tuple[list[StoredStudy], list[DamagedStudy]]:
     """Return the studies of a problem and a goal, without their trials; and damaged ones."""
     headers = sorted(_headers(storage), key=lambda study: study.searched_at, reverse=True)
     sound = [study for study in headers if isinstance(study, StoredStudy)]
-    fits = [s for s in sound if s.goal == goal and asked.matches(s.problem)]
+    fits = [s for s in sound if s.goal == goal and query.matches(s.problem)]
     return fits, [study for study in headers if isinstance(study, DamagedStudy)]
 
 
 def must_be_named(storage: BaseStorage, study: str, problem: Problem, goal: Goal) -> bool:
     """Return whether a command that means the study must name it, since others fit as well."""
     try:
-        fits, _ = _with_goal(storage, AskedProblem.of(problem), goal)
+        fits, _ = _with_goal(storage, ProblemQuery.of(problem), goal)
     except InvalidInput:  # the storage went away meanwhile
         return True
     return [fit.name for fit in _live_first([f for f in fits if _is_usable(f)])] != [study]
 
 
 def _chosen(
-    storage: BaseStorage, problem: Problem | AskedProblem, goal: Goal, near: str | None = None
+    storage: BaseStorage, problem: Problem | ProblemQuery, goal: Goal, near: str | None = None
 ) -> tuple[StudyView, StoredStudy]:
     """Return the only study that fits, and its view. Raises as `load_trial`."""
-    asked = problem if isinstance(problem, AskedProblem) else AskedProblem.of(problem)
-    there = fitting(storage, asked, goal)
+    query = problem if isinstance(problem, ProblemQuery) else ProblemQuery.of(problem)
+    there = fitting(storage, query, goal)
     meant = [study for study in there if study.name == goal.study] or [
         study for study in there if goal.study in study.name and _is_on(study, goal.gpu)
     ]
     if not meant:
         wanted = " and ".join(repr(word) for word in (goal.study, goal.gpu) if word)
-        raise NotFound(f"no study of {asked}{goal} has {wanted} in its name; {_name_one(there)}")
+        raise NotFound(f"no study of {query}{goal} has {wanted} in its name; {_name_one(there)}")
     meant = [study for study in meant if _is_on(study, near or "")] or meant
-    if asked.rows is None:  # the usual rows, which a search has as well, go before others
-        meant = [study for study in meant if study.problem == asked.problem()] or meant
+    if query.rows is None:  # the usual rows, which a search has as well, go before others
+        meant = [study for study in meant if study.problem == query.problem()] or meant
     meant = _live_first(meant)
     if len(meant) > 1:
-        raise InvalidInput(f"{len(meant)} studies fit {asked}{goal}; {_name_one(meant)}")
+        raise InvalidInput(f"{len(meant)} studies fit {query}{goal}; {_name_one(meant)}")
     (study,) = meant
     rivals = _live_first([other for other in there if other.problem == study.problem])
     return study.view(is_one_of_several=rivals != meant), study

@@ -14,7 +14,7 @@ from command_line import built
 from explorer.cli import app
 from explorer.cli.app import COMMANDS
 from explorer.cli.help import HELP_NAMES, PANELS
-from explorer.model.asked import ProblemKeywords
+from explorer.model.query import ProblemKeywords
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {
@@ -40,8 +40,8 @@ def test_h_is_help_in_groups(explorer, words):
 
 @pytest.mark.parametrize("words", [(), ("emit",), ("table", "show")], ids=" ".join)
 def test_help_is_a_command_too(explorer, words):
-    asked = explorer("help", *words)
-    assert asked.code == 0 and asked.out == explorer(*words, "--help").out
+    query = explorer("help", *words)
+    assert query.code == 0 and query.out == explorer(*words, "--help").out
     assert explorer("help", "nothing").code == 2
 
 

@@ -8,8 +8,8 @@ import pytest
 from by_hand import PROBLEM, SEARCH, SHAPE
 
 from explorer.codegen import emit
-from explorer.model.asked import AskedProblem
 from explorer.model.config import Config
+from explorer.model.query import ProblemQuery
 from explorer.report.text import microseconds
 
 TRIALS = pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_another_storage_is_named_in_the_last_line(explorer, recording, tmp_path
 
 
 def test_rows_left_out_are_said(explorer):
-    from explorer.model.asked import rows_notice
+    from explorer.model.query import rows_notice
 
-    problem = AskedProblem(4096).problem()
+    problem = ProblemQuery(4096).problem()
     assert rows_notice(problem, None) == ["--rows not given: using 8192 (256 MiB of traffic)"]
     assert rows_notice(problem, 8192) == []
 

@@ -8,13 +8,13 @@ import pytest
 from explorer.codegen import emit
 from explorer.export.choice import checked_config, overlapping, parse_choice, variant_of, with_main
 from explorer.export.emission import compile_for, default_path, write_source
-from explorer.model.asked import asked_from
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Measured, Resources, TrialRecord
 from explorer.model.problem import Mask, Op, Problem
+from explorer.model.query import query_from_words
 
 PROBLEM = Problem(64, 4096, DType.F32)
 H200 = known_gpu("NVIDIA H200")
@@ -125,7 +125,7 @@ def test_the_command_that_emits_its_config_anew_says_all_of_the_problem():
     _, _, command = str(caught.value).rpartition("as it is now: ")
     words = shlex.split(command)
     assert words[:2] == ["explorer", "emit"] and Config.from_json(words[2]) == config
-    assert asked_from(words[3:]).problem() == problem
+    assert query_from_words(words[3:]).problem() == problem
 
 
 def test_resources_come_from_the_compiler():

@@ -14,11 +14,11 @@ import pytest
 from explorer.codegen import emit
 from explorer.compile import Compiler
 from explorer.devices.emulated.device import EmulatedKernel, output_of
-from explorer.model.asked import AskedProblem
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op, Problem
+from explorer.model.query import ProblemQuery
 from explorer.space import Space
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'softmax-explorer[torch]'")
@@ -68,7 +68,7 @@ def problem_of(tensor, axis, **kind):
     inner = int(np.prod(tensor.shape[axis % tensor.dim() + 1 :], dtype=int))
     dtype = next(ours for ours, theirs in TORCH_DTYPES.items() if theirs is tensor.dtype)
     cols = tensor.shape[axis]
-    return AskedProblem(cols, dtype, tensor.numel() // cols, inner=inner, **kind).problem()
+    return ProblemQuery(cols, dtype, tensor.numel() // cols, inner=inner, **kind).problem()
 
 
 def agree(problem, arrays, expected):

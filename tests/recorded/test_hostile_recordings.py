@@ -22,10 +22,10 @@ from explorer.devices.recorded import (
     write_recording,
 )
 from explorer.evaluate.replay import ReplayEvaluator
-from explorer.model.asked import AskedProblem
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.problem import Problem
+from explorer.model.query import ProblemQuery
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
 PROBLEM = Problem(64, 4096)
@@ -264,12 +264,12 @@ def test_a_name_that_cannot_be(path, name):
 def test_it_is_in_nobodys_way(path, make):
     make(path.with_name("aaa.json.gz"))
     told = []
-    assert find_recording(AskedProblem.of(PROBLEM), told.append).name == "mine"
+    assert find_recording(ProblemQuery.of(PROBLEM), told.append).name == "mine"
     assert len(told) == 1 and told[0].startswith("passed over: ") and "aaa.json.gz" in told[0]
     damaged = [file for file in list_recordings() if file.damage]
     assert [file.name for file in damaged] == ["aaa"]
     with pytest.raises(InvalidInput, match=r"no recording of .*4097.*aaa\.json\.gz"):
-        find_recording(AskedProblem(4097))
+        find_recording(ProblemQuery(4097))
 
 
 def test_a_folder_that_is_gone_has_no_recordings(path):
@@ -286,12 +286,12 @@ def test_a_sound_recording_stands_in_for_a_later_one_that_is_damaged(path):
     write_recording(recording("later", PROBLEM, date="2027-01-01T00:00:00Z"), later)
     change(later, KERNEL_1, "samples_us", [-1.0])
     told = []
-    assert find_recording(AskedProblem.of(PROBLEM), told.append).name == "mine"
+    assert find_recording(ProblemQuery.of(PROBLEM), told.append).name == "mine"
     assert len(told) == 1 and "kernel 1: samples_us[0] is -1.0" in told[0]
     assert ReplayEvaluator.open(PROBLEM).notices == told
     path.unlink()
     with pytest.raises(InvalidInput, match=r"later\.json\.gz is damaged"):
-        find_recording(AskedProblem.of(PROBLEM))
+        find_recording(ProblemQuery.of(PROBLEM))
 
 
 ILLEGAL = [

@@ -19,13 +19,13 @@ from explorer.devices.recorded import (
     write_recording,
 )
 from explorer.evaluate.replay import ReplayEvaluator
-from explorer.model.asked import AskedProblem
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Environment, Measured, Rejected, Resources, Stage
 from explorer.model.problem import Problem
+from explorer.model.query import ProblemQuery
 
 FAST, SLOW, BAD = Config(), Config(unroll=1, exp="expf"), Config(exp="__expf")
 
@@ -163,8 +163,8 @@ def test_a_write_that_fails_leaves_the_old_file(path, monkeypatch):
 def test_recordings_are_found_by_name_and_by_problem(path):
     assert load_recording("h200-f32-4096") == recording()
     assert load_recording(str(path)) == recording()
-    assert find_recording(AskedProblem(4096)).header.problem.rows == 8192
-    assert find_recording(AskedProblem(4096, rows=8192)) == recording()
+    assert find_recording(ProblemQuery(4096)).header.problem.rows == 8192
+    assert find_recording(ProblemQuery(4096, rows=8192)) == recording()
 
 
 def test_a_new_recording_is_named_like_those_that_ship():
@@ -181,23 +181,23 @@ def test_a_new_recording_is_named_like_those_that_ship():
 def test_the_latest_of_a_problem_is_taken(path):
     newer = recording("newer", date="2026-02-01T00:00:00Z")
     write_recording(newer, path.with_name("newer.json.gz"))
-    assert find_recording(AskedProblem(4096, rows=8192)).name == "newer"
+    assert find_recording(ProblemQuery(4096, rows=8192)).name == "newer"
 
 
 def test_no_recording_names_those_there_are(path):
     with pytest.raises(NotFound, match=r"f32 4097 cols; there are: .*h200-f32-4096"):
-        find_recording(AskedProblem(4097))
+        find_recording(ProblemQuery(4097))
     with pytest.raises(NotFound, match=r"'other' does not exist; there are: .*h200-f32-4096"):
         load_recording("other")
 
 
 def test_a_damaged_recording_hides_no_sound_one(path):
     path.with_name("damaged.json.gz").write_bytes(b"nothing")
-    assert find_recording(AskedProblem(4096, rows=8192)).name == "h200-f32-4096"
+    assert find_recording(ProblemQuery(4096, rows=8192)).name == "h200-f32-4096"
     damaged = next(file for file in list_recordings() if file.name == "damaged")
     assert damaged.header is None
     with pytest.raises(InvalidInput, match=r"damaged\.json\.gz"):
-        find_recording(AskedProblem(4097))
+        find_recording(ProblemQuery(4097))
 
 
 def test_a_replay_gives_what_was_recorded(path):

@@ -15,11 +15,11 @@ from explorer.evaluate.space_version import (
     space_version,
     template_version,
 )
-from explorer.model.asked import AskedProblem
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import DEFAULT_GPU
 from explorer.model.outcome import Measured
 from explorer.model.problem import Op, Problem
+from explorer.model.query import ProblemQuery
 from explorer.space import Space
 
 SHIPPED = sorted(
@@ -121,7 +121,7 @@ def test_replays_are_of_one_gpu():
     there = {header.problem for header in headers if header.gpu.name == DEFAULT_GPU}
     assert len(there) >= 10
     for problem in there:
-        assert find_recording(AskedProblem.of(problem)).header.gpu.name == DEFAULT_GPU
+        assert find_recording(ProblemQuery.of(problem)).header.gpu.name == DEFAULT_GPU
 
 
 def test_they_are_found_from_any_folder(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from browser import Browser, program
 
 from explorer.devices.recorded import load_recording
 from explorer.evaluate.replay import ReplayEvaluator
-from explorer.model.asked import AskedProblem
+from explorer.model.query import ProblemQuery
 from explorer.report.studies import dashboard_program
 from explorer.tuning import load_study, open_storage, run_search
 
@@ -52,7 +52,7 @@ def study(folder):
     """A study whose finals have another winner than the fastest trial, as in most searches."""
     storage = open_storage(str(folder / "studies.db"))
     run_search(ReplayEvaluator(load_recording("h200-f32-4096")), storage, trials=80)
-    view = load_study(storage, AskedProblem(4096))
+    view = load_study(storage, ProblemQuery(4096))
     assert view.finals is not None
     return view
 

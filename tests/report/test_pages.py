@@ -17,8 +17,8 @@ pytest.importorskip("vl_convert", reason="charts need the extra softmax-explorer
 
 from explorer.devices.recorded import load_recording
 from explorer.evaluate.replay import ReplayEvaluator
-from explorer.model.asked import AskedProblem
 from explorer.model.outcome import TrialRecord
+from explorer.model.query import ProblemQuery
 from explorer.model.tuned_table import read_table
 from explorer.report import charts
 from explorer.report.compare import contender_names, read_compared, share_rows, shares_figure
@@ -67,7 +67,7 @@ def history(once):
         run_search(ReplayEvaluator(load_recording(RECORDING)), storage, trials=31, seed=3)
 
     storage = open_storage(str(once("report-study", fill) / "studies.db"), read_only=True)
-    return load_history(storage, AskedProblem(4096))
+    return load_history(storage, ProblemQuery(4096))
 
 
 @pytest.fixture(scope="module")
@@ -607,7 +607,7 @@ def test_a_comparison_is_printed_though_it_cannot_be_drawn(explorer, monkeypatch
 
 
 def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_done(explorer):
-    for asked in (("search", "--cols", "4096"), ("show", "--cols", "4096"), ("compare",)):
-        result = explorer(*asked, "--plot", "it.gif")
+    for query in (("search", "--cols", "4096"), ("show", "--cols", "4096"), ("compare",)):
+        result = explorer(*query, "--plot", "it.gif")
         assert (result.exit_code, result.stdout) == (2, "")
         assert "name a FILE.svg or a FILE.png" in result.stderr

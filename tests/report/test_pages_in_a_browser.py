@@ -11,7 +11,7 @@ from browser import Browser, program
 
 from explorer.devices.recorded import load_recording
 from explorer.evaluate.replay import ReplayEvaluator
-from explorer.model.asked import AskedProblem
+from explorer.model.query import ProblemQuery
 from explorer.report.page import page_html
 from explorer.report.pages import kept_page, kernel_rows, study_lead
 from explorer.report.pages import study_page as page_of_study
@@ -42,7 +42,7 @@ def history(once):
         storage.engine.dispose()
 
     searched = once("study-in-a-browser", search) / "studies.db"
-    return load_history(open_storage(str(searched), read_only=True), AskedProblem(4096))
+    return load_history(open_storage(str(searched), read_only=True), ProblemQuery(4096))
 
 
 @pytest.fixture(scope="module")

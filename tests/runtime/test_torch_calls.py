@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch_cases import serve_cpu, torch
 
 import explorer
-from explorer.model.asked import asked_by
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask, Op
+from explorer.model.query import query_from_keywords
 from explorer.runtime import torch_calls, torch_operators
 from explorer.runtime.layout import mask_rows_of
 
@@ -733,7 +733,9 @@ def test_a_problem_takes_the_types_of_pytorch():
     for name in ("float32", "float16", "bfloat16", "float64", "half", "double"):
         said, plain = getattr(torch, name), explorer.Problem(4, 5, name)
         assert explorer.Problem(4, 5, said) == explorer.Problem(4, 5, said, out_dtype=said) == plain
-        assert asked_by({"cols": 5, "dtype": said}) == asked_by({"cols": 5, "dtype": name})
+        assert query_from_keywords({"cols": 5, "dtype": said}) == query_from_keywords(
+            {"cols": 5, "dtype": name}
+        )
 
 
 TYPE = r"it must be a torch\.dtype, such as torch\.float16"
@@ -978,10 +980,10 @@ def test_recipes_of_many_shapes_are_not_kept_for_ever(ours, monkeypatch):
 def test_a_row_of_which_nothing_counts_has_no_gradient(ours, name):
     """Its output is NaN: a padded sequence must not make a model's weights NaN."""
     x = torch.randn(3, 5, requires_grad=True)
-    for asked in ({"lengths": torch.tensor([0, 5, 2])}, {"mask": "causal"}):
-        x = torch.randn(7 if "mask" in asked else 3, 5, requires_grad=True)
-        y = FUNCTIONS[name](x, **asked)
-        seen = ~torch_calls.hidden_elements(x, "mask" in asked, asked.get("lengths"))
+    for query in ({"lengths": torch.tensor([0, 5, 2])}, {"mask": "causal"}):
+        x = torch.randn(7 if "mask" in query else 3, 5, requires_grad=True)
+        y = FUNCTIONS[name](x, **query)
+        seen = ~torch_calls.hidden_elements(x, "mask" in query, query.get("lengths"))
         (got,) = torch.autograd.grad(y, x, torch.randn_like(y).masked_fill(~seen, 0.0))
         assert got.isfinite().all() and (got[~seen] == 0).all() and (got[-1] != 0).any()
 

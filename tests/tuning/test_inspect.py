@@ -8,12 +8,12 @@ from fake_evaluator import FakeEvaluator, as_replay
 from optuna.storages import InMemoryStorage
 from storages import STORAGES, storage_of
 
-from explorer.model.asked import AskedProblem
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Stage
 from explorer.model.problem import Problem
+from explorer.model.query import ProblemQuery
 from explorer.report.studies import study_data
 from explorer.report.text import search_command
 from explorer.tuning import (
@@ -83,7 +83,7 @@ def test_a_view_counts_what_the_search_counted(searched):
 
 
 def test_effects_are_ordered_and_name_the_extremes(searched):
-    view = load_study(searched[0], AskedProblem(4096))
+    view = load_study(searched[0], ProblemQuery(4096))
     weights = [effect.importance for effect in view.effects]
     assert weights == sorted(weights, reverse=True)
     assert sum(weights) == pytest.approx(1.0)
@@ -107,7 +107,7 @@ def test_importances_mostly_lie_in_their_ranges_with_more_trials():
         for trials in (200, 65):
             evaluator = FakeEvaluator(identity=Config.to_json)
             run_search(evaluator, storage, trials=trials, rounds=6, seed=seed)
-            views.append({e.name: e for e in load_study(storage, AskedProblem(4096)).effects})
+            views.append({e.name: e for e in load_study(storage, ProblemQuery(4096)).effects})
         before, after = views
         widths = {name: e.importance_high - e.importance_low for name, e in before.items()}
         assert all(0 <= e.importance_low <= e.importance_high <= 1 for e in before.values())
@@ -148,13 +148,13 @@ def test_no_study_names_the_command(searched):
         match=r"999 cols yet in .*; run explorer search --cols 999 --dtype f32, or take a kernel "
         r"that needs no search: explorer emit heuristic --cols 999 --dtype f32$",
     ):
-        load_study(searched[0], AskedProblem(999))
+        load_study(searched[0], ProblemQuery(999))
 
 
 def test_no_study_names_the_database(tmp_path):
     path = tmp_path / "studies.db"
     with pytest.raises(NotFound, match=f"yet in {path}; run explorer search"):
-        load_study(open_storage(str(path)), AskedProblem(999))
+        load_study(open_storage(str(path)), ProblemQuery(999))
 
 
 def test_a_study_of_an_older_space_is_refused_and_a_new_search_begins_afresh(storage):
@@ -170,15 +170,15 @@ def test_a_study_of_an_older_space_is_refused_and_a_new_search_begins_afresh(sto
 
 def test_rows_left_out_mean_the_usual_rows_or_the_only_ones(storage):
     run_search(FakeEvaluator(Problem(64, 4096)), storage, trials=2)
-    assert load_study(storage, AskedProblem(4096)).summary.problem.rows == 64
+    assert load_study(storage, ProblemQuery(4096)).summary.problem.rows == 64
     run_search(FakeEvaluator(Problem(32, 4096)), storage, trials=2)
     with pytest.raises(InvalidInput, match=r"2 studies fit .* 4096 cols; name one with --study"):
-        load_study(storage, AskedProblem(4096))
-    assert load_study(storage, AskedProblem(4096, rows=64)).summary.problem.rows == 64
-    usual = AskedProblem(4096).problem()
+        load_study(storage, ProblemQuery(4096))
+    assert load_study(storage, ProblemQuery(4096, rows=64)).summary.problem.rows == 64
+    usual = ProblemQuery(4096).problem()
     run_search(FakeEvaluator(usual), storage, trials=2)
     run_search(FakeEvaluator(Problem(64, 4096)), storage, trials=1)
-    assert load_study(storage, AskedProblem(4096)).summary.problem == usual
+    assert load_study(storage, ProblemQuery(4096)).summary.problem == usual
 
 
 def test_where_several_studies_fit_they_are_named(storage):

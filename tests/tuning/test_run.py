@@ -24,10 +24,10 @@ from optuna.distributions import CategoricalDistribution
 from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState
 
-from explorer.model.asked import AskedProblem
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.outcome import Rejected, Stage
+from explorer.model.query import ProblemQuery
 from explorer.space import Space
 from explorer.tuning import load_study, open_storage, run_search
 from explorer.tuning.objective import LEAST_GAIN, Effort, Objectives
@@ -497,7 +497,7 @@ def test_optuna_opens_the_database_as_it_is(path, evaluator):
     )
     command = [sys.executable, "-c", script, str(path), result.study]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    best = load_study(open_storage(str(path)), AskedProblem(4096)).best
+    best = load_study(open_storage(str(path)), ProblemQuery(4096)).best
     assert int(printed[0]) == result.trials
     assert float(printed[1]) <= best.outcome.time_us
 
@@ -717,10 +717,10 @@ def test_the_study_names_the_sampler_and_the_result_says_what_it_could_not_have(
     told = re.match(
         r"of the (\d+) configs that sampler my_samplers:Stuck proposed, (\d+) broke", result.changed
     )
-    asked, changed = map(int, told.groups())
+    query, changed = map(int, told.groups())
     evaluated = [t for t in trials_of(storage, result.study) if t.user_attrs["digest"]]
     by_it = [t for t in evaluated if t.user_attrs["origin"] == "sampler"]
-    assert asked >= len(by_it) > 10 and changed >= asked - 1
+    assert query >= len(by_it) > 10 and changed >= query - 1
     (study,) = storage.get_all_studies()
     assert study.user_attrs["sampler"] == "my_samplers:Stuck"
 

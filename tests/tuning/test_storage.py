@@ -16,8 +16,8 @@ from optuna.exceptions import StorageInternalError
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from explorer.model.asked import AskedProblem
 from explorer.model.errors import ExplorerError, InvalidInput, NotFound
+from explorer.model.query import ProblemQuery
 from explorer.tuning import list_studies, load_study, run_search
 from explorer.tuning.storage import default_storage, open_storage
 
@@ -158,7 +158,7 @@ def test_a_journal_serves_a_search_and_a_look(tmp_path):
     assert [study.name for study in list_studies(again)] == [result.study]
     assert load_study(again, result.problem).finals == result.finals
     with pytest.raises(NotFound, match=f"yet in {tmp_path / 'a.journal'}; run explorer search"):
-        load_study(again, AskedProblem(999))
+        load_study(again, ProblemQuery(999))
     assert not list(tmp_path.glob("*.lock"))
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from explorer.model.asked import AskedProblem, asked_by, asked_from
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask, Op, Problem
+from explorer.model.query import ProblemQuery, query_from_keywords, query_from_words
 
 PROBLEMS = [
     Problem(8192, 4096),
@@ -23,32 +23,32 @@ PROBLEMS = [
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_the_words_of_a_problem_name_it(problem):
-    asked = AskedProblem.of(problem)
-    assert asked_from(asked.options) == asked
-    assert asked.problem() == problem
-    assert asked.matches(problem)
+    query = ProblemQuery.of(problem)
+    assert query_from_words(query.options) == query
+    assert query.problem() == problem
+    assert query.matches(problem)
     assert Problem.from_dict(problem.as_dict()) == problem
 
 
 def test_rows_left_out_match_any():
-    assert AskedProblem(16).matches(Problem(64, 16))
-    assert not AskedProblem(16, rows=8).matches(Problem(64, 16))
-    assert not AskedProblem(16).matches(Problem(64, 16, scale=2.0))
-    assert not AskedProblem(17).matches(Problem(64, 16))
+    assert ProblemQuery(16).matches(Problem(64, 16))
+    assert not ProblemQuery(16, rows=8).matches(Problem(64, 16))
+    assert not ProblemQuery(16).matches(Problem(64, 16, scale=2.0))
+    assert not ProblemQuery(17).matches(Problem(64, 16))
 
 
 def test_a_causal_mask_is_square_where_it_can_be():
-    assert AskedProblem(4096, mask=Mask.CAUSAL).problem().mask_rows == 4096
-    assert AskedProblem(16, rows=24, mask=Mask.CAUSAL).problem().mask_rows == 24
+    assert ProblemQuery(4096, mask=Mask.CAUSAL).problem().mask_rows == 4096
+    assert ProblemQuery(16, rows=24, mask=Mask.CAUSAL).problem().mask_rows == 24
 
 
 def test_rows_left_out_suit_the_inner_axis():
-    assert AskedProblem(3, inner=50176).problem().rows % 50176 == 0
+    assert ProblemQuery(3, inner=50176).problem().rows % 50176 == 0
 
 
 def test_a_number_that_is_none_is_refused():
     with pytest.raises(InvalidInput, match="scale is 'hot'"):
-        asked_from(["--cols", "8", "--scale", "hot"])
+        query_from_words(["--cols", "8", "--scale", "hot"])
 
 
 def test_resized_keeps_the_gaps_and_the_kind():
@@ -66,14 +66,14 @@ def test_the_first_rows_of_a_causal_mask():
 @pytest.mark.parametrize("more", [{}, {"mask": "causal"}, {"rows": 8, "mask": "causal"}])
 def test_no_columns_are_refused(more):
     with pytest.raises(InvalidInput, match="cols is 0"):
-        asked_by({"cols": 0, **more})
+        query_from_keywords({"cols": 0, **more})
     with pytest.raises(InvalidInput, match="cols is '0'"):
-        asked_from(["--cols", "0"])
+        query_from_words(["--cols", "0"])
 
 
 def test_a_field_that_is_none_is_refused():
     with pytest.raises(TypeError, match="no field dropout"):
-        AskedProblem(16, dropout=0.1)
+        ProblemQuery(16, dropout=0.1)
 
 
 def test_a_problem_may_be_said_in_text():
@@ -99,8 +99,8 @@ def test_a_problem_may_be_said_in_text():
 )
 def test_types_as_people_write_them(name, dtype):
     assert DType.parse(name) is dtype
-    assert asked_by({"cols": 8, "dtype": name}).dtype is dtype
-    assert asked_from(["--cols", "8", "--dtype", name]).dtype is dtype
+    assert query_from_keywords({"cols": 8, "dtype": name}).dtype is dtype
+    assert query_from_words(["--cols", "8", "--dtype", name]).dtype is dtype
 
 
 @pytest.mark.parametrize("name", ["float8", "int32", "torch", "torch.", "f", ""])

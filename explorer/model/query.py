@@ -24,7 +24,7 @@ from explorer.system.plain_data import shown, whole_of
 # ------------------------------------------------------------------ the problem asked for
 
 
-class AskedProblem:
+class ProblemQuery:
     """What is said of a `Problem`, with `rows` None for as many as make 256 MiB of traffic.
 
     `more` are other fields of it; a value that is the usual one says nothing. Under a causal mask
@@ -48,7 +48,7 @@ class AskedProblem:
         }
 
     @classmethod
-    def of(cls, problem: Problem) -> "AskedProblem":
+    def of(cls, problem: Problem) -> "ProblemQuery":
         """Return what a user would ask for to get `problem`."""
         said = problem.as_dict().keys() - {"rows", "cols", "dtype"}
         more = {name: getattr(problem, name) for name in said}
@@ -73,9 +73,9 @@ class AskedProblem:
         except InvalidInput:
             return False
 
-    def without_rows(self) -> "AskedProblem":
+    def without_rows(self) -> "ProblemQuery":
         """Return the same problem, with rows left out."""
-        return AskedProblem(self.cols, **self._said)
+        return ProblemQuery(self.cols, **self._said)
 
     @property
     def options(self) -> list[str]:
@@ -94,7 +94,7 @@ class AskedProblem:
         return command("emit", "heuristic", *self.options)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AskedProblem) and self.options == other.options
+        return isinstance(other, ProblemQuery) and self.options == other.options
 
     def __hash__(self) -> int:
         return hash(tuple(self.options))
@@ -136,7 +136,7 @@ def command(*words: str) -> str:
 
 def command_of(verb: str, what: str, problem: Problem, end: str = " ") -> str:
     """Return `explorer VERB WHAT` for a problem, with `end` before the problem's options."""
-    return f"{command(verb, what)}{end}{shlex.join(AskedProblem.of(problem).options)}"
+    return f"{command(verb, what)}{end}{shlex.join(ProblemQuery.of(problem).options)}"
 
 
 def option_of(name: str) -> str:
@@ -265,8 +265,8 @@ class ProblemKeywords(TypedDict, total=False):
     """Of that array; negative counts from the last."""
 
 
-def asked_from(words: list[str]) -> AskedProblem | None:
-    """Read what `AskedProblem.options` writes; None where it names no columns.
+def query_from_words(words: list[str]) -> ProblemQuery | None:
+    """Read what `ProblemQuery.options` writes; None where it names no columns.
 
     Raises InvalidInput for a word that is none of its options, for one that stands twice, and for a
     value.
@@ -281,10 +281,10 @@ def asked_from(words: list[str]) -> AskedProblem | None:
         if name in values:
             raise InvalidInput(f"{word} stands twice: take one of them out")
         values[name] = from_text(name, "" if name == "in_place" else next(rest, ""))
-    return asked_by(values)
+    return query_from_keywords(values)
 
 
-def asked_by(keywords: Mapping[str, Any]) -> AskedProblem | None:
+def query_from_keywords(keywords: Mapping[str, Any]) -> ProblemQuery | None:
     """Read a problem from the keywords of a call; None where they name no columns.
 
     They are those of `ProblemKeywords`; None says nothing. Raises InvalidInput for a value,
@@ -308,9 +308,9 @@ def asked_by(keywords: Mapping[str, Any]) -> AskedProblem | None:
         raise InvalidInput(f"axis is {shown(axis)}; it is an axis of an array: give its shape")
     if "cols" not in said:
         return None
-    asked = AskedProblem(**said)
-    asked.problem()  # what does not go together is said before anything else
-    return asked
+    query = ProblemQuery(**said)
+    query.problem()  # what does not go together is said before anything else
+    return query
 
 
 def _array_extents(shape: Any, axis: int) -> dict[str, int]:
@@ -328,24 +328,24 @@ def _array_extents(shape: Any, axis: int) -> dict[str, int]:
     return {"cols": extents[axis], "rows": prod(extents[:axis]) * inner, "inner": inner}
 
 
-def needed(asked: AskedProblem | None) -> AskedProblem:
+def needed(query: ProblemQuery | None) -> ProblemQuery:
     """Return the problem asked for; raises InvalidInput where none is."""
-    if asked is None:
+    if query is None:
         raise InvalidInput(
             "cols is missing; give the number of columns, for example --cols 4096 (in a program "
             "cols=4096), or an explorer.Problem"
         )
-    return asked
+    return query
 
 
 # ------------------------------------------------------------------ the problem of a call
 
 
-def asked_of(
+def query_of(
     function: Callable[..., Any],
-    problem: Problem | AskedProblem | None,
+    problem: Problem | ProblemQuery | None,
     keywords: Mapping[str, Any],
-) -> AskedProblem | None:
+) -> ProblemQuery | None:
     """Read what a call of a function is about; None where it does not say.
 
     Raises InvalidInput, and TypeError for a keyword that is nearly one of the function's.
@@ -356,12 +356,12 @@ def asked_of(
         if near:
             raise TypeError(f"{function.__name__} has no keyword {name!r}; did you mean {near[0]}?")
     if problem is None:
-        return asked_by(keywords)
-    if not isinstance(problem, Problem | AskedProblem):
+        return query_from_keywords(keywords)
+    if not isinstance(problem, Problem | ProblemQuery):
         raise InvalidInput(f"problem is {shown(problem)}; give an explorer.Problem, or cols=4096")
     if keywords:
         raise InvalidInput(f"the problem is said twice: leave {next(iter(keywords))} out")
-    return AskedProblem.of(problem) if isinstance(problem, Problem) else problem
+    return ProblemQuery.of(problem) if isinstance(problem, Problem) else problem
 
 
 def several_of(
@@ -369,10 +369,10 @@ def several_of(
 ) -> list[Problem]:
     """Read the problems that a call of a function is about: one, several, or that of keywords.
 
-    Raises as `asked_of`, and InvalidInput where there is none.
+    Raises as `query_of`, and InvalidInput where there is none.
     """
     is_several = isinstance(problems, Iterable) and not isinstance(problems, str)
     wanted = list(problems) if is_several else [problems]
     if not wanted:
         raise InvalidInput("problems is empty; give one explorer.Problem at least")
-    return [needed(asked_of(function, problem, keywords)).problem() for problem in wanted]
+    return [needed(query_of(function, problem, keywords)).problem() for problem in wanted]
