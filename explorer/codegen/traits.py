@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any, NoReturn
 
 from explorer.codegen.element_types import ELEMENT_TYPES
+from explorer.codegen.host_call import HostCall
 from explorer.codegen.variant import (
     arguments,
     entries,
     has_one_row,
     namespace,
     needed_arch,
-    operand_names,
 )
 from explorer.model.config import Config
 from explorer.model.dtype import DType
@@ -361,7 +361,6 @@ class Traits:
             "whole_output": "whole" if names["span"] else "whole && row.output_in_step",
             "of_input": "group, input" if across else f"{row}row.input",
             "of_grad": "group, grad" if across else f"{row}row.grad",
-            "to_output": "group, output" if across else "row",
             "sum_of_i": "sums[i]" if across else "sum",
             "plural": "s" if across else "",
             "kept_at": "2 * k * kGroups" if across else "2 * k",
@@ -379,9 +378,7 @@ class Traits:
         twice = {"input": whole, "output": whole, "input_stride": "stride"}
         one = twice | {"output_stride": "stride"} if problem.in_place else {}
         passed = renamed(names["arguments"], one)
-        told = renamed(operand_names(problem, config), one)
-        renamed_rows = renamed(told, {"rows": "outer"} if split.across_rows else {})
-        asked = list(dict.fromkeys(renamed_rows))
+        asked = list(HostCall.of(problem, config).names)
         arrays = {
             whole: "Element*",
             "input": "const Element*",

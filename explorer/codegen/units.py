@@ -107,13 +107,9 @@ def wrap(
 
 def comment(text: str) -> str:
     """Return a comment of sentences, whose lines are as long as emitted ones may be."""
+    begin = "// "
     return textwrap.fill(
-        text,
-        LINE,
-        initial_indent="// ",
-        subsequent_indent="// ",
-        break_long_words=False,
-        break_on_hyphens=False,
+        text, LINE, initial_indent=begin, subsequent_indent=begin, break_on_hyphens=False
     )
 
 
@@ -369,19 +365,6 @@ def _statements(text: str) -> list[str]:
 # ------------------------------------------------------------------ programs
 
 
-MACROS = (
-    "counted",
-    "counted_slot",
-    "over_global",
-    "over_shared",
-    "over_again",
-    "in_part",
-    "keep",
-    "await_phase",
-)
-"""Macros that units share."""
-
-
 HOST_PARTS = ("launch", "library")
 """Templates of what the host runs: functions for C++, and one for a library."""
 
@@ -428,7 +411,7 @@ def assembled(
         "launch_lines": LaunchPlan.of(problem, config, overlapped).lines,
     }
     macros = library().environment.get_template("fragments.cu.j2").make_module(context)
-    context |= {name: getattr(macros, name) for name in MACROS}
+    context |= {name: macro for name, macro in vars(macros).items() if not name.startswith("_")}
     host = {name: rendered(f"host/{name}.cu.j2", context) for name in HOST_PARTS}
     device = Assembly(context)
     strides = config.persistent or config.staging == "span"
