@@ -53,6 +53,7 @@ def read_journey(path: Path) -> Journey:
 class Step(TimedRow):
     """A kernel of a journey, and the one before it."""
 
+    kernel: Contender
     journey: Journey
     before: Contender | None
 

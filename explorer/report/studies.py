@@ -89,6 +89,7 @@ DIFFERENCE_WIDTH = 34
 class Standing(TimedRow):
     """A kernel of a study as a row of a table: in its finals, or as the search measured it."""
 
+    kernel: Contender
     best: Config
     """The config that it is compared with in words."""
     rank: int = 0
@@ -100,12 +101,6 @@ class Standing(TimedRow):
     def resources(self) -> Resources:
         """What ptxas allotted to it."""
         return self.kernel.trial.outcome.resources
-
-    @property
-    def speed(self) -> str:
-        """Its time, its bandwidth and its share of copy's speed, in words."""
-        share = "" if self.of_copy is None else f", {percent(self.of_copy)} of copy"
-        return f"{self.time} µs, {self.problem.gbps(self.kernel.time_us):.0f} GB/s{share}"
 
 
 FINALIST: tuple[Field[Standing], ...] = (

@@ -8,7 +8,7 @@ from typing import Any
 
 from explorer.codegen import emit
 from explorer.model.accuracy import Accuracy
-from explorer.model.outcome import Contender, Environment, Stage, TrialRecord
+from explorer.model.outcome import Environment, Stage, Timed, TrialRecord
 from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery
 from explorer.report.table import Cell, Field
@@ -88,7 +88,7 @@ def as_json(data: Any) -> str:
 class TimedRow:
     """A kernel or a library that was timed, as a row of a table."""
 
-    kernel: Contender
+    kernel: Timed
     problem: Problem
     copy_us: float
     """Copy's time in the same run; 0 where it was not timed."""
@@ -102,6 +102,12 @@ class TimedRow:
     def of_copy(self) -> float | None:
         """Copy's time over its time; None where copy was not timed."""
         return share_of_copy(self.kernel.time_us, self.copy_us)
+
+    @property
+    def speed(self) -> str:
+        """Its time, its bandwidth and its share of copy's speed, in words."""
+        share = "" if self.of_copy is None else f", {percent(self.of_copy)} of copy"
+        return f"{self.time} µs, {self.problem.gbps(self.kernel.time_us):.0f} GB/s{share}"
 
 
 TIMED: tuple[Field[TimedRow], ...] = (

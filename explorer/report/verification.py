@@ -19,22 +19,21 @@ from explorer.evaluate.emulation import Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.verify import TimedFile
 from explorer.model.config import brief_words
-from explorer.model.outcome import Resources
+from explorer.model.outcome import Measured, Resources
 from explorer.model.problem import Mask, inputs, output, scalars
 from explorer.ptx_emulator import Finding, SourceLine
 from explorer.reference import Check, misalignment
 from explorer.report.progress import LiveLine
-from explorer.report.table import notes
+from explorer.report.table import data_of, notes
 from explorer.report.text import (
+    TIMED,
+    TimedRow,
     count,
     counted,
     measurement_lines,
     microseconds,
-    percent,
     problem_data,
     seconds,
-    share_of_copy,
-    with_spread,
 )
 
 # ------------------------------------------------------------------ one finding
@@ -130,14 +129,11 @@ def _run(run: Emulation, program: ProgramUnderTest) -> Data:
 
 def _finding(finding: Finding, program: ProgramUnderTest) -> Data:
     return {
+        **asdict(finding),
         "kind": str(finding.kind),
-        "message": finding.message,
+        "ptx_line": finding.ptx_line or None,
         "source": _line(finding.source, program),
         "other": _line(finding.other, program),
-        "ptx_line": finding.ptx_line or None,
-        "block": finding.block,
-        "thread": finding.thread,
-        "count": finding.count,
     }
 
 
@@ -330,43 +326,40 @@ def print_timed_file(timed: TimedFile, path: Path, console: Console) -> None:
     if timed.measured is None:
         console.print("not timed")
     else:
-        console.print(time_words(timed), soft_wrap=not console.is_terminal)
+        console.print(time_words(timed, timed.measured), soft_wrap=not console.is_terminal)
         lines = [("takes", str(timed.measured.resources))]
         console.print(notes([*lines, *measurement_lines(timed.environment, replayed=False)]))
     for remark in _remarks(program):
         console.print(remark, style="yellow", soft_wrap=not console.is_terminal)
 
 
-def time_words(timed: TimedFile) -> str:
+def time_words(timed: TimedFile, measured: Measured) -> str:
     """Return time, spread, bandwidth, share of copy and copy's time of a file that was timed."""
-    assert timed.measured is not None
-    time_us, copy_us = timed.measured.time_us, timed.environment.copy_us
-    told = f"{with_spread(time_us, timed.measured.spread)} µs, {timed.problem.gbps(time_us):.0f}"
-    share = share_of_copy(time_us, copy_us)
-    beside = "" if share is None else f", {percent(share)} of copy at {microseconds(copy_us)} µs"
-    return f"{told} GB/s{beside}"
+    copy_us = timed.environment.copy_us
+    beside = f" at {microseconds(copy_us)} µs" if copy_us else ""
+    return TimedRow(measured, timed.problem, copy_us).speed + beside
+
+
+_OF_A_TIME = (
+    *("time_us", "spread", "gbps", "of_copy", "error", "max_ulp", "mean_ulp"),
+    *("samples_us", "resources"),
+)
 
 
 def timed_file_data(timed: TimedFile, path: Path) -> dict[str, Any]:
     """Return what is printed, as data; times are null where the kernel was not verified."""
-    measured, copy_us = timed.measured, timed.environment.copy_us
-    time_us = None if measured is None else measured.time_us
+    measured, copy_us, known = timed.measured, timed.environment.copy_us, {}
+    if measured is not None:
+        row = TimedRow(measured, timed.problem, copy_us)
+        known = {**asdict(measured), **data_of(TIMED, row)}
     return {
         "file": str(path),
         "is_edited": timed.verdict.program.is_edited,
         "host_checked": timed.verdict.program.host_checked,
         "problem": problem_data(timed.problem),
         "verification": verdict_data(timed.verdict),
-        "time_us": time_us,
-        "spread": None if measured is None else measured.spread,
-        "gbps": None if time_us is None else timed.problem.gbps(time_us),
+        **{name: known.get(name) for name in _OF_A_TIME},
         "copy_us": copy_us or None,
-        "of_copy": None if time_us is None else share_of_copy(time_us, copy_us),
-        "error": None if measured is None else measured.error,
-        "max_ulp": None if measured is None else measured.max_ulp,
-        "mean_ulp": None if measured is None else measured.mean_ulp,
-        "samples_us": None if measured is None else list(measured.samples_us),
-        "resources": None if measured is None else asdict(measured.resources),
         "circumstances": timed.environment.as_dict(),
     }
 
