@@ -2,6 +2,10 @@
 
 import numpy as np
 import pytest
+from verified import find_out
+
+from explorer.model.config import Config
+from explorer.model.problem import Problem
 
 X = np.arange(256, dtype=np.float32)
 
@@ -86,3 +90,10 @@ def test_readers_before_the_last_write_do_not_matter(run, out):
     assert not run(source.replace("BACK", ""), X, out(64), block=64).findings
     one = source.replace("BACK", "").replace("i % 2", "0")
     assert run(one, X, out(64), block=64).kinds == {"shared-race"}
+
+
+def test_a_missing_barrier_between_rows_is_found(emulator):
+    """Without it the next rows' reduction overwrites what threads still read."""
+    config = Config(threads=128, threads_per_row=128, algorithm="online-block-max", persistent=1)
+    barrier = "    __syncthreads();  // the next rows"
+    find_out(emulator, Problem(64, 512), config, [(barrier, "    // the next rows")])
