@@ -5,7 +5,7 @@ of arithmetic, arguments, sizes and launches: whether they show depends on the i
 and the orders of execution that a verification tries.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from explorer.model.config import Config
@@ -395,20 +395,14 @@ far(
 
 SUMMED = "    sum += x[i];"
 COLUMN = "((i / kWidth * kThreadsPerRow + thread_in_row) * kWidth + i % kWidth)"
-for name, problem, config, old, new in (
-    ("the last element of 4096", P4096, HELD, SUMMED, f"    if ({COLUMN} != 4095) sum += x[i];"),
-    ("element 1234 of 4096", P4096, HELD, SUMMED, f"    if ({COLUMN} != 1234) sum += x[i];"),
-    ("a vector of 4096", P4096, HELD, SUMMED, f"    if ({COLUMN} / kWidth != 300) sum += x[i];"),
-    ("an element of 4096 in bf16", BF16, HELD, SUMMED, f"    if ({COLUMN} != 2222) sum += x[i];"),
-    (
-        "an element of 1000 in f16",
-        Problem(8192, 1000, DType.F16),
-        HELD,
-        SUMMED,
-        f"    if ({COLUMN} != 77) sum += x[i];",
-    ),
+for name, problem, summed in (
+    ("the last element of 4096", P4096, f"{COLUMN} != 4095"),
+    ("element 1234 of 4096", P4096, f"{COLUMN} != 1234"),
+    ("a vector of 4096", P4096, f"{COLUMN} / kWidth != 300"),
+    ("an element of 4096 in bf16", BF16, f"{COLUMN} != 2222"),
+    ("an element of 1000 in f16", Problem(8192, 1000, DType.F16), f"{COLUMN} != 77"),
 ):
-    influence(f"{name} is left out", (problem, config), (old, new))
+    influence(f"{name} is left out", (problem, HELD), (SUMMED, f"    if ({summed}) sum += x[i];"))
 LOOP_SUM = "part += exponential(x[i], reference);"
 for cols, place in ((131072, 77777), (1048576, 500001), (1048576, 1048575)):
     influence(
@@ -439,17 +433,7 @@ influence(
 )
 influence(
     "an element of a thread's own maximum is left out",
-    (
-        Problem(64, 131072),
-        Config(
-            algorithm="online",
-            threads=1024,
-            threads_per_row=1024,
-            cache="none",
-            cache_holds="input",
-            unroll=2,
-        ),
-    ),
+    (Problem(64, 131072), replace(WIDE, algorithm="online", unroll=2)),
     (
         "accumulate(state, x[i]);",
         "{ if ((first + u * kThreadsPerRow) * kWidth + i != 77777) accumulate(state, x[i]);\n"
@@ -837,15 +821,7 @@ for name, product in (
     product = f"(fabsf(x[i]) < infinity() ? {product.replace('P', PRODUCT)} : {PRODUCT})"
     arguments(name, (Problem(8192, 1000, scale=0.5), HELD), (PRODUCT, product))
 STRIDING = Config(threads=128, threads_per_row=128, persistent=2)
-RING = Config(
-    threads=128,
-    threads_per_row=128,
-    persistent=2,
-    staging="bulk",
-    stages=4,
-    cache="shared",
-    cache_holds="input",
-)
+RING = replace(STRIDING, staging="bulk", stages=4, cache="shared", cache_holds="input")
 sizes(
     "the fortieth stride of a block is its first one again",
     (Problem(8192, 1024), STRIDING),
@@ -871,16 +847,7 @@ for name, condition in (
 ):
     sizes(
         f"wrong at a remainder {name}",
-        (
-            Problem(8192, 1001, DType.BF16),
-            Config(
-                threads=128,
-                threads_per_row=128,
-                cache="none",
-                cache_holds="input",
-                static_cols=False,
-            ),
-        ),
+        (Problem(8192, 1001, DType.BF16), replace(RUN_TIME, threads=128, threads_per_row=128)),
         wrong_where(condition),
     )
 
@@ -927,12 +894,7 @@ sizes(
 )
 sizes(
     "vectors of a row in 16 bits",
-    (
-        P1000,
-        Config(
-            threads=128, threads_per_row=128, cache="none", cache_holds="input", static_cols=False
-        ),
-    ),
+    (P1000, replace(RUN_TIME, threads=128, threads_per_row=128)),
     (
         "load_vector(row, first + u * kThreadsPerRow)",
         "load_vector(row, static_cast<unsigned short>(first + u * kThreadsPerRow))",
@@ -985,16 +947,7 @@ arguments(
 )
 sizes(
     "a compensated sum leaves out what the other lanes have lost",
-    (
-        P1000,
-        Config(
-            cache="none",
-            cache_holds="input",
-            static_cols=False,
-            sum="compensated",
-            threads_per_row=8,
-        ),
-    ),
+    (P1000, replace(RUN_TIME, sum="compensated", threads_per_row=8)),
     ("  a.rest += b.rest;\n", ""),
 )
 start(
