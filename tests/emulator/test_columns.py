@@ -1,7 +1,7 @@
 """Rows that run over a middle axis: each op, dtype and way to work verified by emulation."""
 
 import pytest
-from verified import find_out, some, verify
+from verified import find_out, verify
 
 from explorer.model.config import Config
 from explorer.model.dtype import DType
@@ -21,9 +21,8 @@ FEW = {"threads": (32, 64, 96, 128, 256), "threads_per_row": (1, 2, 4, 16, 32, 9
 @pytest.mark.parametrize("dtype", list(DType))
 def test_each_op_of_each_dtype(emulator, op, dtype):
     problem = Problem(96, 61, dtype, op, inner=48)
-    drawn = sampled(Space(problem, H200, FEW), 2, seed=len(op))
-    for config in some(drawn, dtype):
-        verify(emulator, problem, config)
+    (config,) = sampled(Space(problem, H200, FEW), 1, seed=len(op))
+    verify(emulator, problem, config)
 
 
 @pytest.mark.sampled(10)
@@ -97,8 +96,8 @@ def test_problems_of_all_kinds(emulator, changes, cache):
 def test_clusters_share_rows(emulator, changes, choices):
     usual = {"threads": 64, "threads_per_row": 16, "cache_holds": "input", **choices}
     problem = Problem(96, 301, inner=48, **changes)
-    for exchange in ("barrier", "mbarrier"):
-        verify(emulator, problem, Config(**usual, exchange=exchange))
+    exchange = ("barrier", "mbarrier")[choices["cluster"].bit_length() % 2]  # by turns
+    verify(emulator, problem, Config(**usual, exchange=exchange))
 
 
 def test_a_cluster_that_does_not_wait_is_found_out(emulator):

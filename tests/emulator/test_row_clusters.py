@@ -30,8 +30,10 @@ def verify_all(emulator, problem, configs):
     [(8193, DType.F32), (8200, DType.BF16), (16384, DType.F32), (33301, DType.BF16)],
 )
 def test_every_choice_at_ragged_and_whole_rows(emulator, cols, dtype):
+    """Every second config: choices that clusters do not change are in other arrays."""
     problem = Problem(3, cols, dtype)
-    verify_all(emulator, problem, covering_array(Space(problem, H200, CLUSTERS)))
+    configs = covering_array(Space(problem, H200, CLUSTERS))
+    verify_all(emulator, problem, configs[cols % 2 :: 2])
 
 
 @pytest.mark.exhaustive
@@ -63,10 +65,7 @@ def test_rows_of_every_kind(emulator, changes):
     ],
 )
 def test_gradients_by_clusters(emulator, op, cols, changes):
-    """Of both gradients by turns: what clusters exchange is one sum of either.
-
-    Every second of the configs is run: choices that clusters do not change are in other arrays.
-    """
+    """Of both gradients by turns: what clusters exchange is one sum of either."""
     problem = Problem(3, cols, op=op, **changes)
     configs = covering_array(Space(problem, H200, CLUSTERS))
     assert {config.cache for config in configs} == {"registers", "shared", "none"}
