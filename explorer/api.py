@@ -101,7 +101,7 @@ def _check_called(**functions: object) -> None:
 
 
 class _Heard:
-    """Keeps the sentences that it is told, and hands them on.
+    """Keeps the sentences that it gets, and hands them on.
 
     `others` are the further functions that a call was given, by the names of their parameters.
     Raises InvalidInput for what is neither a function nor None.
@@ -141,7 +141,7 @@ def search(
 ) -> SearchResult:
     """Find the fastest kernel of a problem, as `explorer search`; the same call again goes on.
 
-    The problem is an `explorer.Problem`, or said by the keywords of the command line: `cols`,
+    The problem is an `explorer.Problem`, or given by the keywords of the command line: `cols`,
     `rows`, `dtype`, `op` and so on (`ProblemKeywords`).
 
     Args:
@@ -232,13 +232,13 @@ def _search_on(
         with _for_search(problem, device, timing, seed, goal, opened) as evaluator:
             from explorer.tuning import run_search
 
-            kept = opened()  # what is wrong with it is said alone
-            told = _replay_notices(evaluator, why)
-            for sentence in (*told, *rows_notice(problem, query.rows)):
+            kept = opened()  # what is wrong with it is reported alone
+            notices = _replay_notices(evaluator, why)
+            for sentence in (*notices, *rows_notice(problem, query.rows)):
                 heard(sentence)
             result = run_search(evaluator, kept, seed=seed, **how)
     except ExplorerError as error:
-        opened()  # what is wrong with the storage is said first
+        opened()  # what is wrong with the storage is reported first
         if not (why and isinstance(error, NotFound)):
             raise
         raise NotFound(f"{why}, and {error}") from None
@@ -269,9 +269,9 @@ def _for_search(
         compile_first(problem, goal, seed, gpu, pool)
         open_storage()
 
-    told = (problem, device, timing, seed, goal.accuracy)
+    settings = (problem, device, timing, seed, goal.accuracy)
     fastest = goal.objectives is Objectives.TIME  # a front has slower kernels, which are more exact
-    with open_evaluator(*told, meanwhile=meanwhile, for_fastest=fastest) as evaluator:
+    with open_evaluator(*settings, meanwhile=meanwhile, for_fastest=fastest) as evaluator:
         yield evaluator
 
 
@@ -464,8 +464,8 @@ def _of_file(path: str, gpu: str | None, problem: object, keywords: ProblemKeywo
     """Return an emitted file, to be checked, whose text tells the problem. Raises InvalidInput."""
     from explorer.evaluate.verify import file_checks
 
-    said = [name for name, value in keywords.items() if value is not None]
-    more = ["problem"] if problem is not None else [n for n in said if n not in ("rows", "cols")]
+    given = [name for name, value in keywords.items() if value is not None]
+    more = ["problem"] if problem is not None else [n for n in given if n not in ("rows", "cols")]
     if more:
         raise InvalidInput(
             f"{more[0]} says nothing of an emitted file, whose text tells what it computes; leave "
@@ -537,7 +537,7 @@ def compare(
     level = Accuracy.parse(accuracy)
     stored = _storage(storage)
     settings = RunSettings(tuple(chosen), heuristic, timing, level, seed)
-    told = Listeners(heard, on_peer, progress or (lambda _: None), on_progress)
+    listeners = Listeners(heard, on_peer, progress or (lambda _: None), on_progress)
     opened = open_peer_benches(_text("device", device), timing, seed, level)
     with opened as benches, PeersAhead(benches.gpu) as ahead:
         return compare_all(
@@ -548,7 +548,7 @@ def compare(
             journal=kept,
             ahead=ahead,
             limit_s=limit_s,
-            tell=told,
+            tell=listeners,
         )
 
 

@@ -229,14 +229,14 @@ def _drawn(cols: str | None, rows: str | None, number: int, seed: int) -> tuple[
     widths = numbers_of("cols", cols or DRAWN_COLS, MAX_COLS)
     heights = numbers_of("rows", rows, MAX_ROWS) if rows else []
     tall = f"{min(heights)} to {max(heights)} rows" if heights else "rows for 256 MiB of traffic"
-    told = (
+    description = (
         f"{number} shapes by seed {seed}, log-uniformly of {min(widths)} to {max(widths)} columns "
         f"and {tall}"
     )
-    return drawn(widths, heights, number, seed), told
+    return drawn(widths, heights, number, seed), description
 
 
-# ------------------------------------------------------------------ what is told and kept
+# ------------------------------------------------------------------ what is shown and kept
 
 
 def _teller(verbose: bool) -> "Callable[[Entered | NotEntered], None]":

@@ -96,8 +96,8 @@ def _with_problem(command: Command, needed_when: str) -> Command:
         chosen = {name: values.pop(name) for name in _HELP}
         if "rows" in own:
             values["rows"] = chosen["rows"]
-        said = {name: value for name, value in chosen.items() if value != _USUAL[name]}
-        command(query=query_from_keywords(said), **values)
+        given = {name: value for name, value in chosen.items() if value != _USUAL[name]}
+        command(query=query_from_keywords(given), **values)
 
     parameters = [_option(name, needed_when * (name == "cols")) for name in _HELP]
     parameters += [one for name, one in own.items() if name not in ("query", *_HELP)]

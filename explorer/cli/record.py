@@ -82,19 +82,19 @@ def record(
         made_by = recording.header.environment
         problem, timing, accuracy = recording.header.problem, made_by.timing, made_by.accuracy
         output = output or str(own_file(recording.name))
-        said = [f"timing the best of {recording.name} in turn, which may take a minute"]
+        notices = [f"timing the best of {recording.name} in turn, which may take a minute"]
         measure = partial(compare_again, recording=recording)
     else:
         query = needed(query)
         problem, fixed = query.problem(), sub_space(where or [], query.dtype)
         if sample is None and not fixed:
             raise InvalidInput("what to record is not said: give --sample 500, --where, or both")
-        said = rows_notice(problem, query.rows)
+        notices = rows_notice(problem, query.rows)
         measure = partial(_measure, sample=sample, fixed=fixed, seed=seed)
     opening = open_evaluator(problem, device, timing, seed, accuracy)
     with stopped("; nothing was recorded"), opening as evaluator:
         path = _path(output, evaluator, force=force)
-        for notice in said:
+        for notice in notices:
             say(notice)
         made = measure(evaluator, path=path)
     print(as_json(recording_data(made, path)) if json else recording_sentence(made, path))

@@ -52,8 +52,8 @@ def space(
     problem = needed(query).problem()
     fixed = sub_space(where or [], problem.dtype)
     limits = gpu_limits(gpu)
-    told = gpu_words(limits, gpu, with_arch=True)
-    view = SpaceView(Space(problem, limits, fixed), fixed, tuple(parameter or ()), told)
+    words = gpu_words(limits, gpu, with_arch=True)
+    view = SpaceView(Space(problem, limits, fixed), fixed, tuple(parameter or ()), words)
     rows = partial(parameter_rows, view.parameters)
     show_result(out.form, partial(print_space, view), partial(space_data, view), rows=rows)
 

@@ -116,20 +116,20 @@ def verify(
 
 
 def _check_said_once(what: str | None, sample: int | None, *, all_: bool) -> None:
-    """Raise InvalidInput where nothing is said to be verified, or more than one thing."""
-    said = [
+    """Raise InvalidInput where nothing is to be verified, or more than one thing."""
+    given = [
         *([what] if what is not None else []),
         *(["--all"] if all_ else []),
         *([f"--sample {sample}"] if sample is not None else []),
     ]
-    if not said:
+    if not given:
         raise InvalidInput(
             "what to verify is not said: give one of best, a trial's number, heuristic, a preset, "
             "a config as JSON, an emitted FILE.cu, --all, or --sample 20"
         )
-    if len(said) > 1:
-        often = "twice" if len(said) == 2 else "three times"
-        listed = f"{', '.join(said[:-1])} and {said[-1]}"
+    if len(given) > 1:
+        often = "twice" if len(given) == 2 else "three times"
+        listed = f"{', '.join(given[:-1])} and {given[-1]}"
         raise InvalidInput(f"what to verify is said {often}: {listed}; give one")
 
 

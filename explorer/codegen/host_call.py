@@ -47,8 +47,8 @@ class HostCall:
         one |= {"input_stride": "stride", "output_stride": "stride"}
         new = one if problem.in_place else {}
         new |= {"rows": "outer"} if problem.inner > 1 else {}
-        told = (new.get(name, name) for name in operand_names(problem, config))
-        arguments = tuple(_argument(problem, name) for name in dict.fromkeys(told))
+        names = (new.get(name, name) for name in operand_names(problem, config))
+        arguments = tuple(_argument(problem, name) for name in dict.fromkeys(names))
         rows = ("rows",) if config.static_cols else ("rows", "cols")
         scratch = None if config.launches == "one" else tuple(_argument(problem, n) for n in rows)
         return cls(namespace(problem, config), arguments, scratch)

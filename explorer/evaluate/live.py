@@ -194,8 +194,8 @@ class LiveEvaluator:
         prepared = partial(self._prepared, program, "")
         outcome = self._evaluated_once(self._pool.submit_then(program.source, prepared))
         if isinstance(outcome, Rejected) and outcome.stage is Stage.COMPILE:
-            told = outcome.reason.replace(SOURCE_NAME, program.file)
-            return Rejected(Stage.COMPILE, f"it does not compile for {self.gpu.arch}: {told}")
+            reason = outcome.reason.replace(SOURCE_NAME, program.file)
+            return Rejected(Stage.COMPILE, f"it does not compile for {self.gpu.arch}: {reason}")
         return outcome
 
     def judge(self, program: ProgramUnderTest) -> Verdict:

@@ -25,7 +25,7 @@ from explorer.system.plain_data import shown, whole_of
 
 
 class ProblemQuery:
-    """What is said of a `Problem`, with `rows` None for as many as make 256 MiB of traffic.
+    """What is given of a `Problem`, with `rows` None for as many as make 256 MiB of traffic.
 
     `more` are other fields of it; a value that is the usual one says nothing. Under a causal mask
     without `mask_rows` the mask is square, as of attention's scores, where rows are whole squares.
@@ -37,21 +37,21 @@ class ProblemQuery:
         self.cols = cols
         self.dtype = dtype
         self.rows = rows
-        said = {"dtype": dtype, **more}
-        unknown = sorted(said.keys() - USUAL.keys())
+        given = {"dtype": dtype, **more}
+        unknown = sorted(given.keys() - USUAL.keys())
         if unknown:
             raise TypeError(f"a problem has no field {unknown[0]}")
         self._said = {
-            name: said[name]
+            name: given[name]
             for name in USUAL
-            if said.get(name) is not None and said[name] != USUAL[name]
+            if given.get(name) is not None and given[name] != USUAL[name]
         }
 
     @classmethod
     def of(cls, problem: Problem) -> "ProblemQuery":
         """Return what a user would ask for to get `problem`."""
-        said = problem.as_dict().keys() - {"rows", "cols", "dtype"}
-        more = {name: getattr(problem, name) for name in said}
+        given = problem.as_dict().keys() - {"rows", "cols", "dtype"}
+        more = {name: getattr(problem, name) for name in given}
         return cls(problem.cols, problem.dtype, problem.rows, **more)
 
     def problem(self) -> Problem:
@@ -296,20 +296,20 @@ def query_from_keywords(keywords: Mapping[str, Any]) -> ProblemQuery | None:
         names = ", ".join(ProblemKeywords.__annotations__)
         raise TypeError(f"a problem has no keyword {unknown[0]!r}; it has {names}")
     shape, axis = given.pop("shape", None), given.pop("axis", None)
-    said = {name: read_field(name, value) for name, value in given.items()}
-    for name in WHOLE_FIELDS.keys() & said.keys():
-        check_extent(name, said[name], WHOLE_FIELDS[name])
+    fields = {name: read_field(name, value) for name, value in given.items()}
+    for name in WHOLE_FIELDS.keys() & fields.keys():
+        check_extent(name, fields[name], WHOLE_FIELDS[name])
     if shape is not None:
-        taken = [name for name in ("cols", "rows", "inner") if name in said]
+        taken = [name for name in ("cols", "rows", "inner") if name in fields]
         if taken:
             raise InvalidInput(f"shape says rows, cols and inner; leave {taken[0]} out")
-        said |= _array_extents(shape, -1 if axis is None else whole("axis", axis))
+        fields |= _array_extents(shape, -1 if axis is None else whole("axis", axis))
     elif axis is not None:
         raise InvalidInput(f"axis is {shown(axis)}; it is an axis of an array: give its shape")
-    if "cols" not in said:
+    if "cols" not in fields:
         return None
-    query = ProblemQuery(**said)
-    query.problem()  # what does not go together is said before anything else
+    query = ProblemQuery(**fields)
+    query.problem()  # what does not go together is reported before anything else
     return query
 
 

@@ -15,7 +15,7 @@ from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
 from explorer.model.problem import Problem
 from explorer.space.rules import RULES, Point, Rule
 
-# ------------------------------------------------------------------ what rules said, kept
+# ------------------------------------------------------------------ results of rules, cached
 
 
 Change = dict[str, Value]
@@ -26,7 +26,7 @@ READERS = {name: tuple(rule for rule in RULES if name in rule.reads) for name in
 
 
 class RuleCache:
-    """What each rule said, by the values that it reads: the same few come up again and again.
+    """The result of each rule, by the values that it reads: the same few come up again and again.
 
     A search judges some hundred thousand configs; how they would divide a row is worked out for
     some thousand.
@@ -36,17 +36,17 @@ class RuleCache:
         self._problem = problem
         self._gpu = gpu
         self._shared: dict[Any, int] = {}
-        self._said: dict[str, tuple[Callable[[Config], Any], dict[Any, bool]]] = {
+        self._results: dict[str, tuple[Callable[[Config], Any], dict[Any, bool]]] = {
             rule.name: (attrgetter(*rule.reads), {}) for rule in RULES
         }
 
     def holds(self, rule: Rule, config: Config) -> bool:
         """Whether a rule holds for a config."""
-        read, said = self._said[rule.name]
+        read, results = self._results[rule.name]
         values = read(config)
-        holds = said.get(values)
+        holds = results.get(values)
         if holds is None:
-            holds = said[values] = self._holds(rule, config)
+            holds = results[values] = self._holds(rule, config)
         return holds
 
     def broken_rule(self, config: Config) -> Rule | None:
@@ -148,7 +148,7 @@ MOST_JUDGED = 10_000
 
 
 SPACES_KEPT = 4
-"""Problems of which what rules said is kept."""
+"""Problems of which the results of rules are cached."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,10 +99,10 @@ class LimitShape:
         """The line of CUDA C++ that makes its kernel, by the macro of its kind."""
         held_bytes = self.word_bytes * self.unroll
         most = 1024 if self.kind is not Kind.ROWS and held_bytes <= 128 else _MOST_THREADS
-        told = f"{self.entry}, {_WORDS[self.word_bytes]}, {most}, {self.unroll}"
+        args = f"{self.entry}, {_WORDS[self.word_bytes]}, {most}, {self.unroll}"
         if self.kind is Kind.ROWS:
-            told += f", {self.threads_per_row}, {self.row_shift}" if self.is_fitted else ", 0, 0"
-        return f"{self.kind.upper()}({told}, {_LOADS[self.load_hint]}, {_STORES[self.store_hint]})"
+            args += f", {self.threads_per_row}, {self.row_shift}" if self.is_fitted else ", 0, 0"
+        return f"{self.kind.upper()}({args}, {_LOADS[self.load_hint]}, {_STORES[self.store_hint]})"
 
     @property
     def row_shift(self) -> int:
@@ -212,7 +212,7 @@ def row_shapes(problem: Problem) -> list[LimitShape]:
         return []
     shapes = _fitted_shapes(problem) if _is_fitted(problem) else []
     if problem.mask is not Mask.NONE or not shapes:
-        shapes += _told_shapes(problem)
+        shapes += _shapes_of_any_threads(problem)
     orders = (False, True) if problem.mask is Mask.CAUSAL else (False,)
     return [replace(one, last_first=last_first) for one in shapes for last_first in orders]
 
@@ -245,8 +245,8 @@ def _fitted_shapes(problem: Problem) -> list[LimitShape]:
     return found
 
 
-def _told_shapes(problem: Problem) -> list[LimitShape]:
-    """Shapes that are told how many threads share a row.
+def _shapes_of_any_threads(problem: Problem) -> list[LimitShape]:
+    """Return shapes whose number of threads a row is an argument.
 
     These are a power of two, of which a block may have several; the whole warps that the row
     needs; and a third more, of which each holds less.
