@@ -9,14 +9,7 @@ from rich.text import Text
 
 from explorer.model.outcome import Stage
 from explorer.model.problem import Problem
-from explorer.report.text import (
-    counted,
-    microseconds,
-    percent,
-    rejections,
-    seconds,
-    share_of_copy,
-)
+from explorer.report.text import counted, microseconds, percent, rejections, seconds, share_of_copy
 from explorer.tuning.results import Progress
 from explorer.tuning.runs import RunProgress
 

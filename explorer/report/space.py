@@ -13,13 +13,7 @@ from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Op, Problem
 from explorer.presets import PRESET_NAMES, PRESETS, Preset
-from explorer.report.table import (
-    Field,
-    Kind,
-    data_of,
-    print_table,
-    table_of,
-)
+from explorer.report.table import Field, Kind, data_of, print_table, table_of
 from explorer.report.text import count, counted, percent, problem_data
 from explorer.space import RULES, Space
 from explorer.space.rules import Rule

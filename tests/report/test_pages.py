@@ -23,14 +23,7 @@ from explorer.model.tuned_table import read_table
 from explorer.report import charts
 from explorer.report.compare import contender_names, read_compared, share_rows, shares_figure
 from explorer.report.journey import journey_picture, read_journey
-from explorer.report.page import (
-    Figure,
-    Section,
-    command,
-    page_html,
-    prose_html,
-    table_html,
-)
+from explorer.report.page import Figure, Section, command, page_html, prose_html, table_html
 from explorer.report.pages import (
     MOST_DRAWN,
     first_times_words,
@@ -547,9 +540,8 @@ def test_a_journey_has_a_row_for_each_kernel_and_the_fastest_can_be_told_apart()
 
     last_third = rows[-len(rows) // 3 :]
     first, last = place(last_third[0]["value"]), place(last_third[-1]["value"])
-    assert (first - last) / place(
-        values[0]
-    ) > 0.2  # of the axis; on a linear axis it would be a hundredth
+    share = (first - last) / place(values[0])
+    assert share > 0.2  # of the axis; on a linear axis it would be a hundredth
 
 
 @pytest.mark.exhaustive
