@@ -414,8 +414,8 @@ wrong_numbers(
 warp_mask(
     "vote in a branch",
     "branchy",
-    "    state.sum *= exponential(state.reference, x);",
-    "    if (__any_sync(0xffffffffu, true)) state.sum *= exponential(state.reference, x);",
+    "    state.sum *= exponential(state.maximum, x);",
+    "    if (__any_sync(0xffffffffu, true)) state.sum *= exponential(state.maximum, x);",
 )
 wrong_numbers("lane of the distance", "shuffle in a warp", "__shfl_xor_sync", "__shfl_sync")
 wrong_numbers(
@@ -797,21 +797,19 @@ wrong_numbers("missing accumulate of a part", "cache of exp", "sum += part;", "s
 wrong_numbers(
     "lost rescale: block-max",
     "block-max in cache",
-    "state.sum * exponential(state.reference, reference) + sum",
+    "state.sum * exponential(state.maximum, reference) + sum",
     "state.sum + sum",
 )
 wrong_numbers(
     "lost rescale: online",
     "online in registers",
-    "state.sum * exponential(state.reference, reference) +",
+    "state.sum * exponential(state.maximum, reference) +",
     "state.sum +",
 )
 wrong_numbers(
-    "lost rescale: branchy", "branchy", "    state.sum *= exponential(state.reference, x);\n", ""
+    "lost rescale: branchy", "branchy", "    state.sum *= exponential(state.maximum, x);\n", ""
 )
-wrong_numbers(
-    "lost rescale: merge", "online", "b.sum * exponential(b.reference, reference)", "b.sum"
-)
+wrong_numbers("lost rescale: merge", "online", "b.sum * exponential(b.maximum, reference)", "b.sum")
 wrong_numbers(
     "lost rescale: exponentials",
     "block-max",
@@ -821,13 +819,13 @@ wrong_numbers(
 wrong_numbers(
     "rescale the wrong way",
     "online",
-    "exponential(b.reference, reference)",
-    "exponential(reference, b.reference)",
+    "exponential(b.maximum, reference)",
+    "exponential(reference, b.maximum)",
 )
 wrong_numbers(
-    "merge keeps one maximum", "branchy in cache", "fmaxf(a.reference, b.reference)", "a.reference"
+    "merge keeps one maximum", "branchy in cache", "fmaxf(a.maximum, b.maximum)", "a.maximum"
 )
-wrong_numbers("maximum does not move", "branchy", "    state.reference = x;\n", "")
+wrong_numbers("maximum does not move", "branchy", "    state.maximum = x;\n", "")
 wrong_numbers("not normalised", "cache, ragged", "reference) * inverse_sum;", "reference);")
 wrong_numbers("a little off", "tree", "+ i] * inverse_sum;", "+ i] * inverse_sum * 1.00001f;")
 wrong_numbers(

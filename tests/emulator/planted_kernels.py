@@ -122,9 +122,9 @@ exponents(
     "a sum far below the new maximum is forgotten",
     (P1000, ONLINE),
     (
-        "state.sum * exponential(state.reference, reference)",
-        "state.sum * (state.reference - reference < -10.0f ? 0.0f : "
-        "exponential(state.reference, reference))",
+        "state.sum * exponential(state.maximum, reference)",
+        "state.sum * (state.maximum - reference < -10.0f ? 0.0f : "
+        "exponential(state.maximum, reference))",
     ),
 )
 exponents("results below 1e-36 are 0", (P4096, HELD), (SHARE, f"{SHARE} < 1e-36f ? 0.0f : {SHARE}"))
@@ -437,7 +437,7 @@ influence(
     (
         "accumulate(state, x[i]);",
         "{ if ((first + u * kThreadsPerRow) * kWidth + i != 77777) accumulate(state, x[i]);\n"
-        "        else state.sum += exponential(x[i], state.reference); }",
+        "        else state.sum += exponential(x[i], state.maximum); }",
     ),
 )
 influence(

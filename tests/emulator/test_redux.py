@@ -36,7 +36,7 @@ DEFECTS = {
     "negative numbers order backwards": ("bits ^ (bits >> 31 & 0x7fffffff)", "bits"),
     "lanes add one neighbour's sum": ("shuffle_xor(sum, lanes)", "shuffle_xor(sum, 1)"),
     "sums are not rescaled": (
-        "float sum = state.sum * exponential(state.reference, reference);",
+        "float sum = state.sum * exponential(state.maximum, reference);",
         "float sum = state.sum;",
     ),
 }

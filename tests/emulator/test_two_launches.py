@@ -74,12 +74,12 @@ MANY_PARTS = Problem(1, 37501)  # of 128 elements: nine or ten for a lane, eight
 ROWS_OF_MANY = 40  # each one tells of all parts: all of some hundred patterns take a minute
 DEFECTS_OF_MANY = {
     "pairs are not rescaled": (
-        "batch[i].sum * exponential(batch[i].reference, reference)",
+        "batch[i].sum * exponential(batch[i].maximum, reference)",
         "batch[i].sum",
     ),
     "earlier pairs are not rescaled": (
-        "state = {reference, state.sum * exponential(state.reference, reference)};",
-        "state.reference = reference;",
+        "state = {reference, state.sum * exponential(state.maximum, reference)};",
+        "state.maximum = reference;",
     ),
     "parts after the first eight are left out": ("first += 32 * kBatch", "first += 64 * kBatch"),
 }
@@ -116,7 +116,7 @@ def test_a_launch_that_follows_another_need_not_wait_for_it(emulator):
 def test_what_an_overlapped_launch_wrote_is_not_for_the_non_coherent_cache(emulator):
     """Also behind the wait: that cache is for what is only read as long as a kernel runs."""
     right = "batch[i] = k < kParts ? parts[k]"
-    wrong = "batch[i] = k < kParts ? State{__ldg(&parts[k].reference), __ldg(&parts[k].sum)}"
+    wrong = "batch[i] = k < kParts ? State{__ldg(&parts[k].maximum), __ldg(&parts[k].sum)}"
     for launches, status in (("two-overlapped", Status.WRONG), ("two", Status.VERIFIED)):
         program = ProgramUnderTest.of_config(Problem(3, 8193), Config(**SPLIT, launches=launches))
         verdict = emulator.verify(planted(program, [(right, wrong)]))

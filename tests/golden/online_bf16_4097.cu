@@ -16,8 +16,8 @@
 // Emit again:
 //   explorer emit '{"algorithm":"online-block-max","exp":"ex2.approx","store_hint":"cs"}' --cols 4097 --rows 8192 --dtype bf16 --main
 
-#ifndef SOFTMAX_BF16_4097_A0D28F18
-#define SOFTMAX_BF16_4097_A0D28F18
+#ifndef SOFTMAX_BF16_4097_2B6C066B
+#define SOFTMAX_BF16_4097_2B6C066B
 #ifdef __CUDACC_RTC__
 #define SOFTMAX_API extern "C"  // kernels are found by their plain names
 #else
@@ -26,7 +26,7 @@
 
 #include <cuda_bf16.h>
 
-namespace softmax_bf16_4097_a0d28f18 {
+namespace softmax_bf16_4097_2b6c066b {
 
 // ------------------------------------------------------------------ parameters
 
@@ -180,22 +180,22 @@ __device__ __forceinline__ float exponential(float x, float maximum) {
 // first element the maximum is the lowest finite number: with -inf, a thread that saw nothing but
 // -inf would compute -inf - -inf.
 struct State {
-  float reference;
+  float maximum;
   float sum;
   static __device__ __forceinline__ State identity() { return {__int_as_float(0xff7fffff), 0.0f}; }
 };
 
 __device__ __forceinline__ State combined(State a, State b) {
-  const float reference = fmaxf(a.reference, b.reference);
-  const float sum_a = a.sum * exponential(a.reference, reference);
-  return {reference, sum_a + b.sum * exponential(b.reference, reference)};
+  const float reference = fmaxf(a.maximum, b.maximum);
+  const float sum_a = a.sum * exponential(a.maximum, reference);
+  return {reference, sum_a + b.sum * exponential(b.maximum, reference)};
 }
 
 constexpr unsigned kWholeWarp = 0xffffffffu;
 
 __device__ __forceinline__ State shuffle_xor(State state, int lanes) {
   return {
-      __shfl_xor_sync(kWholeWarp, state.reference, lanes),
+      __shfl_xor_sync(kWholeWarp, state.maximum, lanes),
       __shfl_xor_sync(kWholeWarp, state.sum, lanes)};
 }
 
@@ -260,19 +260,19 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16
   for (int slot = 0; slot < kSlots; ++slot) to_floats(loaded[slot], x + slot * kWidth);
 
   // Exponentials relative to this thread's own maximum, and their sum.
-  float maximum = State::identity().reference;
+  float maximum = State::identity().maximum;
 #pragma unroll
   for (int i = 0; i < kSlots * kWidth; ++i) maximum = fmaxf(maximum, x[i]);
   State own = {maximum, 0.0f};
 #pragma unroll
   for (int i = 0; i < kSlots * kWidth; ++i) {
-    x[i] = exponential(x[i], own.reference);
+    x[i] = exponential(x[i], own.maximum);
     own.sum += x[i];
   }
 
   // One exchange for maximum and sum; then the exponentials are brought to the row's maximum.
   const State state = reduce_row(own);
-  const float correction = exponential(own.reference, state.reference);
+  const float correction = exponential(own.maximum, state.maximum);
   const float inverse_sum = 1.0f / state.sum;
 
   // Normalise and store.
@@ -286,7 +286,7 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16
   }
 }
 
-}  // namespace softmax_bf16_4097_a0d28f18
+}  // namespace softmax_bf16_4097_2b6c066b
 
 // ------------------------------------------------------------------ host
 #ifndef __CUDACC_RTC__
@@ -298,7 +298,7 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads, kMinBlocks) softmax_bf16
 #include <cstdlib>
 #include <vector>
 
-namespace softmax_bf16_4097_a0d28f18 {
+namespace softmax_bf16_4097_2b6c066b {
 
 // Writes the softmax of each row of `input` to `output`, on `stream`; returns at once.
 //
@@ -316,11 +316,11 @@ inline cudaError_t launch(
   return cudaGetLastError();
 }
 
-}  // namespace softmax_bf16_4097_a0d28f18
+}  // namespace softmax_bf16_4097_2b6c066b
 
 // A unit may include files of several configs: then a program calls one by its namespace above.
 namespace softmax_bf16_4097 {
-using namespace softmax_bf16_4097_a0d28f18;
+using namespace softmax_bf16_4097_2b6c066b;
 }  // namespace softmax_bf16_4097
 #endif  // __CUDACC_RTC__
 
@@ -406,4 +406,4 @@ int main(int argc, char** argv) {
   return worst <= 1e-2 ? 0 : 1;
 }
 #endif
-#endif  // SOFTMAX_BF16_4097_A0D28F18
+#endif  // SOFTMAX_BF16_4097_2B6C066B

@@ -15,15 +15,15 @@
 // Emit again:
 //   explorer emit '{"algorithm":"online-branchy","threads":128,"threads_per_row":1,"vector_bytes":4,"cache":"none","cache_holds":"input","exp":"expf","normalise":"divide"}' --cols 64 --rows 131072 --dtype f32 --main
 
-#ifndef SOFTMAX_F32_64_1C847C4E
-#define SOFTMAX_F32_64_1C847C4E
+#ifndef SOFTMAX_F32_64_02767946
+#define SOFTMAX_F32_64_02767946
 #ifdef __CUDACC_RTC__
 #define SOFTMAX_API extern "C"  // kernels are found by their plain names
 #else
 #define SOFTMAX_API static  // every unit of a program that includes this file has its own
 #endif
 
-namespace softmax_f32_64_1c847c4e {
+namespace softmax_f32_64_02767946 {
 
 using Element = float;
 constexpr int kCols = 64;
@@ -36,18 +36,18 @@ __device__ __forceinline__ float exponential(float x, float maximum) { return ex
 // first element the maximum is the lowest finite number: with -inf, a thread that saw nothing but
 // -inf would compute -inf - -inf.
 struct State {
-  float reference;
+  float maximum;
   float sum;
   static __device__ __forceinline__ State identity() { return {__int_as_float(0xff7fffff), 0.0f}; }
 };
 
 // Adds an element; the sum is rescaled only when the maximum moves.
 __device__ __forceinline__ void accumulate(State& state, float x) {
-  if (x > state.reference) {
-    state.sum *= exponential(state.reference, x);
-    state.reference = x;
+  if (x > state.maximum) {
+    state.sum *= exponential(state.maximum, x);
+    state.maximum = x;
   }
-  state.sum += exponential(x, state.reference);
+  state.sum += exponential(x, state.maximum);
 }
 
 // `input` and `output` are dense (rows, kCols) matrices that do not overlap.
@@ -63,10 +63,10 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads) softmax_f32_64_kernel(
   for (int i = 0; i < kCols; ++i) accumulate(state, input[i]);
 
   // Pass 2: exponentiate, normalise and store.
-  for (int i = 0; i < kCols; ++i) output[i] = expf(input[i] - state.reference) / state.sum;
+  for (int i = 0; i < kCols; ++i) output[i] = expf(input[i] - state.maximum) / state.sum;
 }
 
-}  // namespace softmax_f32_64_1c847c4e
+}  // namespace softmax_f32_64_02767946
 
 // ------------------------------------------------------------------ host
 #ifndef __CUDACC_RTC__
@@ -78,7 +78,7 @@ SOFTMAX_API __global__ void __launch_bounds__(kThreads) softmax_f32_64_kernel(
 #include <cstdlib>
 #include <vector>
 
-namespace softmax_f32_64_1c847c4e {
+namespace softmax_f32_64_02767946 {
 
 // Writes the softmax of each row of `input` to `output`, on `stream`; returns at once.
 //
@@ -96,11 +96,11 @@ inline cudaError_t launch(
   return cudaGetLastError();
 }
 
-}  // namespace softmax_f32_64_1c847c4e
+}  // namespace softmax_f32_64_02767946
 
 // A unit may include files of several configs: then a program calls one by its namespace above.
 namespace softmax_f32_64 {
-using namespace softmax_f32_64_1c847c4e;
+using namespace softmax_f32_64_02767946;
 }  // namespace softmax_f32_64
 #endif  // __CUDACC_RTC__
 
@@ -186,4 +186,4 @@ int main(int argc, char** argv) {
   return worst <= 4e-6 ? 0 : 1;
 }
 #endif
-#endif  // SOFTMAX_F32_64_1C847C4E
+#endif  // SOFTMAX_F32_64_02767946
