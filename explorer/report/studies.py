@@ -73,7 +73,7 @@ from explorer.tuning.results import (
     Unpaired,
 )
 from explorer.tuning.storage import Journal, default_storage, open_storage
-from explorer.tuning.study_reader import in_one_unit, read_studies
+from explorer.tuning.study_reader import read_studies
 
 Data = dict[str, Any]
 
@@ -297,7 +297,7 @@ def trial_rows(
     for number, trial in sorted(trials.items()):
         row: Data = {"trial": number, "stage": "measured", "reason": None}
         if isinstance(trial, Rejected):
-            row |= {"stage": str(trial.stage), "reason": in_one_unit(trial.reason)}
+            row |= {"stage": str(trial.stage), "reason": trial.reason}
         else:
             row |= _searched_data(trial, problem)
             row["of_copy"] = share_of_copy(trial.outcome.time_us, copy_us)

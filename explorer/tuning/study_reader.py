@@ -191,7 +191,7 @@ class StoredStudy:
         if isinstance(found, TrialRecord):
             return found
         if isinstance(found, Rejected):
-            why = f"was rejected, {found.stage}: {in_one_unit(found.reason)}"
+            why = f"was rejected, {found.stage}: {found.reason}"
             raise InvalidInput(f"trial {number} {why}; choose another, or {BEST}")
         if number in self.faults:
             why = f"cannot be read: {self.faults[number]}"
@@ -452,26 +452,4 @@ def _short(rejected: Rejected) -> str:
     """Return the rule's name of an invalid config; else the first line of the reason."""
     if rejected.stage is Stage.INVALID:
         return rejected.reason.split(":")[0]
-    return in_one_unit((rejected.reason.splitlines() or [""])[0])
-
-
-_TWO_UNITS = re.compile(
-    r"(?P<ulp>\S+) ulp \(relative error (?P<error>\S+)\), the limit under (?P<level>\w+) is "
-    r"(?P<limit>.+ of the magnitude|(?P<steps>\d+) numbers? beside the rounded truth)"
-)
-
-
-def in_one_unit(reason: str) -> str:
-    """Say the error of a kernel that was measured as too inexact in the unit of its limit.
-
-    Version 0.1.0 and older recordings say both errors, whichever of the two the limit is of.
-    """
-    found = _TWO_UNITS.search(reason)
-    if found is None:
-        return reason
-    if found["steps"]:  # representable numbers beside the truth, which itself lies up to 0.5 beside
-        error, limit = f"{found['ulp']} ulp", f"{int(found['steps']) + 0.5:g} ulp"
-    else:
-        error, limit = f"{found['error']} of the magnitude", found["limit"]
-    before, after = reason[: found.start()], reason[found.end() :]
-    return f"{before}{error}, the limit under {found['level']} is {limit}{after}"
+    return (rejected.reason.splitlines() or [""])[0]

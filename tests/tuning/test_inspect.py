@@ -26,31 +26,8 @@ from explorer.tuning import (
     run_search,
 )
 from explorer.tuning.objective import Goal
-from explorer.tuning.study_reader import in_one_unit
 
 PROBLEM = Problem(8192, 4096)
-
-
-@pytest.mark.parametrize(
-    ("reason", "told"),
-    [
-        (
-            "too inexact: 154 ulp (relative error 9.5e-06), the limit under default is 4e-06 of "
-            "the magnitude (5287 of 2437120 elements)",
-            "too inexact: 9.5e-06 of the magnitude, the limit under default is 4e-06 of the "
-            "magnitude (5287 of 2437120 elements)",
-        ),
-        (
-            "too inexact: 3.2 ulp (relative error 0.02), the limit under fast is 2 numbers beside "
-            "the rounded truth (7 of 64 elements)",
-            "too inexact: 3.2 ulp, the limit under fast is 2.5 ulp (7 of 64 elements)",
-        ),
-        ("too inexact: 21 ulp, the limit under strict is 20 ulp", None),
-        ("NaN in row 3", None),
-    ],
-)
-def test_an_error_has_the_unit_of_its_limit(reason, told):
-    assert in_one_unit(reason) == (told or reason)
 
 
 @pytest.fixture(scope="module", params=STORAGES)
