@@ -5,13 +5,12 @@ and JAX. `explorer.search`, `emit`, `verify` and `compare` do what the commands 
 and return dataclasses. Names are imported when they are first asked for.
 """
 
-from typing import TYPE_CHECKING
-
-from explorer.system.lazy import lazy_names
+import importlib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from explorer.api import compare, emit, search, tune, verify
-    from explorer.codegen import Launch, Variant
+    from explorer.codegen.variant import Launch, Variant
     from explorer.evaluate.emulation import Verdict
     from explorer.evaluate.verify import FinalistCheck
     from explorer.export.emission import Emitted
@@ -32,48 +31,34 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_HOMES = {
-    "Environment": "explorer.model.outcome",
-    "Config": "explorer.model.config",
-    "Contender": "explorer.model.outcome",
-    "DType": "explorer.model.dtype",
-    "DeviceLost": "explorer.model.errors",
-    "Emitted": "explorer.export.emission",
-    "ExplorerError": "explorer.model.errors",
-    "FinalistCheck": "explorer.evaluate.verify",
-    "Finals": "explorer.tuning.contest",
-    "Finding": "explorer.ptx_emulator",
-    "InvalidInput": "explorer.model.errors",
-    "Launch": "explorer.codegen",
-    "Mask": "explorer.model.problem",
-    "Measured": "explorer.model.outcome",
-    "NotFound": "explorer.model.errors",
-    "Op": "explorer.model.problem",
-    "PeerComparison": "explorer.tuning.peer_comparison",
-    "PeerRun": "explorer.tuning.peer_comparison",
-    "Problem": "explorer.model.problem",
-    "ProblemKeywords": "explorer.model.query",
-    "Progress": "explorer.tuning.results",
-    "Resources": "explorer.model.outcome",
-    "SearchResult": "explorer.tuning.results",
-    "TrialRecord": "explorer.model.outcome",
-    "TunedProblem": "explorer.model.tuned_table",
-    "TunedTable": "explorer.model.tuned_table",
-    "Variant": "explorer.codegen",
-    "Verdict": "explorer.evaluate.emulation",
-    "WrongKernel": "explorer.model.errors",
-    "compare": "explorer.api",
-    "emit": "explorer.api",
-    "log_shapes": "explorer.runtime.shapes",
-    "log_softmax": "explorer.runtime.functions",
-    "register_torch": "explorer.runtime.functions",
-    "search": "explorer.api",
-    "set_options": "explorer.runtime.service",
-    "softmax": "explorer.runtime.functions",
-    "tune": "explorer.api",
-    "verify": "explorer.api",
-    "warm_up": "explorer.runtime.service",
+_MODULES = {
+    "explorer.api": ("compare", "emit", "search", "tune", "verify"),
+    "explorer.codegen.variant": ("Launch", "Variant"),
+    "explorer.evaluate.emulation": ("Verdict",),
+    "explorer.evaluate.verify": ("FinalistCheck",),
+    "explorer.export.emission": ("Emitted",),
+    "explorer.model.config": ("Config",),
+    "explorer.model.dtype": ("DType",),
+    "explorer.model.errors": (
+        "DeviceLost",
+        "ExplorerError",
+        "InvalidInput",
+        "NotFound",
+        "WrongKernel",
+    ),
+    "explorer.model.outcome": ("Contender", "Environment", "Measured", "Resources", "TrialRecord"),
+    "explorer.model.problem": ("Mask", "Op", "Problem"),
+    "explorer.model.query": ("ProblemKeywords",),
+    "explorer.model.tuned_table": ("TunedProblem", "TunedTable"),
+    "explorer.ptx_emulator": ("Finding",),
+    "explorer.runtime.functions": ("log_softmax", "register_torch", "softmax"),
+    "explorer.runtime.service": ("set_options", "warm_up"),
+    "explorer.runtime.shapes": ("log_shapes",),
+    "explorer.tuning.contest": ("Finals",),
+    "explorer.tuning.peer_comparison": ("PeerComparison", "PeerRun"),
+    "explorer.tuning.results": ("Progress", "SearchResult"),
 }
+"""Each module, with its names that are public."""
 
 __all__ = [
     "Config",
@@ -118,7 +103,17 @@ __all__ = [
     "warm_up",
 ]
 
-__getattr__ = lazy_names(__name__, _HOMES)
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    # Without this, Python would call this function each time: 1.3 us of each explorer.softmax(x).
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

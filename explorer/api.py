@@ -39,7 +39,7 @@ from explorer.tuning.objective import Effort, Goal, Objectives
 from explorer.tuning.results import Progress, SearchResult
 
 if TYPE_CHECKING:
-    from explorer.compile import CompilePool
+    from explorer.compile.compiler import CompilePool
     from explorer.evaluate.emulation import Verdict
     from explorer.evaluate.verify import Checks, FinalistCheck
     from explorer.export.choice import What
@@ -224,13 +224,14 @@ def _search_on(
 
     @cache
     def opened() -> Any:
-        from explorer.tuning import open_storage, run_search  # noqa: F401 (loads Optuna as well)
+        from explorer.tuning.search import run_search  # noqa: F401 (loads Optuna as well)
+        from explorer.tuning.storage import open_storage
 
         return open_storage(storage)
 
     try:
         with _for_search(problem, device, timing, seed, goal, opened) as evaluator:
-            from explorer.tuning import run_search
+            from explorer.tuning.search import run_search
 
             kept = opened()  # what is wrong with it is reported alone
             notices = _replay_notices(evaluator, why)
@@ -311,7 +312,7 @@ def _check_replayed(result: SearchResult, notice: Notice) -> "FinalistCheck | No
 
     None where there is no NVRTC, which is noticed. Raises WrongKernel.
     """
-    from explorer.compile import nvrtc_version
+    from explorer.compile.compiler import nvrtc_version
     from explorer.evaluate.verify import check_finalists
     from explorer.tuning.contest import front_of
 
@@ -569,7 +570,8 @@ def _ours(bench: "PeerBench", storage: str | None, notice: Notice, *, heuristic:
 def _searched(bench: "PeerBench", storage: str | None, notice: Notice) -> "Entry | None":
     """Return the best of this problem's study, if there is a storage that has it."""
     try:
-        from explorer.tuning import open_storage, stored_best
+        from explorer.tuning.journey import stored_best
+        from explorer.tuning.storage import open_storage
     except ImportError as error:
         notice(f"studies are not looked at: {error}")
         return None

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from explorer.devices.cuda import CudaDevice
+from explorer.devices.cuda.device import CudaDevice
 from explorer.evaluate.live import LiveEvaluator
 from explorer.model.outcome import Measured, spread
 from explorer.model.tuned_table import TunedProblem, read_table, table_path

@@ -158,7 +158,7 @@ Pair = tuple[Problem, Config, Config]
 
 def built(job: tuple[GpuSpec, Problem, Config]) -> Any:
     """Return the kernel of a config, ready to be loaded, or the sentence that says why not."""
-    from explorer.compile import Compiler
+    from explorer.compile.compiler import Compiler
     from explorer.model.errors import ExplorerError
     from explorer.runtime.kernels import ReadyKernel, alignment, variant_on
 

@@ -21,7 +21,7 @@ from heuristic_losses import heuristic_losses as losses_in
 from planted_bugs import counts
 
 from explorer.choose import config_for
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.evaluate.profile import inspect
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config, brief_words
@@ -29,7 +29,7 @@ from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op, Problem
 from explorer.model.tuned_table import read_table
-from explorer.presets import find_preset
+from explorer.presets.published import find_preset
 from explorer.report.compare import read_compared, result_counts
 from explorer.report.diff import Difference, figures_table
 from explorer.report.guides import ORDER, read_guide

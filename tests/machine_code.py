@@ -14,8 +14,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from explorer.codegen import emit
-from explorer.compile import Compiler, nvrtc_version
+from explorer.codegen.units import emit
+from explorer.compile.compiler import Compiler, nvrtc_version
 from explorer.compile.resources import cubin_sections, read_cubin
 from explorer.devices.recorded import Recording, list_recordings, load_recording, write_recording
 from explorer.model.config import Config

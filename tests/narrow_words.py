@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from explorer.choose import config_for
-from explorer.devices.cuda import CudaDevice
+from explorer.devices.cuda.device import CudaDevice
 from explorer.evaluate.live import LiveEvaluator
 from explorer.model.config import Config
 from explorer.model.gpu_spec import WARP

@@ -23,8 +23,8 @@ import torch
 
 import explorer
 from explorer.choose import config_for
-from explorer.codegen import emit
-from explorer.compile import Compiler
+from explorer.codegen.units import emit
+from explorer.compile.compiler import Compiler
 from explorer.runtime import functions, torch_calls, torch_fast_calls, torch_override
 from explorer.runtime.kernels import ReadyKernel, alignment
 from explorer.runtime.launcher import Plan

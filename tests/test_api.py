@@ -363,7 +363,7 @@ def test_a_comparison_on_a_gpu_that_is_not_there_is_refused(monkeypatch):
         raise explorer.InvalidInput(f"device cuda:{index} cannot be used")
 
     monkeypatch.setattr("explorer.devices.names.driver_problem", lambda: None)
-    monkeypatch.setattr("explorer.devices.cuda.CudaDevice", absent)
+    monkeypatch.setattr("explorer.devices.cuda.device.CudaDevice", absent)
     with pytest.raises(explorer.InvalidInput, match="device cuda:7 cannot be used"):
         explorer.compare(cols=64, device="cuda:7")
 

@@ -242,7 +242,7 @@ NOT_NAMED = {
         ),
     },
     "runtime/layout.py:problem_of": {},
-    "wrappers/programs.py": {},
+    "export/programs.py": {},
 }
 """Modules, functions of them and templates that must name every field; those that they need not,
 and why. Of several functions one must name it."""

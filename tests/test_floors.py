@@ -26,7 +26,6 @@ FLOORS = {
     "tuning": 5,
     "report": 6,
     "export": 6,
-    "wrappers": 6,
     "peers": 6,
     "runtime": 6,
     "api": 7,

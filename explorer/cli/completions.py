@@ -58,7 +58,7 @@ def strategies(incomplete: str) -> Offered:
 
 def variants(incomplete: str) -> Offered:
     """Complete what WHAT may name: best, heuristic or a preset; a shell offers files itself."""
-    from explorer.presets import PRESETS
+    from explorer.presets.published import PRESETS
 
     offered: Offered = [
         ("best", "the best kernel of the stored search"),
@@ -70,7 +70,7 @@ def variants(incomplete: str) -> Offered:
 
 def presets(incomplete: str) -> Offered:
     """Complete the name of a preset."""
-    from explorer.presets import PRESETS
+    from explorer.presets.published import PRESETS
 
     return _that_begin(incomplete, (preset.name for preset in PRESETS))
 

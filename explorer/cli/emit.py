@@ -68,7 +68,7 @@ def emit(
 ) -> None:
     """Write the source of the best, a trial, the heuristic, a preset or a config."""
     from explorer.export.emission import default_path, emitted
-    from explorer.wrappers import program_for
+    from explorer.export.programs import program_for
 
     _check_output(output, json=json, for_=for_)
     named = None if output in (None, STDOUT) else Path(output or "")

@@ -90,7 +90,7 @@ def _run(query: ProblemQuery, of: Where, budget_s: float | None, save: bool) -> 
     from explorer.evaluate.replay import ReplayEvaluator
     from explorer.report.progress import JourneyLine
     from explorer.report.table import notices
-    from explorer.tuning import run_journey
+    from explorer.tuning.journey import run_journey
 
     why, problem = why_no_gpu(of.device), query.problem()
     try:
@@ -125,8 +125,10 @@ def _best(evaluator: "Evaluator", of: Where, budget_s: float | None) -> "Entry":
     from explorer.report.progress import ProgressLine
     from explorer.report.table import notices
     from explorer.report.text import seconds
-    from explorer.tuning import open_storage, run_search, stored_best
     from explorer.tuning.contest import Entry
+    from explorer.tuning.journey import stored_best
+    from explorer.tuning.search import run_search
+    from explorer.tuning.storage import open_storage
 
     storage = open_storage(of.storage)
     found = stored_best(evaluator, storage)

@@ -352,13 +352,14 @@ class StudyOptions:
 
     def opened(self, query: ProblemQuery) -> Any:
         """Open the storage to be read; raises NotFound, which names the search, where none is."""
-        from explorer.tuning import open_storage, searching
+        from explorer.tuning.storage import open_storage
+        from explorer.tuning.study_reader import searching
 
         return open_storage(self.storage, read_only=True, command=searching(query, self.goal))
 
     def found(self, query: ProblemQuery) -> tuple[str, int]:
         """Return the study's name and its number in the storage. Raises as `history`."""
-        from explorer.tuning import load_trial
+        from explorer.tuning.study_reader import load_trial
 
         opened = self.opened(query)
         view, _ = load_trial(opened, query, "best", self.goal)
@@ -369,7 +370,7 @@ class StudyOptions:
 
         Raises NotFound where there is no such study, InvalidInput where several fit.
         """
-        from explorer.tuning import load_history
+        from explorer.tuning.study_reader import load_history
 
         history = load_history(self.opened(query), query, self.goal)
         if history.view.passed_over:

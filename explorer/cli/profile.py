@@ -11,7 +11,7 @@ from explorer.model.errors import InvalidInput
 from explorer.model.query import ProblemQuery
 
 if TYPE_CHECKING:
-    from explorer.codegen import Variant
+    from explorer.codegen.variant import Variant
     from explorer.evaluate.nsight import NsightFigures
 
 ProfileDevice = Annotated[

@@ -123,8 +123,8 @@ def _measure(
     from explorer.report.progress import ProgressLine
     from explorer.report.table import notices
     from explorer.space import Space
-    from explorer.tuning import choose_configs
-    from explorer.tuning import record as record_configs
+    from explorer.tuning.recorder import choose_configs
+    from explorer.tuning.recorder import record as record_configs
 
     if fixed:
         check_size(Space.searched(evaluator.problem, evaluator.gpu, fixed))

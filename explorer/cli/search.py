@@ -106,7 +106,8 @@ def _show(result: "SearchResult", storage: str | None, plot: Path | None, form: 
     # What prints takes half a second to import, which the search need not wait for.
     from explorer.report.pages import study_picture
     from explorer.report.studies import print_search, search_data
-    from explorer.tuning import load_history, open_storage
+    from explorer.tuning.storage import open_storage
+    from explorer.tuning.study_reader import load_history
 
     def chart() -> Any:
         opened = open_storage(storage, read_only=True)

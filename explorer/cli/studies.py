@@ -29,8 +29,8 @@ def studies(out: TableOptions, storage: Storage = None) -> None:
     """List what was searched so far."""
     from explorer.report.studies import SUMMARY, markdown_notices, markdown_table, print_studies
     from explorer.report.table import data_of
-    from explorer.tuning import list_views, open_storage, survey
-    from explorer.tuning.storage import SEARCH, file_of
+    from explorer.tuning.storage import SEARCH, file_of, open_storage
+    from explorer.tuning.study_reader import list_views, survey
 
     opened = open_storage(storage, read_only=True)
     found = survey(opened)
@@ -153,7 +153,8 @@ Files = Annotated[list[Path], argument("FILE", "The files that the search named.
 def merge(files: Files, storage: Storage = None, json: Json = False) -> None:
     """Store the trials that a search kept in files because it could not write its database."""
     from explorer.report.text import as_json, counted
-    from explorer.tuning import merge_trials, open_storage
+    from explorer.tuning.storage import open_storage
+    from explorer.tuning.study_writer import merge_trials
 
     opened = open_storage(storage)
     merged = [one for file in files for one in merge_trials(opened, file)]

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, NoReturn
 
 from explorer.codegen.element_types import ELEMENT_TYPES
-from explorer.codegen.host_call import HostCall
 from explorer.codegen.variant import (
+    HostCall,
     arguments,
     entries,
     has_one_row,

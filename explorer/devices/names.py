@@ -4,7 +4,7 @@ A GPU measures and checks kernels, a recording replays measurements, and the emu
 Each function raises the error for a name that its caller cannot use.
 """
 
-from explorer.devices.cuda import device_index, driver_problem, has_driver
+from explorer.devices.cuda.program import device_index, driver_problem, has_driver
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
 
@@ -95,7 +95,7 @@ def gpu_limits(name: str | None) -> GpuSpec:
         return known_gpu(name)
     if assumes_gpu(name):
         return known_gpu(DEFAULT_GPU)
-    from explorer.devices.cuda import CudaDevice
+    from explorer.devices.cuda.device import CudaDevice
 
     with CudaDevice(0) as device:
         return device.gpu

@@ -13,7 +13,7 @@ from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
 from types import TracebackType
 
-from explorer.compile import CompileFailure, Compiler, Kernel, nvrtc_version
+from explorer.compile.compiler import CompileFailure, Compiler, Kernel, nvrtc_version
 from explorer.model.errors import ExplorerError
 from explorer.system.processes import (
     CORES_TO_SHARE,

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from explorer.codegen import Launch
-from explorer.compile import SOURCE_NAME, CompileFailure, Compiler, Kernel, compile_in_time
+from explorer.codegen.variant import Launch
+from explorer.compile.compiler import SOURCE_NAME, CompileFailure, Compiler, Kernel, compile_in_time
 from explorer.devices.emulated.device import STEP_LIMIT, EmulatedKernel, emulate, emulated_grid
 from explorer.devices.emulated.far import (
     Order,
@@ -39,7 +39,8 @@ from explorer.model.gpu_spec import GpuSpec, known_gpu_for
 from explorer.model.outcome import Resources
 from explorer.model.problem import Problem
 from explorer.ptx_emulator import Finding, LaunchLimits, Schedule
-from explorer.reference import Case, Check
+from explorer.reference.check import Check
+from explorer.reference.inputs import Case
 
 # ------------------------------------------------------------------ limits of a launch
 

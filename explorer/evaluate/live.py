@@ -11,8 +11,8 @@ from functools import partial
 from types import TracebackType
 
 from explorer import __version__
-from explorer.codegen import emit
-from explorer.compile import (
+from explorer.codegen.units import emit
+from explorer.compile.compiler import (
     SOURCE_NAME,
     CompileFailure,
     CompilePool,
@@ -21,8 +21,8 @@ from explorer.compile import (
     Mean,
     nvrtc_version,
 )
-from explorer.devices.cuda import CudaDevice, Job, SmallRun
-from explorer.devices.cuda.messages import FAR_SLOWER
+from explorer.devices.cuda.device import CudaDevice
+from explorer.devices.cuda.messages import FAR_SLOWER, Job, SmallRun
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Verdict, exceeded_resource
 from explorer.evaluate.program_under_test import ProgramUnderTest

@@ -122,10 +122,10 @@ def _number(text: str) -> float:
 def launch_one(problem: Problem, config: Config, gpu: GpuSpec, index: int) -> None:
     """Compile the timed kernel, and launch it once on the input of the emulator's counts."""
     # Imported here, because the parent process does not need CUDA's modules.
-    from explorer.codegen import emit
-    from explorer.compile import Compiler
+    from explorer.codegen.units import emit
+    from explorer.compile.compiler import Compiler
     from explorer.devices.cuda.run_once import run_once
-    from explorer.reference import normal_inputs
+    from explorer.reference.inputs import normal_inputs
 
     variant = emit(problem, config)
     kernel = Compiler(gpu.arch).compile(variant.source)

@@ -7,7 +7,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from explorer.compile import CompilePool
+from explorer.compile.compiler import CompilePool
 from explorer.devices.names import gpu_alone, gpu_or_recording
 from explorer.evaluate.compile_processes import CompileProcesses
 from explorer.model.accuracy import Accuracy
@@ -19,7 +19,7 @@ from explorer.model.peer import PeerBench
 from explorer.model.problem import Problem
 
 if TYPE_CHECKING:
-    from explorer.devices.cuda import CudaDevice
+    from explorer.devices.cuda.device import CudaDevice
 
 TIMINGS = ("cold", "warm")
 
@@ -126,7 +126,9 @@ def _limits(index: int) -> GpuSpec | None:
 
 def _started(index: int) -> "CudaDevice":
     """Start a GPU's process; raises InvalidInput for a GPU that cannot be used."""
-    from explorer.devices.cuda import CudaDevice  # a replay need not wait 0.1 s for its imports
+    from explorer.devices.cuda.device import (
+        CudaDevice,  # a replay need not wait 0.1 s for its imports
+    )
 
     return CudaDevice(index)
 
@@ -159,7 +161,7 @@ class PeerBenches:
         They lie on disk when they are needed: the latter took 3 s of each of the first problems of
         a list on an H200's host. What fails to compile now fails again when it is evaluated.
         """
-        from explorer.codegen import emit
+        from explorer.codegen.units import emit
         from explorer.devices.cuda.limits import tools_sources
 
         if self._ahead is None:

@@ -16,8 +16,8 @@ from math import gcd, lcm
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from explorer.codegen import Variant, scratch_bytes
-from explorer.compile import CompileFailure, Compiler, Kernel, nvrtc_version
+from explorer.codegen.variant import Variant, scratch_bytes
+from explorer.compile.compiler import CompileFailure, Compiler, Kernel, nvrtc_version
 from explorer.devices.emulated.device import EmulatedKernel, emulate
 from explorer.devices.emulated.result import NotEmulated
 from explorer.evaluate.program_under_test import ProgramUnderTest
@@ -28,7 +28,7 @@ from explorer.model.outcome import Resources
 from explorer.model.problem import Mask, Problem
 from explorer.model.work_split import WorkSplit
 from explorer.ptx_emulator import SECTOR_BYTES, Counters
-from explorer.reference import normal_inputs
+from explorer.reference.inputs import normal_inputs
 
 # ------------------------------------------------------------------ counts
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from explorer.codegen import Launch, LaunchPlan, Variant, emit, split_source
-from explorer.codegen.variant import MAIN_MACRO
+from explorer.codegen.launch_plan import LaunchPlan
+from explorer.codegen.units import emit
+from explorer.codegen.variant import MAIN_MACRO, Launch, Variant, split_source
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput, brief

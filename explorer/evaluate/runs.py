@@ -15,17 +15,16 @@ from explorer.evaluate.program_under_test import MOST_SHARED_BYTES, ProgramUnder
 from explorer.model.accuracy import Accuracy
 from explorer.model.gpu_spec import WARP
 from explorer.model.problem import Mask, Problem
-from explorer.reference import (
-    LEADING_COUNT,
-    TELLING_COUNT,
+from explorer.reference.inputs import (
     Case,
-    Shares,
     arithmetic_pattern_count,
     pattern_count,
     rows_that_repeat,
     verification_problem,
     with_other_arguments,
 )
+from explorer.reference.patterns import LEADING_COUNT, TELLING_COUNT
+from explorer.reference.rows import Shares
 
 FEW_ELEMENTS = 2**17
 """Elements of a problem that is checked in a small part of a second."""

@@ -3,7 +3,7 @@
 import hashlib
 from functools import cache
 
-from explorer.codegen import template_digest
+from explorer.codegen.units import template_digest
 from explorer.model.config import REFUTED
 from explorer.model.dtype import DType
 from explorer.model.outcome import Environment

@@ -84,7 +84,7 @@ def verify_on(
     if index is None:
         yield from verify_many(programs, arch, rows, accuracy)
         return
-    from explorer.devices.cuda import CudaDevice
+    from explorer.devices.cuda.device import CudaDevice
     from explorer.evaluate.live import LiveEvaluator
 
     problem = emulated_runs(programs[0], rows)[0].problem
@@ -181,7 +181,7 @@ def time_file(
     problem = program.problem.resized(rows, program.cols)
     instead = f"check the kernel without one: explorer verify {program.file}"
     index = gpu_alone(device, "a time", instead)
-    from explorer.devices.cuda import CudaDevice
+    from explorer.devices.cuda.device import CudaDevice
     from explorer.evaluate.live import LiveEvaluator, verdict_on
 
     with LiveEvaluator(problem, CudaDevice(index), timing, accuracy=accuracy) as live:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeGuard
 
-from explorer.codegen import Variant, can_overlap, emit
+from explorer.codegen.units import emit
+from explorer.codegen.variant import Variant, can_overlap
 from explorer.devices.names import gpu_limits
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.verify import Checks
@@ -15,7 +16,8 @@ from explorer.model.gpu_spec import GpuSpec, is_known_gpu, known_gpu, known_gpu_
 from explorer.model.outcome import Environment, TrialRecord
 from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery, command_of, needed, rows_notice
-from explorer.presets import PRESET_NAMES, Preset, find_preset
+from explorer.presets.preset import Preset
+from explorer.presets.published import PRESET_NAMES, find_preset
 from explorer.space import Space, can_emit
 from explorer.system.plain_data import nearest, shown
 from explorer.tuning.objective import Goal, Objectives
@@ -169,8 +171,9 @@ def known_times_of(variants: Sequence[Variant], gpu: GpuSpec, scope: Scope) -> "
 
     Raises InvalidInput where the storage cannot be read.
     """
-    from explorer.tuning import open_storage, searching
     from explorer.tuning.known_times import known_times
+    from explorer.tuning.storage import open_storage
+    from explorer.tuning.study_reader import searching
 
     command = searching(ProblemQuery.of(variants[0].problem), scope.goal)
     try:
@@ -217,7 +220,8 @@ def _of_config(choice: Choice, query: ProblemQuery, scope: Scope) -> Chosen:
 
 def _of_study(which: str | int, query: ProblemQuery, scope: Scope) -> Chosen:
     """Return the best trial of a study, or one by its number."""
-    from explorer.tuning import load_trial, open_storage, searching
+    from explorer.tuning.storage import open_storage
+    from explorer.tuning.study_reader import load_trial, searching
 
     gpu, goal = scope.gpu, scope.goal
     try:

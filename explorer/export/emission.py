@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from explorer.codegen import Launch, Variant
-from explorer.compile import CompileFailure, Compiler, cache_dir, nvrtc_version
+from explorer.codegen.variant import Launch, Variant
+from explorer.compile.compiler import CompileFailure, Compiler, cache_dir, nvrtc_version
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from explorer.model.config import brief_words, change_words
 from explorer.model.outcome import Contender
-from explorer.presets import REPORTED, ReportedRatio, find_preset
+from explorer.presets.published import REPORTED, ReportedRatio, find_preset
 from explorer.report.charts import Chart, lollipops_chart
 from explorer.report.page import Block, Figure, KeptPage, definitions
 from explorer.report.table import (

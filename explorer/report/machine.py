@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.text import Text
 
 from explorer import __version__
-from explorer.codegen import template_digest
-from explorer.compile import cache_dir, nvrtc_version
-from explorer.compile.compiler import include_dir
-from explorer.devices.cuda import CudaDevice, driver_problem
+from explorer.codegen.units import template_digest
+from explorer.compile.compiler import cache_dir, include_dir, nvrtc_version
+from explorer.devices.cuda.device import CudaDevice
+from explorer.devices.cuda.program import driver_problem
 from explorer.devices.emulated.result import Status
 from explorer.devices.recorded import RecordingFile, list_recordings, read_recording
 from explorer.evaluate.emulation import Emulator
@@ -29,8 +29,8 @@ from explorer.report.studies import PROGRAM, dashboard_program
 from explorer.report.table import Field, Kind, data_of, print_table, table_of
 from explorer.report.text import counted
 from explorer.system.user_files import STUDIES, is_writable_folder, studies_folder, template_dir
-from explorer.tuning import open_storage, survey
-from explorer.tuning.storage import STORAGE_VARIABLE, default_storage
+from explorer.tuning.storage import STORAGE_VARIABLE, default_storage, open_storage
+from explorer.tuning.study_reader import survey
 
 # ------------------------------------------------------------------ one thing
 

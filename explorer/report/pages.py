@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.devices.recorded import SUFFIX, read_header
 from explorer.model.config import MEANING, Config, brief_words
 from explorer.model.errors import InvalidInput

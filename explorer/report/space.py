@@ -12,7 +12,8 @@ from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Op, Problem
-from explorer.presets import PRESET_NAMES, PRESETS, Preset
+from explorer.presets.preset import Preset
+from explorer.presets.published import PRESET_NAMES, PRESETS
 from explorer.report.table import Field, Kind, data_of, print_table, table_of
 from explorer.report.text import count, counted, percent, problem_data
 from explorer.space import RULES, Space

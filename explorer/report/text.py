@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.model.accuracy import Accuracy
 from explorer.model.outcome import Environment, Stage, Timed, TrialRecord
 from explorer.model.problem import Problem

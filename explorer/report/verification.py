@@ -11,9 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from explorer.codegen import Variant
-from explorer.codegen.host_call import LIBRARY_MACRO, POINTER, HostCall
-from explorer.codegen.variant import needed_arch
+from explorer.codegen.variant import LIBRARY_MACRO, POINTER, HostCall, Variant, needed_arch
 from explorer.devices.emulated.result import Emulation, Status
 from explorer.evaluate.emulation import Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
@@ -22,7 +20,8 @@ from explorer.model.config import brief_words
 from explorer.model.outcome import Measured, Resources
 from explorer.model.problem import Mask, inputs, output, scalars
 from explorer.ptx_emulator import Finding, SourceLine
-from explorer.reference import Check, misalignment
+from explorer.reference.check import Check
+from explorer.reference.layout import misalignment
 from explorer.report.progress import LiveLine
 from explorer.report.table import data_of, notes
 from explorer.report.text import (

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
 from types import ModuleType
 
-from explorer.compile import KernelCache, cache_dir
+from explorer.compile.compiler import KernelCache, cache_dir
 from explorer.model.errors import ExplorerError
 from explorer.system.user_files import read_bytes
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from explorer.codegen.variant import Launch, Variant
-from explorer.compile import Compiler, KernelCache, cache_dir
+from explorer.compile.compiler import Compiler, KernelCache, cache_dir
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError
 from explorer.model.gpu_spec import GpuSpec
@@ -84,7 +84,8 @@ def variant_on(gpu: GpuSpec, problem: Problem, config: Config) -> Variant:
     L2 cache takes the GPU longer than the host, and there it may cost more than it gains, because
     loads must not be marked constant: 1 % at 8192 x 4097 bf16.
     """
-    from explorer.codegen import can_overlap, emit
+    from explorer.codegen.units import emit
+    from explorer.codegen.variant import can_overlap
 
     is_small = problem.bytes <= gpu.l2_bytes
     overlapped = is_small and gpu.overlaps_launches and can_overlap(config)

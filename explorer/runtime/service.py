@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
-from explorer.compile import CompileFailure
+from explorer.compile.compiler import CompileFailure
 from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.problem import Problem
 from explorer.model.tuned_table import check_table, table_file

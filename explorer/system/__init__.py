@@ -1,1 +1,1 @@
-"""Files, JSON, processes and imports; input from outside the program is read within limits."""
+"""Files, JSON and processes; input from outside the program is read within limits."""

@@ -8,13 +8,13 @@ from typing import Any
 
 from optuna.storages import BaseStorage
 
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.evaluator import Evaluator
 from explorer.model.outcome import Absent, Contender, Environment, Measured
 from explorer.model.problem import Problem
-from explorer.presets import PRESETS
+from explorer.presets.published import PRESETS
 from explorer.space import can_emit
 from explorer.system.plain_data import read_fields, shown, write_fields
 from explorer.tuning.contest import ROUNDS, Contest, Entry, Ratio, check_rows

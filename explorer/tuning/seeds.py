@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import chain, zip_longest
 
 from explorer.choose import exact, promising
-from explorer.codegen import emit
-from explorer.compile import CompilePool
+from explorer.codegen.units import emit
+from explorer.compile.compiler import CompilePool
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.gpu_spec import GpuSpec

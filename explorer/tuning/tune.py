@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from explorer.choose import config_for
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.evaluate.space_version import is_of_today
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config

@@ -31,8 +31,8 @@ def command_line(monkeypatch, folder):
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr("typer.testing._get_command", built)
     without = "no NVIDIA driver (libcuda.so.1 is not found)"
-    for name in ("program.driver_problem", "device.driver_problem", "driver_problem"):
-        monkeypatch.setattr(f"explorer.devices.cuda.{name}", lambda: without)
+    for module in ("program", "device"):
+        monkeypatch.setattr(f"explorer.devices.cuda.{module}.driver_problem", lambda: without)
     monkeypatch.setattr("explorer.devices.names.driver_problem", lambda: without)
 
     def run(*args):

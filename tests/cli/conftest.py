@@ -10,7 +10,7 @@ from by_hand import EXACT, GPU, KERNELS, PROBLEM, RECORDING, SEARCH
 from command_line import command_line, keep_search, kept_search
 
 from explorer import __version__
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.devices.recorded import (
     RecordedKernel,
     Recording,

@@ -428,7 +428,7 @@ def test_a_bug_keeps_its_traceback(explorer, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("explorer.tuning.open_storage", broken, raising=False)
+    monkeypatch.setattr("explorer.tuning.storage.open_storage", broken, raising=False)
     with pytest.raises(ZeroDivisionError):
         explorer("studies")
 

@@ -19,12 +19,13 @@ from rich.text import Text
 
 from explorer import __version__
 from explorer.cli.options import duration_s
-from explorer.codegen import split_source
+from explorer.codegen.variant import split_source
 from explorer.devices.recorded import read_recording
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.report.guides import ORDER, print_guide, read_guide
-from explorer.tuning import open_storage, run_search
+from explorer.tuning.search import run_search
+from explorer.tuning.storage import open_storage
 
 ROOT = Path(__file__).resolve().parents[2]
 HELP_LIMIT_S = 0.4
@@ -79,7 +80,7 @@ def test_a_closed_pipe_is_no_traceback():
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("words", [("space",), ("diff", "heuristic", "heuristic")])
 def test_a_gpu_on_which_nothing_runs_is_named_as_such(explorer, words, monkeypatch):
-    monkeypatch.setattr("explorer.devices.cuda.has_driver", lambda: False)
+    monkeypatch.setattr("explorer.devices.cuda.program.has_driver", lambda: False)
     first = explorer(*words, "--cols", "128", "--rows", "64").out.splitlines()[0]
     assert "64x128 for NVIDIA H200 (" in first and "no GPU here; --gpu names another)" in first
     named = explorer(*words, "--cols", "128", "--rows", "64", "--gpu", "NVIDIA H200")
@@ -192,12 +193,12 @@ def test_a_recording_is_not_recorded(explorer, recording):
 def test_record(explorer, recording, monkeypatch, tmp_path, kernels):
     """A replay that claims to measure stands in for the GPU, and its own configs are selected."""
     from explorer.evaluate.replay import ReplayEvaluator
-    from explorer.tuning import Selection
+    from explorer.tuning.recorder import Selection
 
     configs = tuple(kernel.config for kernel in kernels)
     monkeypatch.setattr(ReplayEvaluator, "interleaves", True)
     monkeypatch.setattr(
-        "explorer.tuning.choose_configs",
+        "explorer.tuning.recorder.choose_configs",
         lambda *_, **__: Selection(configs, "all", {}),
         raising=False,
     )

@@ -10,7 +10,7 @@ from by_hand import KERNELS, SHAPE
 from explorer.devices.recorded import list_recordings
 from explorer.model.outcome import Measured
 from explorer.model.tuned_table import read_table
-from explorer.presets import PRESETS
+from explorer.presets.published import PRESETS
 from explorer.report.table import as_csv
 from explorer.space import RULES
 from explorer.space.space import Count

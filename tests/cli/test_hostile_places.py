@@ -16,7 +16,7 @@ from by_hand import SHAPE
 
 from explorer.cli import app
 from explorer.cli.output import MAX_SENTENCE, OutputLost, ReaderGone, guarded, say
-from explorer.tuning import open_storage
+from explorer.tuning.storage import open_storage
 
 CONFIG = '{"threads":128,"threads_per_row":128}'
 EMIT = ("emit", CONFIG, *SHAPE, "--no-verify")

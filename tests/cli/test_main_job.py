@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from by_hand import PROBLEM, SEARCH, SHAPE
 
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.model.config import Config
 from explorer.model.query import ProblemQuery
 from explorer.report.text import microseconds
@@ -156,7 +156,7 @@ def test_stopping_keeps_what_is_done(explorer, recording, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("explorer.tuning.run_search", interrupted, raising=False)
+    monkeypatch.setattr("explorer.tuning.search.run_search", interrupted, raising=False)
     ran = explorer(*SEARCH)
     assert ran.code == 130
     assert ran.err.splitlines()[-1] == (

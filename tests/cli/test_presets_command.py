@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from explorer.presets import PRESETS
+from explorer.presets.published import PRESETS
 
 
 def test_presets_are_listed_with_their_sources(explorer):

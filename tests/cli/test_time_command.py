@@ -57,7 +57,7 @@ class StandIn:
 def gpu(explorer, monkeypatch):
     """Pretend that there is a GPU: set `outcome` of what comes."""
     monkeypatch.setattr("explorer.devices.names.driver_problem", lambda: None)
-    monkeypatch.setattr("explorer.devices.cuda.CudaDevice", lambda index: index)
+    monkeypatch.setattr("explorer.devices.cuda.device.CudaDevice", lambda index: index)
     monkeypatch.setattr(live, "LiveEvaluator", StandIn)
     monkeypatch.setattr(StandIn, "outcome", MEASURED)
     return StandIn
@@ -154,7 +154,7 @@ def test_columns_of_another_kernel_are_refused(explorer, gpu):
 
 def test_the_kernel_is_compiled_verified_and_timed_by_one_job(explorer, mine, monkeypatch):
     """What the worker gets is the file's own text, with the runs that verify it."""
-    from explorer.devices.cuda import SessionFacts
+    from explorer.devices.cuda.messages import SessionFacts
     from explorer.evaluate.program_under_test import read_emitted
     from explorer.model.problem import Problem
 

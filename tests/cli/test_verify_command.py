@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from by_hand import SHAPE
 
-from explorer.compile import CompileFailure
+from explorer.compile.compiler import CompileFailure
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import Config
 from explorer.model.problem import Problem

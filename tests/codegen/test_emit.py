@@ -12,8 +12,7 @@ from covering import covering
 from jinja2 import StrictUndefined
 from space_sample import space_sample
 
-from explorer.codegen import emit
-from explorer.codegen.units import library
+from explorer.codegen.units import emit, library
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu

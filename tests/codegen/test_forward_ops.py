@@ -2,7 +2,7 @@
 
 import pytest
 
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.problem import Mask, Op, Problem

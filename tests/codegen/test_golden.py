@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.problem import Problem

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from explorer.codegen import emit
-from explorer.compile import Compiler
+from explorer.codegen.units import emit
+from explorer.compile.compiler import Compiler
 from explorer.model.problem import Problem
 
 FOLDER = Path(__file__).parents[1] / "gpu"

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from space_sample import space_sample
 
-from explorer.codegen import emit
-from explorer.codegen.units import assembled, constants, library, words
+from explorer.codegen.units import assembled, constants, emit, library, words
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError
 from explorer.model.problem import Problem

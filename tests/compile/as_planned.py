@@ -6,9 +6,8 @@ import subprocess
 
 import pytest
 
-from explorer.codegen import emit
-from explorer.codegen.units import words
-from explorer.compile import CompilePool, Compiler
+from explorer.codegen.units import emit, words
+from explorer.compile.compiler import CompilePool, Compiler
 from explorer.model.dtype import DType
 from explorer.model.work_split import WorkSplit
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from explorer.compile import KernelCache
+from explorer.compile.compiler import KernelCache
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from explorer.codegen import emit
-from explorer.compile import CompileFailure, Compiler, KernelCache
-from explorer.compile.compiler import compile_source
+from explorer.codegen.units import emit
+from explorer.compile.compiler import CompileFailure, Compiler, KernelCache, compile_source
 from explorer.compile.resources import kernel_resources, read_cubin
 from explorer.evaluate.emulation import exceeded_resource
 from explorer.model.config import Config

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from space_sample import space_sample
 
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.codegen.variant import needed_arch
 from explorer.model.config import Config
 from explorer.model.dtype import DType

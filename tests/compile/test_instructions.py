@@ -2,8 +2,8 @@
 
 import pytest
 
-from explorer.codegen import emit
-from explorer.compile import Compiler
+from explorer.codegen.units import emit
+from explorer.compile.compiler import Compiler
 from explorer.evaluate.profile import sass_of
 from explorer.model.config import Config
 from explorer.model.dtype import DType

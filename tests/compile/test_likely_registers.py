@@ -6,8 +6,8 @@ import pytest
 
 from explorer.choose import config_for
 from explorer.choose.residency import likely_registers, waves
-from explorer.codegen import emit
-from explorer.compile import CompilePool, Compiler
+from explorer.codegen.units import emit
+from explorer.compile.compiler import CompilePool, Compiler
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu, occupancy
 from explorer.model.problem import Op, Problem

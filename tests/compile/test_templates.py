@@ -10,7 +10,7 @@ from covering import covering
 from paired_sizes import IN_PAIRS
 from space_sample import space_sample
 
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu_for

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from explorer.compile import Compiler
+from explorer.compile.compiler import Compiler
 from explorer.devices.cuda import limits
 from explorer.devices.cuda.limits import (
     Kind,

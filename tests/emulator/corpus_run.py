@@ -4,13 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from explorer.codegen import emit
-from explorer.compile import Compiler
+from explorer.codegen.units import emit
+from explorer.compile.compiler import Compiler
 from explorer.devices.emulated.device import emulated_grid
 from explorer.ptx_emulator.launches import launch
 from explorer.ptx_emulator.memory import GlobalMemory, check_output, poisoned
 from explorer.ptx_emulator.parser import parse
-from explorer.reference import NUMPY_DTYPES, check, truth_of, verification_inputs
+from explorer.reference.check import check
+from explorer.reference.inputs import verification_inputs
+from explorer.reference.layout import NUMPY_DTYPES
+from explorer.reference.truth import truth_of
 
 WRONG_NUMBERS = "wrong numbers"
 

@@ -6,13 +6,13 @@ from covering import covering
 from virtual_arch import ARCH
 
 from explorer.choose import config_for
-from explorer.codegen import emit
-from explorer.compile import Compiler
+from explorer.codegen.units import emit
+from explorer.compile.compiler import Compiler
 from explorer.devices.emulated.device import EmulatedKernel, output_of
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Op, Problem
-from explorer.reference import verification_inputs
+from explorer.reference.inputs import verification_inputs
 from explorer.space import Space
 
 H200 = known_gpu("NVIDIA H200")

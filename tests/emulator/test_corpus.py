@@ -10,7 +10,7 @@ nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 from corpus import BASES, BUGS, EACH_BARRIER, SHARED_RACE, without_barrier  # noqa: E402
 from corpus_run import run_variant, to_ptx  # noqa: E402
 
-from explorer.codegen import emit  # noqa: E402
+from explorer.codegen.units import emit  # noqa: E402
 from explorer.model.gpu_spec import known_gpu  # noqa: E402
 from explorer.space import Space  # noqa: E402
 

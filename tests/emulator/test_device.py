@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from virtual_arch import ARCH
 
-from explorer.codegen import emit
-from explorer.compile import Compiler
+from explorer.codegen.units import emit
+from explorer.compile.compiler import Compiler
 from explorer.devices.emulated import device
 from explorer.devices.emulated.device import EmulatedKernel, emulate, output_of
 from explorer.devices.emulated.result import LaunchRefused, Status
@@ -15,7 +15,10 @@ from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.problem import Problem
 from explorer.ptx_emulator.findings import Kind
-from explorer.reference import NUMPY_DTYPES, check, truth_of, verification_inputs
+from explorer.reference.check import check
+from explorer.reference.inputs import verification_inputs
+from explorer.reference.layout import NUMPY_DTYPES
+from explorer.reference.truth import truth_of
 
 ANY_ALIGNMENT = Problem(5, 129)
 CONFIG = Config(threads_per_row=32)

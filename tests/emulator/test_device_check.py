@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from explorer.compile import Compiler
+from explorer.compile.compiler import Compiler
 from explorer.devices.cuda.tools import (
     NOTHING_FOUND,
     DeviceCheck,
@@ -20,7 +20,10 @@ from explorer.model.problem import Mask, Op, Problem
 from explorer.ptx_emulator.launches import launch
 from explorer.ptx_emulator.memory import Allocation
 from explorer.ptx_emulator.parser import parse
-from explorer.reference import NUMPY_DTYPES, check, laid_out, truth_of, verification_inputs
+from explorer.reference.check import check
+from explorer.reference.inputs import verification_inputs
+from explorer.reference.layout import NUMPY_DTYPES, laid_out
+from explorer.reference.truth import truth_of
 
 AGREEMENT = 1e-14
 

@@ -9,7 +9,7 @@ from kinds import HELD, KINDS, problem_of
 from planted import planted
 from virtual_arch import ARCH
 
-from explorer.compile import Compiler
+from explorer.compile.compiler import Compiler
 from explorer.devices.emulated.device import EmulatedKernel, emulate
 from explorer.devices.emulated.far import Order, emulate_far, far_problems, is_addressable, order_of
 from explorer.devices.emulated.result import LaunchRefused, Status
@@ -19,7 +19,7 @@ from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.problem import Mask, Op, Problem
 from explorer.ptx_emulator import Kind
-from explorer.reference import verification_inputs
+from explorer.reference.inputs import verification_inputs
 
 ACROSS = Config(threads=256, threads_per_row=64, cache_holds="input")
 COMPILER = Compiler(ARCH, line_info=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from explorer.compile import Compiler
+from explorer.compile.compiler import Compiler
 from explorer.devices.cuda.limits import (
     Kind,
     LimitShape,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from virtual_arch import ARCH
 
-from explorer.codegen import Launch
-from explorer.compile import Compiler
+from explorer.codegen.variant import Launch
+from explorer.compile.compiler import Compiler
 from explorer.devices.emulated import device
 from explorer.devices.emulated.device import EmulatedKernel, emulate
 from explorer.devices.emulated.result import Status
@@ -17,7 +17,7 @@ from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.problem import Problem
 from explorer.ptx_emulator import Kind, LaunchLimits, Schedule
-from explorer.reference import verification_inputs
+from explorer.reference.inputs import verification_inputs
 
 PROBLEM = Problem(16, 512)
 

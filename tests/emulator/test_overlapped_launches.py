@@ -7,8 +7,9 @@ from planted import planted
 from space_sample import space_sample
 from verified import FAULTLESS
 
-from explorer.codegen import can_overlap, emit
-from explorer.compile import Compiler
+from explorer.codegen.units import emit
+from explorer.codegen.variant import can_overlap
+from explorer.compile.compiler import Compiler
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.program_under_test import ProgramUnderTest, read_emitted
 from explorer.model.config import Config

@@ -13,7 +13,8 @@ from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import Config
 from explorer.model.problem import Mask, Op, Problem
 from explorer.ptx_emulator.findings import Kind
-from explorer.reference import NUMPY_DTYPES, verification_inputs
+from explorer.reference.inputs import verification_inputs
+from explorer.reference.layout import NUMPY_DTYPES
 
 PROBLEMS = [
     Problem(6, 5),

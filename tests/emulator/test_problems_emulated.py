@@ -7,8 +7,8 @@ import pytest
 from verified import verify
 from virtual_arch import ARCH
 
-from explorer.codegen import emit
-from explorer.compile import Compiler
+from explorer.codegen.units import emit
+from explorer.compile.compiler import Compiler
 from explorer.devices.emulated.device import EmulatedKernel, emulate
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.program_under_test import ProgramUnderTest
@@ -17,7 +17,7 @@ from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op, Problem
 from explorer.ptx_emulator.findings import Kind
-from explorer.reference import verification_inputs
+from explorer.reference.inputs import verification_inputs
 from explorer.space import Space
 from explorer.space.space import sampled
 

@@ -8,7 +8,7 @@ from verified import FAULTLESS
 
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.problem import Op
-from explorer.reference import verification_inputs
+from explorer.reference.inputs import verification_inputs
 
 
 @pytest.mark.sampled(48)

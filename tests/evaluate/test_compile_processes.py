@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from explorer.compile import CompileFailure, CompilePool, Compiler
+from explorer.compile.compiler import CompileFailure, CompilePool, Compiler
 from explorer.evaluate import compile_processes
 from explorer.evaluate.compile_processes import CompileProcesses, _answer
 from explorer.model.errors import ExplorerError

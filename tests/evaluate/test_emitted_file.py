@@ -6,8 +6,9 @@ from time import monotonic
 
 import pytest
 
-from explorer.codegen import emit, launches, scratch_bytes
-from explorer.compile import compile_in_time
+from explorer.codegen.units import emit
+from explorer.codegen.variant import launches, scratch_bytes
+from explorer.compile.compiler import compile_in_time
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest, read_emitted
@@ -17,7 +18,7 @@ from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op, Problem
-from explorer.presets import PRESETS
+from explorer.presets.published import PRESETS
 
 H200 = known_gpu("NVIDIA H200")
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_emitted_file import CONFIGS
 
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.evaluate.program_under_test import read_emitted
 from explorer.evaluate.runs import emulated_runs
 from explorer.model.errors import InvalidInput

@@ -15,8 +15,11 @@ from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput, WrongKernel
 from explorer.model.problem import Mask, Op, Problem
-from explorer.reference import Check, Truth, check, first_elements, patterns_for
+from explorer.reference.check import Check, check
 from explorer.reference.inputs import OTHER_SCALES
+from explorer.reference.layout import first_elements
+from explorer.reference.patterns import patterns_for
+from explorer.reference.truth import Truth
 
 RUN_TIME = Config(cache="none", cache_holds="input", static_cols=False)
 SHARED = Config(cache="shared", cache_holds="input", static_cols=False)

@@ -1,6 +1,6 @@
 """What is never written has a line too: that of the store which was to write it."""
 
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import read_emitted
 from explorer.model.config import Config

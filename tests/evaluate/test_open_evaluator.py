@@ -11,8 +11,8 @@ from multiprocessing import active_children
 import pytest
 from test_compile_processes import no_compiling_here
 
-from explorer.codegen import emit
-from explorer.compile import CompilePool, Compiler
+from explorer.codegen.units import emit
+from explorer.compile.compiler import CompilePool, Compiler
 from explorer.evaluate import open_evaluator as opening
 from explorer.model.accuracy import Accuracy
 from explorer.model.errors import InvalidInput

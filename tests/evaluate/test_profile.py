@@ -3,7 +3,7 @@
 import pytest
 
 from explorer.choose import config_for
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.evaluate.profile import counted_problem, profile
 from explorer.model.config import Config
 from explorer.model.dtype import DType

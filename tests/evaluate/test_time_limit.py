@@ -1,6 +1,6 @@
 """How long a GPU may take for a kernel grows with what it is verified on."""
 
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.devices.cuda.device import making_s
 from explorer.devices.cuda.messages import Job, SmallRun
 from explorer.evaluate.program_under_test import ProgramUnderTest

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.export.choice import checked_config, overlapping, parse_choice, variant_of, with_main
 from explorer.export.emission import compile_for, default_path, write_source
 from explorer.model.config import Config

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from wrapper_cases import CASES, OVERLAPPED, RUN_TIME
 
-from explorer.codegen import LaunchPlan, emit
+from explorer.codegen.launch_plan import LaunchPlan
+from explorer.codegen.units import emit
 from explorer.model.dtype import DType
 from explorer.model.problem import Problem
 from explorer.report.verification import emission_data

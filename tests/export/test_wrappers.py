@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from wrapper_cases import CASES
 
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.export.emission import default_path, write_beside
+from explorer.export.programs import FRAMEWORKS, program_for
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op
 from explorer.space import Space
-from explorer.wrappers import FRAMEWORKS, program_for
 
 H200 = known_gpu("NVIDIA H200")
 PYTHON = [framework for framework in FRAMEWORKS if framework != "cpp"]

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from wrapper_cases import CASES
 
-from explorer.codegen import emit
-from explorer.codegen.host_call import HostCall
+from explorer.codegen.units import emit
+from explorer.codegen.variant import HostCall
+from explorer.export.programs import program_for
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import inputs, output, scalars
-from explorer.reference import NUMPY_DTYPES, as_rows, truth_of
-from explorer.wrappers import program_for
+from explorer.reference.layout import NUMPY_DTYPES, as_rows
+from explorer.reference.truth import truth_of
 
 NUMBERS = range(len(CASES))
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from explorer.compile import nvrtc_version
-from explorer.devices.cuda import CudaDevice, driver_problem
+from explorer.compile.compiler import nvrtc_version
+from explorer.devices.cuda.device import CudaDevice
+from explorer.devices.cuda.program import driver_problem
 
 FOLDER = Path(__file__).parent
 

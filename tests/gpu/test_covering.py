@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from explorer.compile import nvrtc_version
+from explorer.compile.compiler import nvrtc_version
 from explorer.evaluate.live import LiveEvaluator
 from explorer.model.config import Config
 from explorer.model.dtype import DType

@@ -15,8 +15,8 @@ from cuda.bindings import driver
 from kinds import KINDS, problem_of
 from test_far_rows import CONFIGS
 
-from explorer.codegen import emit
-from explorer.compile import Compiler
+from explorer.codegen.units import emit
+from explorer.compile.compiler import Compiler
 from explorer.devices.cuda.program import checked, device_spec
 from explorer.devices.cuda.run_once import run_once
 from explorer.devices.emulated.device import EmulatedKernel, output_of
@@ -29,7 +29,8 @@ from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.problem import Problem
 from explorer.ptx_emulator.counters import SECTOR_BYTES
-from explorer.reference import truth_of, verification_inputs
+from explorer.reference.inputs import verification_inputs
+from explorer.reference.truth import truth_of
 from explorer.space import Space
 from explorer.space.covering import covering_array
 

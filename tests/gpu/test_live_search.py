@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from explorer.devices.cuda import CudaDevice
+from explorer.devices.cuda.device import CudaDevice
 from explorer.devices.cuda.verification import CACHED_BYTES
 from explorer.evaluate.live import LiveEvaluator
 from explorer.model.problem import Problem
 from explorer.space import Space
 from explorer.space.space import sampled
-from explorer.tuning import list_studies, load_study, open_storage, run_search
+from explorer.tuning.search import run_search
+from explorer.tuning.storage import open_storage
+from explorer.tuning.study_reader import list_studies, load_study
 
 
 def resident_mib(process: int) -> float:

@@ -8,8 +8,8 @@ from statistics import median
 import pytest
 
 from explorer.choose import config_for
-from explorer.codegen import emit
-from explorer.devices.cuda import CudaDevice
+from explorer.codegen.units import emit
+from explorer.devices.cuda.device import CudaDevice
 from explorer.devices.cuda.session import FEW_SAMPLES, SAMPLES
 from explorer.evaluate.live import LiveEvaluator
 from explorer.model.config import Config

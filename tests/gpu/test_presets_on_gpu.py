@@ -2,12 +2,12 @@
 
 import pytest
 
-from explorer.devices.cuda import CudaDevice
+from explorer.devices.cuda.device import CudaDevice
 from explorer.evaluate.live import LiveEvaluator
 from explorer.model.dtype import DType
 from explorer.model.outcome import Measured
 from explorer.model.problem import Problem
-from explorer.presets import PRESETS
+from explorer.presets.published import PRESETS
 from explorer.tuning.journey import run_journey
 
 SHAPES = [

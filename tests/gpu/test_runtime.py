@@ -10,8 +10,8 @@ import threading
 import pytest
 
 import explorer
-from explorer.codegen import emit
-from explorer.compile import Compiler
+from explorer.codegen.units import emit
+from explorer.compile.compiler import Compiler
 from explorer.devices.cuda.program import Program, bound
 from explorer.model.config import Config
 from explorer.model.problem import Op, Problem

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from explorer.codegen import emit
-from explorer.devices.cuda import CudaDevice
+from explorer.codegen.units import emit
+from explorer.devices.cuda.device import CudaDevice
 from explorer.evaluate.live import LiveEvaluator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import Config

@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from explorer.cli import app
-from explorer.codegen import emit
-from explorer.devices.cuda import CudaDevice
+from explorer.codegen.units import emit
+from explorer.devices.cuda.device import CudaDevice
 from explorer.evaluate.live import LiveEvaluator
 from explorer.model.config import Config
 from explorer.model.problem import Problem

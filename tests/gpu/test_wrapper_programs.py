@@ -9,12 +9,11 @@ import sys
 import pytest
 from wrapper_cases import CASES
 
-from explorer.codegen import emit
-from explorer.devices.cuda import device_index
-from explorer.devices.cuda.program import device_spec
+from explorer.codegen.units import emit
+from explorer.devices.cuda.program import device_index, device_spec
+from explorer.export.programs import FRAMEWORKS, program_for
 from explorer.model.errors import InvalidInput
 from explorer.space import Space
-from explorer.wrappers import FRAMEWORKS, program_for
 
 
 def of_sample(framework, number):

@@ -4,7 +4,7 @@ from itertools import chain
 
 import pytest
 
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
@@ -12,7 +12,7 @@ from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Op, Problem
-from explorer.presets import PRESETS, REPORTED, find_preset
+from explorer.presets.published import PRESETS, REPORTED, find_preset
 from explorer.space import Space
 
 H200 = known_gpu("NVIDIA H200")

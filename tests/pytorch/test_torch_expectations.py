@@ -11,8 +11,8 @@ import random
 import numpy as np
 import pytest
 
-from explorer.codegen import emit
-from explorer.compile import Compiler
+from explorer.codegen.units import emit
+from explorer.compile.compiler import Compiler
 from explorer.devices.emulated.device import EmulatedKernel, output_of
 from explorer.model.config import Config
 from explorer.model.dtype import DType

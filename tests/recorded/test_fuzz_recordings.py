@@ -25,7 +25,8 @@ from explorer.model.problem import Problem
 from explorer.report.recordings import recording_data
 from explorer.report.studies import print_search, search_data
 from explorer.report.text import as_json, replay_notice
-from explorer.tuning import open_storage, run_search
+from explorer.tuning.search import run_search
+from explorer.tuning.storage import open_storage
 
 PROBLEM = Problem(64, 4096)
 

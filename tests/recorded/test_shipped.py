@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from explorer.codegen import emit, template_digest
+from explorer.codegen.units import emit, template_digest
 from explorer.devices.cuda.limits import is_plain_copy
 from explorer.devices.recorded import find_recording, list_recordings, load_recording
 from explorer.evaluate.space_version import (

@@ -10,24 +10,20 @@ import pytest
 from explorer.model.accuracy import Accuracy
 from explorer.model.dtype import DType
 from explorer.model.problem import Mask, Op, Problem
-from explorer.reference import (
-    NUMPY_DTYPES,
-    TELLING_COUNT,
+from explorer.reference import inputs
+from explorer.reference.check import check
+from explorer.reference.influence import telling_count
+from explorer.reference.inputs import (
+    OTHER_SCALES,
     Case,
-    Shares,
-    Truth,
-    check,
-    counted,
-    inputs,
     pattern_count,
-    patterns_for,
-    truth_of,
     verification_inputs,
     with_other_arguments,
 )
-from explorer.reference.influence import telling_count
-from explorer.reference.inputs import OTHER_SCALES
-from explorer.reference.rows import places_of, spread_places
+from explorer.reference.layout import NUMPY_DTYPES
+from explorer.reference.patterns import TELLING_COUNT, patterns_for
+from explorer.reference.rows import Shares, places_of, spread_places
+from explorer.reference.truth import Truth, counted, truth_of
 
 WIDTHS = [2, 5, 33, 1000, 4097, 300_000]
 

@@ -7,19 +7,16 @@ import pytest
 from explorer.model.accuracy import Accuracy
 from explorer.model.dtype import DType
 from explorer.model.problem import Mask, Op, Problem
-from explorer.reference import (
-    NUMPY_DTYPES,
-    Truth,
-    as_rows,
+from explorer.reference.check import check
+from explorer.reference.inputs import (
     base_rows,
-    check,
-    laid_out,
     pattern_count,
     rows_that_repeat,
-    truth_of,
     verification_inputs,
     verification_rows,
 )
+from explorer.reference.layout import NUMPY_DTYPES, as_rows, laid_out
+from explorer.reference.truth import Truth, truth_of
 
 
 def rounded_truth(dtype, cols=300):

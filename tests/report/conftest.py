@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.outcome import Contender, Environment, Measured, Resources, Stage, TrialRecord

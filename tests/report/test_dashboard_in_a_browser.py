@@ -20,7 +20,9 @@ from explorer.devices.recorded import load_recording
 from explorer.evaluate.replay import ReplayEvaluator
 from explorer.model.query import ProblemQuery
 from explorer.report.studies import dashboard_program
-from explorer.tuning import load_study, open_storage, run_search
+from explorer.tuning.search import run_search
+from explorer.tuning.storage import open_storage
+from explorer.tuning.study_reader import load_study
 
 pytestmark = [
     pytest.mark.exhaustive,

@@ -11,7 +11,7 @@ from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Absent, Contender, Environment
 from explorer.model.problem import Problem
-from explorer.presets import find_preset
+from explorer.presets.published import find_preset
 from explorer.report.journey import (
     bar,
     journey_data,

@@ -36,8 +36,10 @@ from explorer.report.pages import (
 from explorer.report.pages import study_page as page_of_study
 from explorer.report.table import Table, numbers, prose, words
 from explorer.report.tune import family_losses, kinds, neighbour_losses, times_of
-from explorer.tuning import load_history, open_storage, run_search
 from explorer.tuning.results import Attempt
+from explorer.tuning.search import run_search
+from explorer.tuning.storage import open_storage
+from explorer.tuning.study_reader import load_history
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "studies" / "results"

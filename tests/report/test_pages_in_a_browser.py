@@ -15,7 +15,9 @@ from explorer.model.query import ProblemQuery
 from explorer.report.page import page_html
 from explorer.report.pages import kept_page, kernel_rows, study_lead
 from explorer.report.pages import study_page as page_of_study
-from explorer.tuning import load_history, open_storage, run_search
+from explorer.tuning.search import run_search
+from explorer.tuning.storage import open_storage
+from explorer.tuning.study_reader import load_history
 
 pytestmark = [
     pytest.mark.exhaustive,

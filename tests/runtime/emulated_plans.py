@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import numpy as np
 
 from explorer.choose import config_for
-from explorer.compile import Compiler
+from explorer.compile.compiler import Compiler
 from explorer.devices.emulated.device import EmulatedKernel, output_of
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Problem
-from explorer.reference import NUMPY_DTYPES
+from explorer.reference.layout import NUMPY_DTYPES
 from explorer.runtime.kernels import alignment, variant_on
 
 ARCH = "compute_90"

@@ -3,12 +3,10 @@
 import subprocess
 import sys
 import time
-from types import ModuleType
 
 import pytest
 
 import explorer
-from explorer.system.lazy import lazy_names
 
 HEAVY = ("numpy", "jinja2", "cuda", "torch", "cupy", "jax", "optuna", "typer", "rich", "ml_dtypes")
 
@@ -64,15 +62,12 @@ def test_an_unknown_name_is_an_attribute_error():
         exec("from explorer import sofmax")
 
 
-def test_a_lazy_name_is_that_of_its_home_and_is_kept(monkeypatch):
-    package = ModuleType("some.package")
-    monkeypatch.setitem(sys.modules, "some.package", package)
-    get = lazy_names("some.package", {"prod": "math"})
-    import math
+def test_a_name_is_that_of_its_module_and_is_kept():
+    name = "log_shapes"
+    vars(explorer).pop(name, None)
+    from explorer.runtime.shapes import log_shapes
 
-    assert get("prod") is math.prod is package.prod
-    with pytest.raises(AttributeError, match=r"some\.package"):
-        get("nothing")
+    assert getattr(explorer, name) is log_shapes is vars(explorer)[name]
 
 
 def test_what_is_no_array_is_told_what_is_one():

@@ -7,7 +7,7 @@ from small_database import make
 from sqlalchemy import create_engine, text
 from storages import STORAGES, storage_of
 
-from explorer.tuning import open_storage
+from explorer.tuning.storage import open_storage
 
 needs_server = pytest.mark.skipif(
     "PGHOST" not in os.environ, reason="needs a server: pg_virtualenv pytest, with psycopg"

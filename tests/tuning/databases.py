@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from explorer.tuning import open_storage
+from explorer.tuning.storage import open_storage
 
 SEARCH = """
 import sys
@@ -12,7 +12,8 @@ from fake_evaluator import FakeEvaluator, as_replay
 from explorer.model.config import Config
 from explorer.model.outcome import Stage
 from explorer.model.problem import Problem
-from explorer.tuning import open_storage, run_search
+from explorer.tuning.search import run_search
+from explorer.tuning.storage import open_storage
 
 class Slow(FakeEvaluator):
     def evaluate(self, config):

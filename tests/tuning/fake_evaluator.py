@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.evaluate.space_version import space_version
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config

@@ -18,14 +18,9 @@ from explorer.model.problem import Problem
 from explorer.report.studies import SUMMARY, markdown_table, print_studies, print_study, study_data
 from explorer.report.table import data_of
 from explorer.report.text import as_json
-from explorer.tuning import (
-    list_views,
-    load_study,
-    load_trial,
-    open_storage,
-    run_search,
-    survey,
-)
+from explorer.tuning.search import run_search
+from explorer.tuning.storage import open_storage
+from explorer.tuning.study_reader import list_views, load_study, load_trial, survey
 
 PROBLEM = Problem(64, 256)
 TRIALS = 6

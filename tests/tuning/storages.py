@@ -3,7 +3,7 @@
 import pytest
 from optuna.storages import InMemoryStorage
 
-from explorer.tuning import open_storage
+from explorer.tuning.storage import open_storage
 
 STORAGES = ["memory", pytest.param("file", marks=pytest.mark.exhaustive)]
 """Kinds of storage: a file takes longer to create and to read than memory."""

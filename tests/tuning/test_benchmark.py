@@ -17,7 +17,6 @@ from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Measured
 from explorer.report.recordings import t4_data
 from explorer.space import Space
-from explorer.tuning import run_search
 from explorer.tuning.benchmark import (
     AHEAD,
     AHEAD_OF_COMPILING,
@@ -28,6 +27,7 @@ from explorer.tuning.benchmark import (
     score,
 )
 from explorer.tuning.proposer import Proposer
+from explorer.tuning.search import run_search
 
 
 def run(*words):

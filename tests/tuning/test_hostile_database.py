@@ -11,8 +11,9 @@ from small_database import PROBLEM, copy, execute, go_on, in_memory, look, look_
 from explorer.export.choice import variant_of
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.report.studies import dashboard_command
-from explorer.tuning import load_trial, open_storage
+from explorer.tuning.storage import open_storage
 from explorer.tuning.study_attributes import finals_text
+from explorer.tuning.study_reader import load_trial
 
 
 @pytest.fixture

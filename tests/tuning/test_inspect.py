@@ -16,16 +16,16 @@ from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery
 from explorer.report.studies import study_data
 from explorer.report.text import search_command
-from explorer.tuning import (
+from explorer.tuning.objective import Goal
+from explorer.tuning.search import run_search
+from explorer.tuning.storage import open_storage
+from explorer.tuning.study_reader import (
     list_studies,
     list_views,
     load_history,
     load_study,
     load_trial,
-    open_storage,
-    run_search,
 )
-from explorer.tuning.objective import Goal
 
 PROBLEM = Problem(8192, 4096)
 

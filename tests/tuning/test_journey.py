@@ -10,7 +10,7 @@ from explorer.model.dtype import DType
 from explorer.model.errors import NotFound
 from explorer.model.outcome import Rejected, Stage
 from explorer.model.problem import Problem
-from explorer.presets import PRESETS
+from explorer.presets.published import PRESETS
 from explorer.tuning.contest import Entry
 from explorer.tuning.journey import BEST, Journey, run_journey, stored_best
 from explorer.tuning.search import run_search

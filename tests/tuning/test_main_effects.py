@@ -9,9 +9,11 @@ from explorer.evaluate.replay import ReplayEvaluator
 from explorer.model.config import Config
 from explorer.model.outcome import Measured, Resources, TrialRecord
 from explorer.report.studies import contrast_sentence, unpaired_sentence
-from explorer.tuning import load_history, open_storage, run_search
 from explorer.tuning.main_effects import BLOCK_OF_A_ROW, LEAST_PAIRS, contrasts, unpaired
 from explorer.tuning.results import Contrast
+from explorer.tuning.search import run_search
+from explorer.tuning.storage import open_storage
+from explorer.tuning.study_reader import load_history
 
 NAME = "h200-f32-4096"
 

@@ -17,15 +17,6 @@ from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.outcome import Contender, Measured, Rejected, Resources, Stage, TrialRecord
 from explorer.report.studies import search_data, study_data
 from explorer.space import Space
-from explorer.tuning import (
-    choose_configs,
-    list_studies,
-    list_views,
-    load_study,
-    load_trial,
-    record,
-    run_search,
-)
 from explorer.tuning.contest import (
     MOST_CONTENDERS,
     Finals,
@@ -38,6 +29,9 @@ from explorer.tuning.contest import (
 )
 from explorer.tuning.objective import Goal, Objectives
 from explorer.tuning.proposer import Fastest, Front
+from explorer.tuning.recorder import choose_configs, record
+from explorer.tuning.search import run_search
+from explorer.tuning.study_reader import list_studies, list_views, load_study, load_trial
 
 BOTH = Objectives.TIME_ERROR
 GOAL = Goal.of(BOTH, None)

@@ -13,17 +13,12 @@ from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Measured, Rejected, Stage, TrialRecord
 from explorer.space import Space, parameters
-from explorer.tuning import (
-    choose_configs,
-    list_studies,
-    load_study,
-    record,
-    run_search,
-)
 from explorer.tuning.contest import ratio, run_finals
 from explorer.tuning.proposer import RecordedCandidates
-from explorer.tuning.recorder import compare_again
+from explorer.tuning.recorder import choose_configs, compare_again, record
 from explorer.tuning.results import Progress, SearchResult
+from explorer.tuning.search import run_search
+from explorer.tuning.study_reader import list_studies, load_study
 
 
 @pytest.fixture(scope="module")

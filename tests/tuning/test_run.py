@@ -29,12 +29,13 @@ from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.outcome import Rejected, Stage
 from explorer.model.query import ProblemQuery
 from explorer.space import Space
-from explorer.tuning import load_study, open_storage, run_search
 from explorer.tuning.objective import LEAST_GAIN, Effort, Objectives
 from explorer.tuning.proposer import Origin, Proposal, Proposer, SpaceCandidates
 from explorer.tuning.samplers import named_sampler
-from explorer.tuning.search import HANDED_OVER
+from explorer.tuning.search import HANDED_OVER, run_search
+from explorer.tuning.storage import open_storage
 from explorer.tuning.study_attributes import finals_text, finals_to_attributes
+from explorer.tuning.study_reader import load_study
 from explorer.tuning.study_writer import Ledger
 from explorer.tuning.surrogate import MIRROR_LIMIT, OptunaSampler
 
@@ -430,7 +431,8 @@ _KILLED = """
 import os, sys
 sys.path.insert(0, sys.argv[2])
 from fake_evaluator import FakeEvaluator
-from explorer.tuning import open_storage, run_search
+from explorer.tuning.search import run_search
+from explorer.tuning.storage import open_storage
 
 class Killed(FakeEvaluator):
     def evaluate(self, config):

@@ -16,11 +16,12 @@ from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Problem
 from explorer.space import Space
-from explorer.tuning import open_storage, run_search
 from explorer.tuning.objective import Goal
 from explorer.tuning.proposer import Proposer, SpaceCandidates
 from explorer.tuning.samplers import ExplorerSampler, named_sampler
+from explorer.tuning.search import run_search
 from explorer.tuning.seeds import seeds_of
+from explorer.tuning.storage import open_storage
 from explorer.tuning.surrogate import distributions
 
 NAME = "explorer.tuning.samplers:ExplorerSampler"

@@ -15,10 +15,11 @@ from optuna.trial import TrialState
 
 from explorer.model.config import Config
 from explorer.model.problem import Problem
-from explorer.tuning import load_study, open_storage, run_search
 from explorer.tuning.bulk_storage import ABANDONED_AFTER
-from explorer.tuning.storage import bulk
+from explorer.tuning.search import run_search
+from explorer.tuning.storage import bulk, open_storage
 from explorer.tuning.study_attributes import StudyIdentity
+from explorer.tuning.study_reader import load_study
 
 PROBLEM = Problem(64, 256)
 

@@ -18,8 +18,9 @@ from sqlalchemy.engine import Engine
 
 from explorer.model.errors import ExplorerError, InvalidInput, NotFound
 from explorer.model.query import ProblemQuery
-from explorer.tuning import list_studies, load_study, run_search
+from explorer.tuning.search import run_search
 from explorer.tuning.storage import default_storage, open_storage
+from explorer.tuning.study_reader import list_studies, load_study
 
 
 def refused(url, kind=InvalidInput, **options):
@@ -237,7 +238,7 @@ def schema(path):
 OPENS = """
 import sys, time
 from pathlib import Path
-from explorer.tuning import open_storage
+from explorer.tuning.storage import open_storage
 from optuna.study import StudyDirection
 folder, number = Path(sys.argv[1]), sys.argv[2]
 (folder / f"ready-{number}").touch()

@@ -9,7 +9,7 @@ import pytest
 from fake_peers import FakePeerBench, peers
 
 from explorer.choose import config_for
-from explorer.codegen import emit
+from explorer.codegen.units import emit
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu

@@ -21,9 +21,11 @@ from explorer.cli import app
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.problem import Problem
-from explorer.tuning import load_study, merge_trials, open_storage, run_search
 from explorer.tuning.bulk_storage import BulkStorage
-from explorer.tuning.storage import Journal
+from explorer.tuning.search import run_search
+from explorer.tuning.storage import Journal, open_storage
+from explorer.tuning.study_reader import load_study
+from explorer.tuning.study_writer import merge_trials
 
 PROBLEM = Problem(64, 256)
 

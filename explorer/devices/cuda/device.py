@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from explorer.compile import CompilePool, Compiler
+from explorer.compile.compiler import CompilePool, Compiler
 from explorer.devices.cuda.limits import tools_sources
 from explorer.devices.cuda.messages import (
     Compare,

@@ -13,13 +13,13 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from explorer.codegen import Launch
+from explorer.codegen.variant import Launch
 from explorer.model.accuracy import Accuracy
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Resources
 from explorer.model.peer import PeerName
 from explorer.model.problem import Problem
-from explorer.reference import Case
+from explorer.reference.inputs import Case
 
 FAR_SLOWER = 2.0
 """A kernel that takes more than so many times as long as the best so far gets few launches and

@@ -26,7 +26,7 @@ from explorer.model.peer import (
     ReadyPeer,
 )
 from explorer.model.problem import inputs
-from explorer.reference import Case, pattern_count
+from explorer.reference.inputs import Case, pattern_count
 
 # ------------------------------------------------------------------ rows
 

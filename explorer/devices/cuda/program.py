@@ -8,7 +8,7 @@ from typing import Any
 
 from cuda.bindings import driver
 
-from explorer.codegen import Launch
+from explorer.codegen.variant import Launch
 from explorer.model.gpu_spec import GpuSpec, peak_gbps
 from explorer.model.problem import Problem, ScalarType, scalars
 

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from cuda.bindings import driver
 
-from explorer.codegen import Launch
+from explorer.codegen.variant import Launch
 from explorer.devices.cuda.buffers import NAN_BYTE
 from explorer.devices.cuda.program import Program, bound, checked, driver_problem
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Operand, Problem, inputs, output
-from explorer.reference import NUMPY_DTYPES, as_rows, in_memory
-from explorer.reference.layout import Array
+from explorer.reference.layout import NUMPY_DTYPES, Array, as_rows, in_memory
 
 
 def run_once(

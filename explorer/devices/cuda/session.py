@@ -5,7 +5,7 @@ from functools import partial, reduce
 from statistics import median
 from typing import Any
 
-from explorer.codegen import Launch
+from explorer.codegen.variant import Launch
 from explorer.devices.cuda.bench import (
     CHECKED_SETS,
     SLOW_SAMPLE_US,

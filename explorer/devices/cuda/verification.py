@@ -14,18 +14,9 @@ from explorer.devices.cuda.tools import DeviceCheck, Tools
 from explorer.model.accuracy import Accuracy
 from explorer.model.errors import ExplorerError
 from explorer.model.problem import Mask, Problem, inputs, output
-from explorer.reference import (
-    Case,
-    first_elements,
-    in_memory,
-    laid_out,
-    misalignment,
-    pattern_count,
-    truth_of,
-    verification_inputs,
-    verification_problem,
-)
-from explorer.reference.layout import Array
+from explorer.reference.inputs import Case, pattern_count, verification_inputs, verification_problem
+from explorer.reference.layout import Array, first_elements, in_memory, laid_out, misalignment
+from explorer.reference.truth import truth_of
 
 # ------------------------------------------------------------------ buffers
 

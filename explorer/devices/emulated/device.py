@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.codegen import Launch
+from explorer.codegen.variant import Launch
 from explorer.devices.emulated.placement import Placement
 from explorer.devices.emulated.result import Emulation, LaunchRefused, NotEmulated, refusals
 from explorer.model.accuracy import Accuracy
@@ -27,8 +27,9 @@ from explorer.ptx_emulator import (
     parse,
     permuted_turns,
 )
-from explorer.reference import Check, Truth, check, truth_of
+from explorer.reference.check import Check, check
 from explorer.reference.layout import Array
+from explorer.reference.truth import Truth, truth_of
 
 STEP_LIMIT = 3_000_000
 """Most instructions of a batch of blocks, each counted once for a group of lanes: half a minute."""

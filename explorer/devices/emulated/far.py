@@ -40,8 +40,10 @@ from explorer.ptx_emulator import (
     check_output,
     poisoned,
 )
-from explorer.reference import NUMPY_DTYPES, Check, Truth, truth_of, verification_inputs
-from explorer.reference.layout import Array
+from explorer.reference.check import Check
+from explorer.reference.inputs import verification_inputs
+from explorer.reference.layout import NUMPY_DTYPES, Array
+from explorer.reference.truth import Truth, truth_of
 
 Numbers = NDArray[np.int64]
 

@@ -16,8 +16,14 @@ from explorer.ptx_emulator import (
     check_output,
     poisoned,
 )
-from explorer.reference import NUMPY_DTYPES, as_rows, first_elements, in_memory, laid_out
-from explorer.reference.layout import Array
+from explorer.reference.layout import (
+    NUMPY_DTYPES,
+    Array,
+    as_rows,
+    first_elements,
+    in_memory,
+    laid_out,
+)
 
 _NUMPY_NUMBERS: dict[ScalarType, Any] = {
     ScalarType.INT32: np.int32,

@@ -10,7 +10,7 @@ from explorer.model.accuracy import Accuracy
 from explorer.model.errors import ExplorerError
 from explorer.model.problem import Problem
 from explorer.ptx_emulator import Counters, EmulatorError, Finding, Kind, Schedule, UnsupportedPtx
-from explorer.reference import Check
+from explorer.reference.check import Check
 
 # ------------------------------------------------------------------ errors
 

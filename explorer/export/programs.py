@@ -1,19 +1,24 @@
-"""What the templates of programs name: the example, its arrays, and what each argument is given.
+"""Programs that run an emitted kernel from a framework: the few lines around it, as they stand.
 
-Beside these names they have those of the kernel's own templates (`codegen/traits.py`).
+Their texts are `templates/programs`. Here is what these name: the example, its arrays, and what
+each argument is given, beside the names of the kernel's own templates (`codegen/traits.py`).
 """
 
 import re
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from explorer.codegen import LaunchPlan, Variant
-from explorer.codegen.host_call import HostCall
+from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.traits import Traits
+from explorer.codegen.units import rendered
+from explorer.codegen.variant import HostCall, Variant
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask, Problem
 from explorer.model.work_split import WorkSplit
+from explorer.system.plain_data import shown
 
 TOLERANCES = {DType.F32: 1e-4, DType.F16: 4e-3, DType.BF16: 2e-2, DType.F64: 2.5e-12}
 """Errors that kernels of every accuracy keep to, relative to an element's magnitude."""
@@ -355,3 +360,41 @@ def _given_to_launch(variant: Variant) -> dict[str, str]:
         "output_stride": str(problem.output_stride),
         "stride": str(problem.input_stride),
     }
+
+
+# ------------------------------------------------------------------ the programs
+
+
+_FRAMEWORKS: dict[str, tuple[str, str, Callable[[Variant], dict[str, Any]]]] = {
+    "torch": ("_torch.py", "torch.py.j2", torch),
+    "cupy": ("_cupy.py", "cupy.py.j2", cupy),
+    "jax": ("_jax.py", "jax.py.j2", jax),
+    "cpp": ("_main.cu", "cpp.cu.j2", lambda _: {}),
+}
+"""By framework: how the names of its programs end, their template, and what that names besides."""
+
+FRAMEWORKS = tuple(_FRAMEWORKS)
+
+
+class Program(NamedTuple):
+    """A program that runs an emitted kernel, and checks it, as it stands beside the kernel."""
+
+    path: Path
+    text: str
+
+
+def program_for(framework: str, variant: Variant, source: Path) -> Program:
+    """Return the program for a framework that runs a variant from its source file.
+
+    Raises InvalidInput for what the framework cannot launch.
+    """
+    name = source.name
+    if source.suffix != ".cu" or not name.isprintable() or '"' in name or "\\" in name:
+        raise InvalidInput(
+            f"a program cannot build a file of the name {shown(name)}: name an --output that ends "
+            "in .cu, without quotation marks and backslashes"
+        )
+    ending, template, names = _FRAMEWORKS[framework]
+    context = program_names(variant, name) | names(variant)
+    text = rendered(f"programs/{template}", context) + "\n"
+    return Program(source.with_name(f"{source.stem}{ending}"), text)
