@@ -47,7 +47,7 @@ SABOTAGE = {
     ),
     "sum without rescaling": (
         ONLINE,
-        "state.sum = state.sum * exponential(state.reference, reference) + sum;",
+        "state.sum = state.sum * exponential(state.maximum, reference) + sum;",
         "state.sum = state.sum + sum;",
     ),
     "infinite minus infinite": (ONLINE, "__int_as_float(0xff7fffff)", "__int_as_float(0xff800000)"),
