@@ -63,11 +63,6 @@ class Variant:
     """Device memory that launches share by the argument `scratch`; it begins undefined."""
 
     @property
-    def has_main(self) -> bool:
-        """Whether the file has a program that checks and times the kernel."""
-        return MAIN_MACRO in self.source
-
-    @property
     def code(self) -> str:
         """What the GPU runs: the source without header comment, host part and main program."""
         return split_source(self.source)[0]
