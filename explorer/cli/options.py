@@ -186,7 +186,8 @@ Gpu = Annotated[
     option(
         "--gpu NAME",
         "GPU whose limits count: its driver's name for it, or a part of that such as A100, "
-        "or an architecture such as sm_89; default: the one here, else NVIDIA H200.",
+        "or an architecture such as sm_89; default: the study's of best and of a trial, else the "
+        "one here, else NVIDIA H200. It also says which study is meant where several fit.",
     ),
 ]
 Study = Annotated[
@@ -198,7 +199,9 @@ Study = Annotated[
 StudyGpu = Annotated[
     str | None,
     option(
-        "--gpu NAME", "The GPU of the study, or a part of its name, where studies of several fit."
+        "--gpu NAME",
+        "The GPU of the study, by its name, a part of that, or its architecture, where studies "
+        "of several GPUs fit.",
     ),
 ]
 AccuracyLevel = Annotated[

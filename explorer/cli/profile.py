@@ -1,5 +1,6 @@
 """What kernels are and do, not timed: `explorer profile` of one, `explorer diff` of two."""
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,6 +108,8 @@ def diff(
     if SASS in shown and (one.no_sass or other.no_sass):
         raise InvalidInput(f"sass cannot be shown: {one.no_sass or other.no_sass or MISSING}")
     variants = (one.variant, other.variant)
+    study = chosen[0].study or chosen[1].study or scope.goal.study
+    scope = replace(scope, goal=replace(scope.goal, study=study))
     times = known_times_of(variants, limits, scope)
     of_study = is_of_study(parse_choice(a)) or is_of_study(parse_choice(b))
     is_there = of_study and of.gpu is None

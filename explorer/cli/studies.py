@@ -164,7 +164,8 @@ def merge(files: Files, storage: Storage = None, json: Json = False) -> None:
     for one in merged:
         known = f"; {one.known} were there before" if one.known else ""
         say(f"{counted(one.added, 'trial')} added to study '{one.study}'{known}")
-    say("run the search again, so that its finals know of them; the files can be deleted")
+    again = "run the search again, so that its finals know of them; "
+    say(f"{again if any(one.added for one in merged) else ''}the files can be deleted")
 
 
 # ------------------------------------------------------------------ explorer dashboard

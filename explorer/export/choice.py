@@ -116,6 +116,8 @@ class Chosen:
     """Of the GPU that it was measured on, or is to run on."""
     gpu: GpuSpec | None
     """That GPU's limits, where they are known."""
+    study: str = ""
+    """The name of the study that it is of; empty where it is of none."""
 
 
 def chosen_variant(what: What, scope: Scope) -> Chosen:
@@ -136,6 +138,8 @@ def chosen_variant(what: What, scope: Scope) -> Chosen:
         raise InvalidInput(
             f"objectives say in which study a trial is; {what} is none: leave objectives out"
         )
+    if goal.study:
+        raise InvalidInput(f"study names the study of a trial; {what} is none: leave study out")
     return _of_config(choice, needed(scope.query), scope)
 
 
@@ -242,8 +246,12 @@ def _of_study(which: str | int, query: ProblemQuery, scope: Scope) -> Chosen:
     limits = known_gpu(name) if gpu or is_known_gpu(name) else None
     if limits is not None and limits.name != study.environment.gpu:  # else it was launched there
         checked_config(variant.config, problem, limits)
+        scope.notice(
+            f"trial {trial.number} was measured on {study.environment.gpu}: no study is of "
+            f"{limits.name}"
+        )
     arch = limits.arch if limits else study.environment.arch
-    return Chosen(variant, arch, limits)
+    return Chosen(variant, arch, limits, study.summary.name)
 
 
 def checked_config(config: Config, problem: Problem, gpu: GpuSpec) -> Config:

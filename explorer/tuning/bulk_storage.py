@@ -10,7 +10,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -67,6 +67,11 @@ def keeps_out(state: TrialState, started: datetime | None, new: FrozenTrial) -> 
     return started is not None and datetime.now() - started < ABANDONED_AFTER
 
 
+def was_ended(state: TrialState, ours: FrozenTrial) -> bool:
+    """Return whether another program ended our RUNNING trial, so that its outcome needs another."""
+    return ours.state in FINISHED and state not in (TrialState.RUNNING, *FINISHED)
+
+
 Rows = dict[type[models.BaseModel], list[dict[str, Any]]]
 
 
@@ -90,6 +95,8 @@ class BulkStorage(RDBStorage):
             for trial in trials:
                 same, is_ours = same_code[trial.user_attrs.get("digest")], trial._trial_id >= 0
                 row = _row_of(session, trial, same)
+                if is_ours and row is not None and was_ended(row.state, trial):
+                    row = None
                 if row is not None and not (is_ours and row.state is TrialState.RUNNING):
                     stored.append(Stored(row.trial_id, row.number, is_ours))
                     continue
@@ -154,10 +161,12 @@ class BulkStorage(RDBStorage):
             return list(session.scalars(wanted.where(or_(model.trial_id > after, ended))))
 
     def digests(self, study_id: int) -> set[str]:
-        """Return the digests of a study, of the file that has the database's name at present."""
+        """Return the digests of finished trials, in the file of the database's name at present."""
         self.engine.dispose()
         model = models.TrialUserAttributeModel
-        wanted = select(model.value_json).join(models.TrialModel).where(model.key == "digest")
+        finished = models.TrialModel.state.in_(FINISHED)
+        wanted = select(model.value_json).join(models.TrialModel)
+        wanted = wanted.where(model.key == "digest", finished)
         with Session(self.engine) as session:
             found = session.scalars(wanted.where(models.TrialModel.study_id == study_id))
             return {json.loads(text) for text in found}
@@ -264,13 +273,14 @@ def open_database(url: URL, name: str, remedy: str, missing: str | None) -> Bulk
         full = url.render_as_string(hide_password=False)
         return BulkStorage(full, options, skip_table_creation=not is_new)
 
-    for _ in range(ATTEMPTS if is_new else 0):
-        with suppress(SQLAlchemyError):
+    for attempt in reversed(range(ATTEMPTS if is_new else 1)):
+        try:
             storage = opened()
             break
+        except SQLAlchemyError as error:
+            if not attempt or "locked" in str(error):  # which was waited for
+                raise
         time.sleep(random.uniform(0.0, 0.2))
-    else:
-        storage = opened()
     if lacking := _lacking(storage.engine):
         raise InvalidInput(
             f"storage {name} is damaged or of another version of Optuna: it lacks {lacking}; "

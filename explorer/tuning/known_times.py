@@ -20,7 +20,7 @@ from explorer.model.outcome import Environment, Measured, TrialRecord
 from explorer.model.tuned_table import TunedProblem, read_table, table_path
 from explorer.system.user_files import is_there, shipped_folder
 from explorer.tuning.objective import Goal
-from explorer.tuning.study_reader import StoredStudy, fitting
+from explorer.tuning.study_reader import StoredStudy, fitting, meant_by
 
 # ------------------------------------------------------------------ what is found
 
@@ -114,9 +114,8 @@ def _of_studies(
         studies = fitting(storage, variants[0].problem, goal)
     except NotFound:
         return
-    for study in studies:
-        if study.environment.gpu == gpu.name and goal.study in study.name:
-            yield from _of_study(variants, study)
+    for study in meant_by(goal, [one for one in studies if one.environment.gpu == gpu.name]):
+        yield from _of_study(variants, study)
 
 
 def _of_study(variants: Sequence[Variant], study: StoredStudy) -> Iterator[KnownTimes]:

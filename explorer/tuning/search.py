@@ -315,7 +315,7 @@ class _Search:
             self._tell_progress("search")
         has_more = True
         while self._begun or (self._budget.allows_another() and (bool(self._pending) or has_more)):
-            has_more = self._propose((ahead or self._evaluator.ahead) + 1)
+            has_more = self._propose((self._evaluator.ahead if ahead is None else ahead) + 1)
             self._await_code()
             if self._begun:
                 self._finish(self._begun.popleft())

@@ -29,6 +29,7 @@ from explorer.tuning.bulk_storage import (
     Stored,
     keeps_out,
     open_database,
+    was_ended,
 )
 
 # ------------------------------------------------------------------ opening a storage
@@ -44,7 +45,9 @@ LOCKED = "another program is writing to it"
 JOURNAL = "journal"
 """The scheme of the URL of a journal, such as journal:///studies/explorer.journal."""
 
-_BEGINS = {"SQLite database": b"SQLite format 3\0", "journal of Optuna": b'{"op_code":'}
+JOURNAL_BEGINS = b'{"op_code":'
+
+_BEGINS = {"SQLite database": b"SQLite format 3\0", "journal of Optuna": JOURNAL_BEGINS}
 
 _REMEDY = "name another storage, such as sqlite:///studies/explorer.db"
 
@@ -257,12 +260,14 @@ class AnyStorage:
     def _put(self, study_id: int, trial: FrozenTrial) -> Stored:
         storage, ours = self._storage, Stored(trial._trial_id, trial.number)
         if ours.trial_id >= 0:
-            if storage.get_trial(ours.trial_id).state is TrialState.RUNNING:
+            state = storage.get_trial(ours.trial_id).state
+            if state is TrialState.RUNNING:
                 with self._in_one_write():
                     for key in trial.user_attrs.keys() - KNOWN_BEFORE:
                         storage.set_trial_user_attr(ours.trial_id, key, trial.user_attrs[key])
                     storage.set_trial_state_values(ours.trial_id, trial.state, trial.values)
-            return ours
+            if not was_ended(state, trial):
+                return ours
         if there := self._same_code(study_id, trial):
             return there
         trial_id = storage.create_new_trial(study_id, trial)

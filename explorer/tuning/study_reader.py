@@ -267,11 +267,6 @@ def survey(storage: BaseStorage) -> Survey:
     return Survey([study.summary() for study in sound], [fault for fault in faults if fault])
 
 
-def list_studies(storage: BaseStorage) -> list[StudySummary]:
-    """Return all studies of this program that can be read, the one searched last first."""
-    return survey(storage).summaries
-
-
 def list_views(storage: BaseStorage) -> list[StudyView]:
     """Return what each study of time alone found that can still be shown, without effects.
 
@@ -406,16 +401,14 @@ def _chosen(
     """Return the only study that fits, and its view. Raises as `load_trial`."""
     query = problem if isinstance(problem, ProblemQuery) else ProblemQuery.of(problem)
     there = fitting(storage, query, goal)
-    meant = [study for study in there if study.name == goal.study] or [
-        study for study in there if goal.study in study.name and _is_on(study, goal.gpu)
-    ]
+    meant = meant_by(goal, there)
     if not meant:
-        wanted = " and ".join(repr(word) for word in (goal.study, goal.gpu) if word)
-        raise NotFound(f"no study of {query}{goal} has {wanted} in its name; {_name_one(there)}")
+        named = [f"has {goal.study!r} in its name"] if goal.study else []
+        named += [f"is of a GPU {goal.gpu!r}"] if goal.gpu else []
+        raise NotFound(f"no study of {query}{goal} {' and '.join(named)}; {_name_one(there)}")
     meant = [study for study in meant if _is_on(study, near or "")] or meant
     if query.rows is None:  # the usual rows, which a search has as well, go before others
         meant = [study for study in meant if study.problem == query.problem()] or meant
-    meant = _live_first(meant)
     if len(meant) > 1:
         raise InvalidInput(f"{len(meant)} studies fit {query}{goal}; {_name_one(meant)}")
     (study,) = meant
@@ -423,9 +416,21 @@ def _chosen(
     return study.view(is_one_of_several=rivals != meant), study
 
 
+def meant_by(goal: Goal, studies: Sequence[StoredStudy]) -> list[StoredStudy]:
+    """Return the study that the goal names, else those whose names and GPUs have what it says.
+
+    Of these, replays are left out where there is a live study.
+    """
+    return [study for study in studies if study.name == goal.study] or _live_first(
+        [study for study in studies if goal.study in study.name and _is_on(study, goal.gpu)]
+    )
+
+
 def _name_one(studies: Sequence[StoredStudy]) -> str:
     names = ", ".join(repr(study.name) for study in studies)
-    return f"name one with --study, or its GPU with --gpu: {names}"
+    of_several_gpus = len({study.environment.gpu for study in studies}) > 1
+    or_gpu = ", or its GPU with --gpu" if of_several_gpus else ""
+    return f"name one with --study{or_gpu}: {names}"
 
 
 def _live_first(studies: Sequence[StoredStudy]) -> list[StoredStudy]:

@@ -25,7 +25,7 @@ from explorer.system.user_files import open_regular
 from explorer.tuning.bulk_storage import FINISHED, BulkStorage, Stored
 from explorer.tuning.contest import Finals
 from explorer.tuning.proposer import Proposal
-from explorer.tuning.storage import LOCKED, Journal, bulk, file_of, one_sentence
+from explorer.tuning.storage import JOURNAL_BEGINS, LOCKED, Journal, bulk, file_of, one_sentence
 from explorer.tuning.study_attributes import (
     StudyIdentity,
     finals_text,
@@ -139,11 +139,7 @@ class Ledger:
         Returns which of them are. Raises InvalidInput where the storage fails.
         """
         trials = [self._trial(one, None, datetime.now()) for one in proposals]
-        granted = [at.is_new for at in self._put(trials)]
-        for one, trial, is_ours in zip(proposals, trials, granted, strict=True):
-            if is_ours:
-                self._running[one.digest] = trial
-        return granted
+        return [at.is_new for at in self._put(trials)]
 
     def add(self, proposal: Proposal, outcome: Outcome, started: datetime) -> Known:
         """Take a finished trial, COMPLETE or PRUNED, which is stored together with others."""
@@ -225,6 +221,8 @@ class Ledger:
             trial._trial_id, trial.number = at.trial_id, at.number
             self._ids[at.number] = at.trial_id
             self._own |= {at.trial_id} if at.is_new else set()
+            if trial.state is TrialState.RUNNING and at.is_new:
+                self._running[trial.user_attrs["digest"]] = trial
         self._stored |= {known.digest: known.trial for known in waiting if known.digest}
         self._listen()
         return stored[len(waiting) :]
@@ -368,8 +366,9 @@ def merge_trials(storage: BaseStorage, file: Path) -> list[Merged]:
     where a storage fails.
     """
     remedy = "name a file that explorer search wrote when it could not write its storage"
-    with open_regular(file, most_bytes=sys.maxsize, remedy=remedy):
-        pass
+    with open_regular(file, most_bytes=sys.maxsize, remedy=remedy) as opened:
+        if not opened.read(len(JOURNAL_BEGINS)) == JOURNAL_BEGINS:
+            raise InvalidInput(f"{file} is no journal of Optuna; {remedy}")
     with one_sentence(f"{file} is no journal of Optuna", remedy):
         journal = Journal(file)
     studies = list(read_studies(journal))
@@ -385,7 +384,8 @@ def _merged(storage: BaseStorage, journal: Journal, study: StoredStudy) -> Merge
     """Store the trials of a study that the storage's study of that name lacks."""
     source = journal.get_study_id_from_name(study.name)
     read = [trial for trial in journal.get_all_trials(source) if trial.number not in study.faults]
-    trials = {_kernel(trial): trial for trial in read if trial.state in FINISHED}
+    finished = [trial for trial in read if trial.state in FINISHED]
+    trials = {_kernel(trial): trial for trial in finished}
     seed = journal.get_study_user_attrs(source).get("seed", 0)
     identity = StudyIdentity(
         study.name, study.problem, study.objectives, study.kept_environment, seed, {}
@@ -403,7 +403,7 @@ def _merged(storage: BaseStorage, journal: Journal, study: StoredStudy) -> Merge
         if added:
             attributes = {} if existing else identity.described()
             bulk(storage).put_attributes(study_id, {**attributes, "searched_at": _now()}, {}, {})
-    return Merged(study.name, added, len(read) - added)
+    return Merged(study.name, added, len(finished) - added)
 
 
 def _check_is_same(storage: BaseStorage, study: StoredStudy) -> None:

@@ -197,6 +197,10 @@ USAGE = {
         "emit heuristic --cols 8 --objectives time,error",
         "objectives say in which study a trial is; heuristic is none",
     ),
+    "a study beside no trial": (
+        "emit heuristic --cols 8 --study H200",
+        "study names the study of a trial; heuristic is none",
+    ),
     "config of two minds": (
         'emit {"threads":64,"threads":128} --cols 8',
         "config has 'threads' 2 times; give it one value",

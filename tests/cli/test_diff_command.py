@@ -110,6 +110,30 @@ def test_times_come_from_a_recording_without_a_study(
     assert data_of(explorer("diff", WARP, WIDER, *SHAPE, *other_gpu))["times"] is None
 
 
+def test_a_trial_for_another_gpu_says_where_it_was_measured(explorer, searched):
+    ran = explorer("emit", "best", *SHAPE[:2], "--gpu", "H100", "--output", "-")
+    assert ran.code == 0, ran.err
+    assert "was measured on NVIDIA H200: no study is of NVIDIA H100" in ran.err
+    assert "was measured on" not in explorer("emit", "best", *SHAPE[:2], "--output", "-").err
+
+
+def test_times_are_of_the_study_that_the_trials_are_of(
+    explorer, searched, without_disassembler, monkeypatch
+):
+    """Also where a live study's name is the beginning of its replay's."""
+    (replay,) = json.loads(explorer("studies", "--json").out)["studies"]
+    with monkeypatch.context() as live:
+        live.setattr("explorer.tuning.search.is_replay", lambda _: False)
+        assert explorer("search", *SHAPE, "--trials", "20").code == 0
+    assert explorer("search", *SHAPE, "--trials", "1").code == 0  # the replay is the last
+    name = replay["study"].removesuffix(" | replay")
+    shown = json.loads(explorer("show", *SHAPE, "--study", name, "--json").out)
+    one, two = (str(f["trial"]) for f in shown["finals"]["finalists"][:2])
+    for study in (("--study", name), ()):
+        data = data_of(explorer("diff", one, two, *SHAPE, *study, "--json", "--show", "none"))
+        assert data["times"]["source"] == f"study '{name}', finals"
+
+
 def test_a_trial_is_named_as_one(explorer, searched, without_disassembler):
     ran = explorer("diff", "4", WARP, *SHAPE[:2])
     assert ran.code == 0, ran.err

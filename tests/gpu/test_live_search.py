@@ -15,7 +15,7 @@ from explorer.space import Space
 from explorer.space.space import sampled
 from explorer.tuning.search import run_search
 from explorer.tuning.storage import open_storage
-from explorer.tuning.study_reader import list_studies, load_study
+from explorer.tuning.study_reader import load_study, survey
 
 
 def resident_mib(process: int) -> float:
@@ -83,7 +83,7 @@ def test_two_processes_share_a_study(tmp_path):
     told = [process.communicate(timeout=200)[0] for process in running]
     assert [process.returncode for process in running] == [0, 0], told
     storage = open_storage(str(database), read_only=True)
-    (summary,) = list_studies(storage)
+    (summary,) = survey(storage).summaries
     (study,) = storage.get_all_studies()
     digests = [t.user_attrs["digest"] for t in storage.get_all_trials(study._study_id)]
     evaluated = [digest for digest in digests if digest]

@@ -20,11 +20,11 @@ from explorer.tuning.objective import Goal
 from explorer.tuning.search import run_search
 from explorer.tuning.storage import open_storage
 from explorer.tuning.study_reader import (
-    list_studies,
     list_views,
     load_history,
     load_study,
     load_trial,
+    survey,
 )
 
 PROBLEM = Problem(8192, 4096)
@@ -39,7 +39,7 @@ def searched(tmp_path_factory, request):
 
 def test_a_study_is_listed(searched):
     storage, result = searched
-    (summary,) = list_studies(storage)
+    (summary,) = survey(storage).summaries
     assert summary.name == result.study
     assert summary.name.startswith("softmax f32 8192x4096 | NVIDIA H200 | cold | ")
     assert summary.problem == Problem(8192, 4096)
@@ -142,7 +142,7 @@ def test_a_study_of_an_older_space_is_refused_and_a_new_search_begins_afresh(sto
     new = run_search(FakeEvaluator(), storage, trials=5)
     assert new.study != old.study
     assert load_study(storage, old.problem).summary.name == new.study
-    assert [summary.is_current for summary in list_studies(storage)] == [True, False]
+    assert [summary.is_current for summary in survey(storage).summaries] == [True, False]
 
 
 def test_rows_left_out_mean_the_usual_rows_or_the_only_ones(storage):
@@ -162,7 +162,7 @@ def test_where_several_studies_fit_they_are_named(storage):
     """None is taken: `emit best` would write a kernel for another GPU."""
     for gpu in ("NVIDIA H200", "NVIDIA H100 80GB HBM3"):
         run_search(FakeEvaluator(gpu=known_gpu(gpu)), storage, trials=2)
-    names = [summary.name for summary in list_studies(storage)]
+    names = [summary.name for summary in survey(storage).summaries]
     for look in (load_study, load_history, lambda *given: load_trial(*given, "best")):
         with pytest.raises(InvalidInput, match="2 studies fit") as raised:
             look(storage, PROBLEM)
@@ -179,7 +179,7 @@ def test_where_several_studies_fit_they_are_named(storage):
     with pytest.raises(InvalidInput, match="2 studies fit"):  # and no study is of this one
         load_trial(storage, PROBLEM, "best", near="A100")
     for goal in (Goal(gpu="A100"), Goal(study="moon")):
-        with pytest.raises(NotFound, match="in its name; name one with --study") as raised:
+        with pytest.raises(NotFound, match="name one with --study") as raised:
             load_study(storage, PROBLEM, goal)
         assert all(name in str(raised.value) for name in names)
 
@@ -220,7 +220,7 @@ def test_the_next_command_names_its_study_where_it_must(storage):
 
 def test_time_and_copy_of_a_study_are_those_of_its_finals(searched):
     storage, result = searched
-    (summary,) = list_studies(storage)
+    (summary,) = survey(storage).summaries
     finals = result.finals
     assert summary.best_us == finals.winner.time_us != finals.winner.trial.outcome.time_us
     assert summary.copy_us == finals.copy_us == result.environment.copy_us
@@ -269,4 +269,4 @@ def test_studies_of_other_programs_are_passed_over(storage):
     from optuna.study import StudyDirection
 
     storage.create_new_study([StudyDirection.MAXIMIZE], "someone else's")
-    assert list_studies(storage) == []
+    assert survey(storage).summaries == []

@@ -31,7 +31,7 @@ from explorer.tuning.objective import Goal, Objectives
 from explorer.tuning.proposer import Fastest, Front
 from explorer.tuning.recorder import choose_configs, record
 from explorer.tuning.search import run_search
-from explorer.tuning.study_reader import list_studies, list_views, load_study, load_trial
+from explorer.tuning.study_reader import list_views, load_study, load_trial, survey
 
 BOTH = Objectives.TIME_ERROR
 GOAL = Goal.of(BOTH, None)
@@ -172,7 +172,7 @@ def test_it_does_not_stand_for_the_study_of_time(searched):
     with pytest.raises(NotFound):
         load_trial(storage, result.problem, "best")
     assert list_views(storage) == []
-    (summary,) = list_studies(storage)
+    (summary,) = survey(storage).summaries
     assert summary.objectives is BOTH and summary.accuracy is Accuracy.FAST
 
 
@@ -239,7 +239,7 @@ def test_a_recording_without_errors_is_not(recorded):
     storage = InMemoryStorage()
     with pytest.raises(InvalidInput, match="no errors in ulps"):
         run_search(ReplayEvaluator(without_ulps(recorded)), storage, objectives=BOTH)
-    assert list_studies(storage) == []
+    assert survey(storage).summaries == []
 
 
 def test_a_recorded_error_is_judged_by_what_is_asked_now(recorded):

@@ -113,6 +113,17 @@ def test_a_running_trial_gets_its_outcome(opened):
     assert found.user_attrs == {"digest": "one", "origin": "seed", "gbps": 3.5}
 
 
+def test_an_outcome_is_stored_where_another_program_ended_the_running_trial(opened):
+    storage, first = opened
+    (at,) = bulk(storage).put(first, [running("one")])
+    storage.set_trial_state_values(at.trial_id, TrialState.FAIL)
+    outcome = trial([1.0, 2.0], True, {"digest": "one", "origin": "seed"})
+    outcome._trial_id = at.trial_id
+    (stored,) = bulk(storage).put(first, [outcome])
+    assert stored.is_new and stored.trial_id != at.trial_id
+    assert storage.get_trial(stored.trial_id).values == [1.0, 2.0]
+
+
 def test_what_is_finished_or_running_keeps_others_out(opened):
     storage, first = opened
     old = datetime.datetime.now() - ABANDONED_AFTER - datetime.timedelta(seconds=1)

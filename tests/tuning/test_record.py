@@ -18,7 +18,7 @@ from explorer.tuning.proposer import RecordedCandidates
 from explorer.tuning.recorder import choose_configs, compare_again, record
 from explorer.tuning.results import Progress, SearchResult
 from explorer.tuning.search import run_search
-from explorer.tuning.study_reader import list_studies, load_study
+from explorer.tuning.study_reader import load_study, survey
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +183,7 @@ def test_a_replay_ends_when_all_was_tried_and_is_a_study_of_its_own(replayed):
     assert result.study.endswith(" | replay")
     assert result.measured + sum(result.rejected.values()) == len(replayed.recording.kernels)
     assert result.exhausted
-    assert {s.name: s.replayed for s in list_studies(storage)} == {
+    assert {s.name: s.replayed for s in survey(storage).summaries} == {
         live.study: False,
         result.study: True,
     }

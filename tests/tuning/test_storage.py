@@ -20,7 +20,7 @@ from explorer.model.errors import ExplorerError, InvalidInput, NotFound
 from explorer.model.query import ProblemQuery
 from explorer.tuning.search import run_search
 from explorer.tuning.storage import default_storage, open_storage
-from explorer.tuning.study_reader import list_studies, load_study
+from explorer.tuning.study_reader import load_study, survey
 
 
 def refused(url, kind=InvalidInput, **options):
@@ -148,7 +148,7 @@ def test_a_storage_that_fails_while_searching_is_said(tmp_path, monkeypatch):
 def test_a_database_in_memory_serves_a_search():
     storage = open_storage("sqlite:///:memory:")
     result = run_search(FakeEvaluator(), storage, trials=3)
-    assert [study.name for study in list_studies(storage)] == [result.study]
+    assert [study.name for study in survey(storage).summaries] == [result.study]
 
 
 def test_a_journal_serves_a_search_and_a_look(tmp_path):
@@ -156,7 +156,7 @@ def test_a_journal_serves_a_search_and_a_look(tmp_path):
     assert "explorer search" in refused(url, NotFound, read_only=True)
     result = run_search(FakeEvaluator(), open_storage(url), trials=3)
     again = open_storage(url, read_only=True)
-    assert [study.name for study in list_studies(again)] == [result.study]
+    assert [study.name for study in survey(again).summaries] == [result.study]
     assert load_study(again, result.problem).finals == result.finals
     with pytest.raises(NotFound, match=f"yet in {tmp_path / 'a.journal'}; run explorer search"):
         load_study(again, ProblemQuery(999))

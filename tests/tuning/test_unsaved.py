@@ -245,6 +245,7 @@ def test_a_damaged_file_is_one_sentence(damage, tmp_path, monkeypatch):
     ran = CliRunner().invoke(app, ["merge", str(file), "--storage", "b.db"])
     assert ran.exit_code == 2 and ran.stderr.count("\n") == 1, ran.output
     assert file.name in ran.stderr
+    assert damage == "no JSON" or "JSONDecodeError" not in ran.stderr
 
 
 @pytest.mark.parametrize("name", ["nothing.journal", "."])
