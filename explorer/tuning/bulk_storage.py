@@ -95,8 +95,6 @@ class BulkStorage(RDBStorage):
             for trial in trials:
                 same, is_ours = same_code[trial.user_attrs.get("digest")], trial._trial_id >= 0
                 row = _row_of(session, trial, same)
-                if is_ours and row is not None and was_ended(row.state, trial):
-                    row = None
                 if row is not None and not (is_ours and row.state is TrialState.RUNNING):
                     stored.append(Stored(row.trial_id, row.number, is_ours))
                     continue
@@ -203,9 +201,13 @@ def _same_code(
 
 
 def _row_of(session: Session, trial: FrozenTrial, same: list[Any]) -> Any:
-    """Return the row of our RUNNING trial, or the one that keeps out a new trial, or None."""
+    """Return the row of our RUNNING trial, or the one that keeps out a new trial, or None.
+
+    It is None as well where another program ended our trial, whose outcome then needs a new row.
+    """
     if trial._trial_id >= 0:
-        return session.get(models.TrialModel, trial._trial_id)
+        row: Any = session.get(models.TrialModel, trial._trial_id)
+        return None if row is not None and was_ended(row.state, trial) else row
     return next((row for row in same if keeps_out(row.state, row.datetime_start, trial)), None)
 
 
