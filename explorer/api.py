@@ -648,7 +648,7 @@ def tune(
     """
     wanted = several_of(tune, problems, {})
     level, file = Effort.parse(effort), _path("output", output)
-    query = Accuracy.parse(accuracy) if accuracy else Accuracy.DEFAULT
+    exactness = Accuracy.parse(accuracy) if accuracy else Accuracy.DEFAULT
     from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.model.tuned_table import write_table
     from explorer.peers import known_peers
@@ -659,13 +659,13 @@ def tune(
         _text("device", device),
         timing,
         whole("seed", seed, 0),
-        query,
+        exactness,
         wanted="tuning",
         instead="without one, explorer search replays a recording",
     ) as benches:
         path, kept = _table_so_far(file, benches.gpu)
         journal = path.with_suffix(".partial.jsonl")
-        resumes = partial(_is_as_asked, timing=timing, accuracy=query, effort=level)
+        resumes = partial(_is_as_asked, timing=timing, accuracy=exactness, effort=level)
         try:
             run = tune_all(
                 benches,

@@ -28,25 +28,25 @@ NOTES = "EXPLORER_NOTE_ARRAYS"
 
 def covering(space: Space, strength: int = 1) -> list[Config]:
     """Return what `covering_array` returns, from the kept arrays if they have it."""
-    query = _asked(space, strength)
-    kept = _kept().get(query)
+    asked = _asked(space, strength)
+    kept = _kept().get(asked)
     if kept is not None and all(map(space.is_legal, kept)):
         return kept
     if os.environ.get(NOTES):
         with Path(os.environ[NOTES]).open("a") as notes:
-            notes.write(query + "\n")
+            notes.write(asked + "\n")
     return covering_array(space, strength)
 
 
-def drawn(query: str) -> list[Config]:
+def drawn(asked: str) -> list[Config]:
     """Return the array that a line asks for, drawn anew."""
-    space, strength = space_of(query)
+    space, strength = space_of(asked)
     return covering_array(space, strength)
 
 
-def space_of(query: str) -> tuple[Space, int]:
+def space_of(asked: str) -> tuple[Space, int]:
     """Return the space and the strength that a line asks for."""
-    data = json.loads(query)
+    data = json.loads(asked)
     fixed = {name: tuple(values) for name, values in data["fixed"].items()}
     problem = Problem.from_dict(data["problem"])
     return Space(problem, known_gpu(data["gpu"]), fixed), data["strength"]
@@ -75,13 +75,13 @@ def _kept() -> dict[str, list[Config]]:
     if not FILE.exists():
         return {}
     data: dict[str, list[dict[str, Any]]] = json.loads(gzip.decompress(FILE.read_bytes()))
-    return {query: [Config.from_dict(one) for one in configs] for query, configs in data.items()}
+    return {asked: [Config.from_dict(one) for one in configs] for asked, configs in data.items()}
 
 
-def _write(query: set[str]) -> None:
+def _write(asked: set[str]) -> None:
     arrays = {
         one: [json.loads(config.to_json(brief=True)) for config in drawn(one)]
-        for one in sorted(query)
+        for one in sorted(asked)
     }
     text = json.dumps(arrays, separators=(",", ":"))
     FILE.write_bytes(gzip.compress(text.encode(), mtime=0))

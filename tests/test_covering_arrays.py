@@ -9,12 +9,12 @@ EACH = 24
 
 
 def test_each_config_is_legal_and_has_values_of_its_space():
-    for query, configs in kept_arrays():
-        space, _ = space_of(query)
-        assert all(map(space.is_legal, configs)), f"{query}: {AGAIN}"
+    for asked, configs in kept_arrays():
+        space, _ = space_of(asked)
+        assert all(map(space.is_legal, configs)), f"{asked}: {AGAIN}"
 
 
 @pytest.mark.exhaustive
 def test_some_are_what_is_drawn():
-    for query, configs in [*kept_arrays()][::EACH]:
-        assert configs == drawn(query), f"{query}: {AGAIN}"
+    for asked, configs in [*kept_arrays()][::EACH]:
+        assert configs == drawn(asked), f"{asked}: {AGAIN}"

@@ -185,8 +185,8 @@ def interpreter(version):
     on_path = shutil.which(f"python{version}")
     of_pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
     for path in filter(None, [on_path, *of_pyenv]):
-        query = [path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-        ran = subprocess.run(query, capture_output=True, text=True)
+        asked = [path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+        ran = subprocess.run(asked, capture_output=True, text=True)
         if ran.returncode == 0 and ran.stdout.strip() == version:
             return path
     return None

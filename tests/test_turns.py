@@ -48,18 +48,18 @@ class Process(threading.Thread):
     def __init__(self):
         super().__init__(daemon=True)
         ours, self.theirs = Pipe()
-        self.query, self.may_go_on = [], threading.Semaphore(0)
+        self.asked, self.may_go_on = [], threading.Semaphore(0)
         self.requests = Requests(ours, self)
         self.start()
 
     def run(self):
         while True:
             try:
-                self.query.append(self.theirs.recv())
+                self.asked.append(self.theirs.recv())
             except (EOFError, OSError):
                 return
             self.may_go_on.acquire()
-            last = self.query[-1]
+            last = self.asked[-1]
             if last.number < 0:
                 self.theirs.close()
                 return
@@ -69,9 +69,9 @@ class Process(threading.Thread):
     def wait_for(self, count):
         """Wait until so many requests have arrived."""
         end = time.monotonic() + 20
-        while len(self.query) < count and time.monotonic() < end:
+        while len(self.asked) < count and time.monotonic() < end:
             time.sleep(0.001)
-        assert len(self.query) == count
+        assert len(self.asked) == count
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_two_requests_are_under_way_at_most(process):
     process.may_go_on.release(2)
     assert process.requests.ask(second, 9) == 4
     assert process.requests.ask(third, 9) == 6
-    assert [one.number for one in process.query] == [1, 2, 3]
+    assert [one.number for one in process.asked] == [1, 2, 3]
 
 
 def test_what_followed_and_is_not_asked_for_answers_nothing_else(process):
@@ -143,7 +143,7 @@ def test_nothing_follows_in_a_turn_that_has_lasted_long(process, monkeypatch):
     process.requests.begin(second)
     process.may_go_on.release(2)
     assert process.requests.ask(first, 9) == 2
-    assert len(process.query) == 1
+    assert len(process.asked) == 1
 
 
 def test_none_overtakes_another_that_was_begun_before(process, monkeypatch):
@@ -158,7 +158,7 @@ def test_none_overtakes_another_that_was_begun_before(process, monkeypatch):
     process.requests.begin(third)
     assert process.requests.ask(second, 9) == 4
     assert process.requests.ask(third, 9) == 6
-    assert [one.number for one in process.query] == [1, 2, 3]
+    assert [one.number for one in process.asked] == [1, 2, 3]
 
 
 def test_a_hang_an_end_and_a_bug_are_told_apart(process, monkeypatch, tmp_path):

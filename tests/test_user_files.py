@@ -136,12 +136,12 @@ def test_a_folder_that_is_a_file_is_said(tmp_path):
     assert "cannot be written" in refused(write_file, tmp_path / "file" / "a.txt", "")
 
 
-@pytest.mark.parametrize("query", [check_writable, lambda path: write_file(path, "after")])
-def test_a_read_only_file_is_left(tmp_path, monkeypatch, query):
+@pytest.mark.parametrize("asked", [check_writable, lambda path: write_file(path, "after")])
+def test_a_read_only_file_is_left(tmp_path, monkeypatch, asked):
     path = tmp_path / "a.txt"
     path.write_text("before")
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anything
-    assert "it is read-only" in refused(query, path)
+    assert "it is read-only" in refused(asked, path)
     assert path.read_text() == "before"
 
 

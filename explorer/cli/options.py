@@ -39,8 +39,8 @@ def option(
     """Return the declaration of an option.
 
     `name` is written as help prints it: `--cols C`, and without a word for the value if it takes
-    none. `choices` are a StrEnum's or some words, one of which its value
-    must be; `parser` reads any other value.
+    none. The value must be one of `choices`, a StrEnum or some words, where these are given, and is
+    else read by `parser`.
     """
     long, _, metavar = name.partition(" ")
     if choices:

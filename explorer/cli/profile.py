@@ -128,10 +128,10 @@ def _shown(text: str) -> tuple[str, ...]:
 
     if text == NONE:
         return ()
-    query = words("show", text)
-    unknown = [word for word in query if word not in TEXTS]
+    chosen = words("show", text)
+    unknown = [word for word in chosen if word not in TEXTS]
     if unknown:
         raise InvalidInput(
             f"show is {text!r}; write some of {', '.join(TEXTS)} with commas, or {NONE}"
         )
-    return tuple(name for name in TEXTS if name in query)
+    return tuple(name for name in TEXTS if name in chosen)

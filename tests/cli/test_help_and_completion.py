@@ -40,8 +40,8 @@ def test_h_is_help_in_groups(explorer, words):
 
 @pytest.mark.parametrize("words", [(), ("emit",), ("table", "show")], ids=" ".join)
 def test_help_is_a_command_too(explorer, words):
-    query = explorer("help", *words)
-    assert query.code == 0 and query.out == explorer(*words, "--help").out
+    asked = explorer("help", *words)
+    assert asked.code == 0 and asked.out == explorer(*words, "--help").out
     assert explorer("help", "nothing").code == 2
 
 

@@ -30,11 +30,11 @@ class StandIn:
     """Evaluates as a LiveEvaluator does, without a GPU: what it is given comes out."""
 
     outcome = MEASURED
-    query = None
+    asked = None
 
     def __init__(self, problem, device, timing, *, accuracy):
         self.gpu = known_gpu("NVIDIA H200")
-        StandIn.query = (problem, device, timing, accuracy)
+        StandIn.asked = (problem, device, timing, accuracy)
         self.environment = Environment(
             *(self.gpu.name, "sm_90", "570.86", "13.0", timing, "2026-03-04T05:06:07+00:00"),
             *("0" * 8, "1" * 8, __version__),
@@ -99,14 +99,14 @@ def test_a_right_file_is_timed_beside_copy(explorer, mine, gpu):
     assert "verified on NVIDIA H200: largest relative error 1.0e-07, 2.5 ulp" in ran.out
     assert "10.00 ± 0.03 µs, 26 GB/s, 95.0 % of copy at 9.500 µs" in ran.out
     assert "driver 570.86" in ran.out and "edited" not in ran.out
-    problem, device, timing, _ = gpu.query
+    problem, device, timing, _ = gpu.asked
     assert (problem.rows, problem.cols, device, timing) == (64, 512, 0, "cold")
 
 
 def test_it_is_timed_at_what_the_options_say(explorer, mine, gpu):
     words = ("--rows", "7", "--cols", "1024", "--device", "cuda:2", "--timing", "warm")
     data = json.loads(explorer("time", mine, *words, "--json").out)
-    problem, device, timing, _ = gpu.query
+    problem, device, timing, _ = gpu.asked
     assert (problem.rows, problem.cols, device, timing) == (7, 1024, 2, "warm")
     assert data["problem"]["rows"] == 7 and data["verification"]["status"] == "verified"
     assert (data["time_us"], data["copy_us"], data["of_copy"]) == (10.0, 9.5, 0.95)
@@ -163,7 +163,7 @@ def test_the_kernel_is_compiled_verified_and_timed_by_one_job(explorer, mine, mo
     class Device:
         gpu = known_gpu("NVIDIA H200")
 
-        def open(self, *query):
+        def open(self, *asked):
             return SessionFacts("570", 1.0, "copy", 1, 1)
 
         def evaluate(self, job):

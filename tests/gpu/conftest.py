@@ -96,7 +96,7 @@ def recorded_facts(record_property):
 @cache
 def _gpu():
     """Name and driver version, by NVIDIA's tool: without a context in this process."""
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", "--id=0"]
-    told = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+    asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", "--id=0"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
     name, driver = told.strip().split(", ")
     return name, driver

@@ -25,8 +25,8 @@ def resident_mib(process: int) -> float:
 
 
 def device_mib() -> float:
-    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
-    return float(subprocess.run(query, capture_output=True, text=True, check=True).stdout)
+    asked = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
+    return float(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
 
 
 def memory_mib(device: CudaDevice) -> tuple[float, float]:

@@ -139,9 +139,9 @@ def test_what_is_compiled_ahead_is_asked_for(benches, name, package, op, tmp_pat
     with PeerBenches(0, "cold", 0, Accuracy.DEFAULT) as anew:  # its worker has the second folder
         one = compared(anew, Problem(2048, 3000, op=op), [peer])
     assert one.peers, one.left_out
-    ahead, query = (kernels(tmp_path / folder) for folder in ("ahead", "worker"))
-    assert ahead and ahead <= query, ahead - query
-    assert query == ahead or name == "torch-compile", query - ahead
+    ahead, asked = (kernels(tmp_path / folder) for folder in ("ahead", "worker"))
+    assert ahead and ahead <= asked, ahead - asked
+    assert asked == ahead or name == "torch-compile", asked - ahead
 
 
 def kernels(cache):

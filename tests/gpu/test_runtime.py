@@ -103,13 +103,13 @@ def test_masks_lengths_and_scales(function, dtype):
     late = torch.arange(96, device="cuda") >= lengths.unsqueeze(-1)
     added = torch.randn(64, 96, device="cuda").to(dtype)
     lowest = float("-inf")
-    for query, counted in (
+    for asked, counted in (
         ({"mask": "causal", "scale": 0.25}, (x.double() * 0.25).masked_fill(hidden, lowest)),
         ({"lengths": lengths}, x.double().masked_fill(late, lowest)),
         ({"mask": added}, x.double() + added.double()),
         ({"scale": -3.0}, x.double() * -3.0),
     ):
-        result, truth = function(x, **query), theirs(function)(counted, -1)
+        result, truth = function(x, **asked), theirs(function)(counted, -1)
         assert torch.allclose(result.double(), truth, rtol=2 * CLOSE[dtype], atol=1e-4)
     assert len(service.service._loaded) == 4
 
@@ -424,10 +424,10 @@ def test_a_tensor_of_another_gpu_than_the_current_one(in_python):
 def test_pytorchs_own_functions_are_served_by_compiled_calls(in_python, monkeypatch, dtype):
     x = torch.randn(1024, 1000, device="cuda", dtype=dtype)
     expected = by_python(explorer.softmax, x), by_python(explorer.log_softmax, x)
-    recipe_of, query = torch_calls.recipe_of, []
+    recipe_of, asked = torch_calls.recipe_of, []
 
     def counted(*told):
-        query.append(told[0])
+        asked.append(told[0])
         return recipe_of(*told)
 
     monkeypatch.setattr(torch_override, "recipe_of", counted)
@@ -435,7 +435,7 @@ def test_pytorchs_own_functions_are_served_by_compiled_calls(in_python, monkeypa
         for _ in range(3):
             assert torch.equal(torch.softmax(x, -1), expected[0])
             assert torch.equal(torch.log_softmax(x, -1), expected[1])
-        assert query == [False, True]
+        assert asked == [False, True]
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             captured = torch.softmax(x, -1)
@@ -443,7 +443,7 @@ def test_pytorchs_own_functions_are_served_by_compiled_calls(in_python, monkeypa
         assert torch.equal(captured, expected[0])
         wanting = x.clone().requires_grad_()
         torch.softmax(wanting, -1)[:, 0].sum().backward()
-        assert query == [False, True]
+        assert asked == [False, True]
     theirs = x.clone().requires_grad_()
     torch.softmax(theirs, -1)[:, 0].sum().backward()
     tolerance = 1e-5 if dtype is torch.float32 else 2e-2

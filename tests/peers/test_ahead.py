@@ -145,10 +145,10 @@ def test_a_process_that_still_sees_a_gpu_compiles_nothing(monkeypatch):
     monkeypatch.setattr(ahead.os, "nice", lambda by: None)
     monkeypatch.setattr(ahead.signal, "signal", lambda *_: None)
 
-    def query(timeout):
+    def asked(timeout):
         raise AssertionError("it asks for something to compile")
 
-    serve(SimpleNamespace(get=query), SimpleNamespace(value=0), GPU)
+    serve(SimpleNamespace(get=asked), SimpleNamespace(value=0), GPU)
 
 
 @pytest.mark.parametrize(

@@ -207,14 +207,14 @@ class Supervised(CudaDevice):
     """Its worker answers as `replies` say, by the peer's name; None is no answer in time."""
 
     def __init__(self, replies):
-        self.replies, self.query, self.restarts = replies, [], 0
+        self.replies, self.asked, self.restarts = replies, [], 0
         self._opened, self._entered, self._ahead = None, [], None
         self._process = SimpleNamespace(kill=lambda: None, join=lambda: None)
         self._requests = SimpleNamespace(ask=self._answer, close=lambda: None)
 
     def _answer(self, request, limit_s):
         assert isinstance(request, Enter)
-        self.query.append(request.peer.name)
+        self.asked.append(request.peer.name)
         return self.replies[request.peer.name]
 
     def _start(self):
@@ -236,7 +236,7 @@ def test_a_crash_and_a_hang_cost_no_peer_that_had_entered():
         for name in ("a", "refused", "dies", "b", "hangs", "lost")
     }
     assert [peer.name for peer, _ in device._entered] == ["a", "b"]
-    assert device.restarts == 3 and device.query.count("a") == 4
+    assert device.restarts == 3 and device.asked.count("a") == 4
     assert stages["dies"].stage == "crash" and "exit code 3" in stages["dies"].reason
     assert stages["hangs"].stage == "timeout" and "within 9 s" in stages["hangs"].reason
     assert stages["lost"] is lost and stages["refused"] is refused

@@ -601,7 +601,7 @@ def test_a_comparison_is_printed_though_it_cannot_be_drawn(explorer, monkeypatch
 
 
 def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_done(explorer):
-    for query in (("search", "--cols", "4096"), ("show", "--cols", "4096"), ("compare",)):
-        result = explorer(*query, "--plot", "it.gif")
+    for asked in (("search", "--cols", "4096"), ("show", "--cols", "4096"), ("compare",)):
+        result = explorer(*asked, "--plot", "it.gif")
         assert (result.exit_code, result.stdout) == (2, "")
         assert "name a FILE.svg or a FILE.png" in result.stderr

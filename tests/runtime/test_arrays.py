@@ -244,17 +244,17 @@ def test_over_a_part_of_the_input_or_mask_the_output_is_right_all_the_same(ours)
 
 
 def test_while_a_graph_is_captured_nothing_is_loaded(ours, monkeypatch):
-    query = []
+    asked = []
 
     def get(problem, device, *, may_load=True):
-        query.append(may_load)
+        asked.append(may_load)
 
     monkeypatch.setattr(arrays.service, "get", get)
     by, x = NumpyArrays(), randn(3, 5)
     close(call(x, by=by), expected(x))
     by.capturing = True
     close(call(x, by=by), expected(x))
-    assert query == [True, False] and by.frameworks == 2 and not ours
+    assert asked == [True, False] and by.frameworks == 2 and not ours
 
 
 def test_what_is_not_ours_is_the_librarys(ours):

@@ -980,10 +980,10 @@ def test_recipes_of_many_shapes_are_not_kept_for_ever(ours, monkeypatch):
 def test_a_row_of_which_nothing_counts_has_no_gradient(ours, name):
     """Its output is NaN: a padded sequence must not make a model's weights NaN."""
     x = torch.randn(3, 5, requires_grad=True)
-    for query in ({"lengths": torch.tensor([0, 5, 2])}, {"mask": "causal"}):
-        x = torch.randn(7 if "mask" in query else 3, 5, requires_grad=True)
-        y = FUNCTIONS[name](x, **query)
-        seen = ~torch_calls.hidden_elements(x, "mask" in query, query.get("lengths"))
+    for asked in ({"lengths": torch.tensor([0, 5, 2])}, {"mask": "causal"}):
+        x = torch.randn(7 if "mask" in asked else 3, 5, requires_grad=True)
+        y = FUNCTIONS[name](x, **asked)
+        seen = ~torch_calls.hidden_elements(x, "mask" in asked, asked.get("lengths"))
         (got,) = torch.autograd.grad(y, x, torch.randn_like(y).masked_fill(~seen, 0.0))
         assert got.isfinite().all() and (got[~seen] == 0).all() and (got[-1] != 0).any()
 

@@ -224,15 +224,15 @@ def test_what_the_compiled_function_does_not_serve_is_left_to_python(compiled, s
 
 
 def test_a_registered_call_has_the_compiled_function_built(monkeypatch):
-    query = []
-    monkeypatch.setattr(torch_fast_calls.service, "do_later", query.append)
+    asked = []
+    monkeypatch.setattr(torch_fast_calls.service, "do_later", asked.append)
     monkeypatch.setattr(torch_fast_calls, "_may_serve", lambda x: True)
     monkeypatch.setattr(functions, "compiled", functions.compiled)
     monkeypatch.setattr(torch_fast_calls, "if_known", torch_fast_calls._first_known)
     x = torch.randn(3, 5)
     for _ in range(2):
         assert torch_fast_calls.if_known(x, -1, None, None, False, None, None, False) is None
-    assert query == [torch_fast_calls.prepare]
+    assert asked == [torch_fast_calls.prepare]
 
 
 def test_small_tensors_are_pytorchs(monkeypatch):

@@ -82,10 +82,10 @@ def test_a_recording_without_the_presets_times_none():
     class Recorded(FakeEvaluator):
         catalogue = (Config(),)
 
-    query = []
+    asked = []
     with pytest.raises(NotFound, match=r"lacks \d+ of the \d+ presets.*needs a GPU"):
-        run_journey(Recorded(), lambda: query.append(1))
-    assert not query
+        run_journey(Recorded(), lambda: asked.append(1))
+    assert not asked
 
 
 def test_a_recording_of_the_presets_is_replayed():

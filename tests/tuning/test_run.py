@@ -719,10 +719,10 @@ def test_the_study_names_the_sampler_and_the_result_says_what_it_could_not_have(
     told = re.match(
         r"of the (\d+) configs that sampler my_samplers:Stuck proposed, (\d+) broke", result.changed
     )
-    query, changed = map(int, told.groups())
+    asked, changed = map(int, told.groups())
     evaluated = [t for t in trials_of(storage, result.study) if t.user_attrs["digest"]]
     by_it = [t for t in evaluated if t.user_attrs["origin"] == "sampler"]
-    assert query >= len(by_it) > 10 and changed >= query - 1
+    assert asked >= len(by_it) > 10 and changed >= asked - 1
     (study,) = storage.get_all_studies()
     assert study.user_attrs["sampler"] == "my_samplers:Stuck"
 
