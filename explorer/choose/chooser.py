@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from explorer.choose.across_rows import across_rows
 from explorer.choose.one_block import one_block
-from explorer.choose.residency import elements_of_an_sm, row_of, waves
+from explorer.choose.residency import elements_of_an_sm, row_of, waves, with_likely_residency
 from explorer.choose.short_rows import FEW_WAVES, short_row
 from explorer.choose.wide_rows import two_launches, wide_row
 from explorer.model.accuracy import Accuracy
@@ -41,7 +41,7 @@ def config_for(
     if batch_invariant:  # these change no bits, but would change with rows
         idea = replace(idea, row_order="ascending", load_hint="default", store_hint="default")
         legal = Space(problem, gpu).is_legal(idea)
-    return idea if legal else Space(problem, gpu).repair(idea, random.Random(0))
+    return idea if legal else Space.searched(problem, gpu).repair(idea, random.Random(0))
 
 
 def _many_rows(problem: Problem, gpu: GpuSpec) -> int:
@@ -71,7 +71,8 @@ def _first_legal(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> tuple[Co
         legal = space.is_legal(idea)
         if legal:
             break
-    return idea, legal
+    stated = with_likely_residency(idea, problem, gpu)
+    return stated if legal and space.is_legal(stated) else idea, legal
 
 
 def _ideas(problem: Problem, gpu: GpuSpec, *, may_split: bool) -> Iterator[Config]:

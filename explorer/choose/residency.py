@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from explorer.model.config import Config
-from explorer.model.gpu_spec import GpuSpec, occupancy, registers_left
+from explorer.model.gpu_spec import GpuSpec, occupancy, registers_left, with_residency
 from explorer.model.outcome import Resources
 from explorer.model.problem import Op, Problem
 from explorer.model.work_split import WorkSplit
@@ -90,6 +90,24 @@ def blocks_of_an_sm(problem: Problem, config: Config, gpu: GpuSpec) -> int:
     most = registers_left(config.threads, config.min_blocks, gpu)
     resources = Resources(registers=min(likely_registers(problem, config), most))
     return occupancy(resources, config.threads, 1, gpu).blocks_per_sm
+
+
+def with_likely_residency(config: Config, problem: Problem, gpu: GpuSpec) -> Config:
+    """Return the config with launch bounds for the blocks that an SM is likely to hold.
+
+    Rules count on them, and a compiler that gives a thread eight registers more would have an SM
+    hold fewer. Bounds that a rule has set stay, and none are set where registers hold no row, whose
+    number is hard to guess, or where eight of them make no difference.
+    """
+    if config.min_blocks > 1 or config.cache != "registers":
+        return config
+    split = WorkSplit(problem, config)
+    grid = math.ceil(problem.rows / split.block_rows) * config.cluster
+    likely = Resources(likely_registers(problem, config), split.shared_bytes)
+    likely = with_residency(likely, config.threads, grid, gpu)
+    return (
+        replace(config, min_blocks=likely.resident_blocks) if likely.rests_on_registers else config
+    )
 
 
 def waves(problem: Problem, config: Config, gpu: GpuSpec) -> float:

@@ -10,7 +10,7 @@ from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem
 from explorer.model.work_split import WorkSplit
 from explorer.space.design_rules import widest_vector
-from explorer.space.rules import Point, registers_fit
+from explorer.space.rules import Point, has_working_registers
 
 KIB = 1024
 
@@ -125,7 +125,7 @@ def _all_resident(problem: Problem, gpu: GpuSpec, *, packed: bool) -> Config | N
         most_waves = 1.02 if split.aligned and alone else 1.0
         if not 1 < split.slots <= 72 // split.width or waves(problem, idea, gpu) > most_waves:
             continue
-        if alone or registers_fit(Point(problem, gpu, idea)):
+        if alone or has_working_registers(Point(problem, gpu, idea), idea.min_blocks):
             order = idea.cluster if alone else (8, 4, 2, 16).index(idea.cluster)
             found.append(((split.slots, not alone, order), idea))
     return min(found, key=lambda kernel: kernel[0])[1] if found else None
@@ -156,7 +156,7 @@ def _packed(problem: Problem, gpu: GpuSpec) -> Config:
     fitting = [
         idea
         for idea in ideas
-        if registers_fit(Point(problem, gpu, idea))
+        if has_working_registers(Point(problem, gpu, idea), idea.min_blocks)
         and (not log or WorkSplit(problem, idea).cached_registers <= 64)
     ]
     best = max(

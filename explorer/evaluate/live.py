@@ -26,6 +26,7 @@ from explorer.devices.cuda.messages import FAR_SLOWER, Job, SmallRun
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Verdict, exceeded_resource
 from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.evaluate.residency import resources_on
 from explorer.evaluate.runs import gpu_runs
 from explorer.evaluate.space_version import space_version, template_version
 from explorer.model.accuracy import Accuracy
@@ -262,8 +263,7 @@ class LiveEvaluator:
         kernel, in which the GPU had nothing to do.
         """
         launched = program.launches(self.problem)
-        shared = max(launch.shared_bytes for launch in launched)
-        resources = replace(kernel.resources, dynamic_shared_bytes=shared)
+        resources = resources_on(self.gpu, launched, kernel.resources)
         exceeded = exceeded_resource(resources, launched, self.gpu)
         if exceeded is not None:
             return Rejected(Stage.RESOURCES, exceeded)

@@ -21,6 +21,7 @@ from explorer.compile.compiler import CompileFailure, Compiler, Kernel, nvrtc_ve
 from explorer.devices.emulated.device import EmulatedKernel, emulate
 from explorer.devices.emulated.result import NotEmulated
 from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.evaluate.residency import resources_on
 from explorer.evaluate.runs import FEW_ELEMENTS, MOST_ELEMENTS
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec, Occupancy, occupancy
@@ -98,7 +99,7 @@ def compiled_for(gpu: GpuSpec, variant: Variant) -> Kernel:
 def occupied(gpu: GpuSpec, variant: Variant, kernel: Kernel) -> tuple[Resources, Occupancy]:
     """Return the resources and the occupancy of a variant's first launch."""
     launch = variant.launches[0]
-    resources = replace(kernel.resources, dynamic_shared_bytes=launch.shared_bytes)
+    resources = resources_on(gpu, variant.launches, kernel.resources)
     grid = launch.grid_on(gpu.sm_count)
     return resources, occupancy(resources, launch.block, grid, gpu, launch.cluster)
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from explorer.codegen.variant import launches
 from explorer.devices.recorded import (
     RecordedComparison,
     RecordedKernel,
@@ -10,6 +11,7 @@ from explorer.devices.recorded import (
     find_recording,
     load_recording,
 )
+from explorer.evaluate.residency import resources_on
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.dtype import DType
@@ -131,10 +133,17 @@ class ReplayEvaluator:
         """Return the recorded outcome; raises InvalidInput for a config that was not recorded.
 
         A kernel that was measured under a looser accuracy is rejected if its recorded errors exceed
-        the limits.
+        the limits. Its residency follows from its resources, where it was not recorded.
         """
         outcome = self._kernel(config).outcome
-        if not isinstance(outcome, Measured) or not self._is_stricter:
+        if not isinstance(outcome, Measured):
+            return outcome
+        if not outcome.resources.resident_blocks:
+            launched = launches(self.problem, config)
+            outcome = replace(
+                outcome, resources=resources_on(self.gpu, launched, outcome.resources)
+            )
+        if not self._is_stricter:
             return outcome
         fault = _fault(outcome, self.problem.output_dtype, self._accuracy)
         return Rejected(Stage.VERIFY, fault) if fault else outcome

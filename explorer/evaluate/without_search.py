@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from explorer.choose import config_for
+from explorer.evaluate.residency import MeasuredWith
 from explorer.evaluate.space_version import is_of_today
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
@@ -21,6 +22,8 @@ class WithoutSearch:
     config: Config
     table: Path | None
     """The tuned table whose best it is; None for the heuristic's."""
+    measured: MeasuredWith | None = None
+    """What the table measured it with; None for the heuristic's."""
 
     @property
     def origin(self) -> str:
@@ -51,6 +54,7 @@ def without_search(
             if found is None or not is_of_today(found.environment, problem):
                 continue
             if Space(problem, gpu).is_legal(found.config):
-                return WithoutSearch(found.config, path)
+                measured = MeasuredWith(found.environment.nvrtc, found.registers)
+                return WithoutSearch(found.config, path, measured if found.registers else None)
     config = config_for(problem, gpu, batch_invariant=batch_invariant, accuracy=accuracy)
     return WithoutSearch(config, None)

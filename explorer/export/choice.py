@@ -8,6 +8,7 @@ from explorer.codegen.units import emit
 from explorer.codegen.variant import Variant, can_overlap
 from explorer.devices.names import gpu_limits
 from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.evaluate.residency import MeasuredWith
 from explorer.evaluate.verify import Checks
 from explorer.evaluate.without_search import without_search
 from explorer.model.config import COHERENT_HINTS, Config
@@ -118,6 +119,8 @@ class Chosen:
     """That GPU's limits, where they are known."""
     study: str = ""
     """The name of the study that it is of; empty where it is of none."""
+    measured: MeasuredWith | None = None
+    """What it was measured with; None where it was not."""
 
 
 def chosen_variant(what: What, scope: Scope) -> Chosen:
@@ -202,7 +205,7 @@ def named_checks(what: What, rows: int | None, scope: Scope) -> Checks:
 
 def _of_config(choice: Choice, query: ProblemQuery, scope: Scope) -> Chosen:
     """Return a config that is written out, a preset's, or the heuristic's."""
-    limits, problem = gpu_limits(scope.gpu), query.problem()
+    limits, problem, measured = gpu_limits(scope.gpu), query.problem(), None
     if isinstance(choice, str | int):
         taken = without_search(
             problem,
@@ -210,7 +213,7 @@ def _of_config(choice: Choice, query: ProblemQuery, scope: Scope) -> Chosen:
             batch_invariant=scope.batch_invariant,
             accuracy=scope.goal.accuracy,
         )
-        config = taken.config
+        config, measured = taken.config, taken.measured
         scope.notice(f"without a search: {taken.origin}")
     elif isinstance(choice, Config):
         config = checked_config(choice, problem, limits)
@@ -219,7 +222,7 @@ def _of_config(choice: Choice, query: ProblemQuery, scope: Scope) -> Chosen:
     variant = emit(problem, config)
     for sentence in rows_notice(problem, query.rows):
         scope.notice(sentence)
-    return Chosen(variant, limits.arch, limits)
+    return Chosen(variant, limits.arch, limits, measured=measured)
 
 
 def _of_study(which: str | int, query: ProblemQuery, scope: Scope) -> Chosen:
@@ -251,7 +254,8 @@ def _of_study(which: str | int, query: ProblemQuery, scope: Scope) -> Chosen:
             f"{limits.name}"
         )
     arch = limits.arch if limits else study.environment.arch
-    return Chosen(variant, arch, limits, study.summary.name)
+    measured = MeasuredWith(study.environment.nvrtc, trial.outcome.resources.registers)
+    return Chosen(variant, arch, limits, study.summary.name, measured)
 
 
 def checked_config(config: Config, problem: Problem, gpu: GpuSpec) -> Config:

@@ -10,11 +10,12 @@ from explorer.compile.compiler import CompileFailure, Compiler, cache_dir, nvrtc
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Emulator, Verdict
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.export.choice import Scope, What, chosen_variant, overlapping, with_main
+from explorer.evaluate.residency import resources_on
+from explorer.export.choice import Chosen, Scope, What, chosen_variant, overlapping, with_main
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput, WrongKernel
-from explorer.model.gpu_spec import GpuSpec
+from explorer.model.gpu_spec import GpuSpec, known_gpu_for
 from explorer.model.outcome import Resources
 from explorer.model.problem import Problem
 from explorer.system.user_files import check_writable, is_writable_folder, read_text, write_file
@@ -112,11 +113,12 @@ STEP_LIMIT = 500_000
 
 
 def checked(
-    variant: Variant, arch: str, accuracy: Accuracy, notice: Notice, *, verify: bool = True
+    chosen: Chosen, variant: Variant, accuracy: Accuracy, notice: Notice, *, verify: bool = True
 ) -> tuple[Resources | None, Verdict | None]:
-    """Compile a kernel for `arch`, such as sm_90, and `verify` it on the emulator.
+    """Compile the variant for the GPU that was chosen, and `verify` it on the emulator.
 
-    Return what ptxas allots to it, and the verdict; both are None without NVRTC, which is noticed.
+    Return what ptxas allots to it, and the verdict; both are None without NVRTC, which is noticed,
+    as is another residency than the kernel was measured with.
     Raises InvalidInput where the source does not compile, and WrongKernel, whose `verdict` has the
     findings.
     """
@@ -125,27 +127,30 @@ def checked(
     except ExplorerError as error:
         notice(f"not compiled as a check: {error}")
         return None, None
-    resources = compile_for(arch, variant)
+    arch, gpu = chosen.arch, chosen.gpu or known_gpu_for(chosen.arch)
+    resources = compile_for(gpu, variant)
     for sentence in _cache_fault():
         notice(sentence)
     notice(f"compiles for {arch} with NVRTC {version}: {resources}")
+    if chosen.measured is not None:
+        other = chosen.measured.other_residency(gpu, variant.launches, resources, version)
+        if other:
+            notice(other)
     return resources, _verified(variant, arch, accuracy, notice) if verify else None
 
 
-def compile_for(arch: str, variant: Variant) -> Resources:
-    """Return what ptxas allots to the variant on `arch`, such as sm_90.
+def compile_for(gpu: GpuSpec, variant: Variant) -> Resources:
+    """Return what ptxas allots to the variant, and its residency on a GPU.
 
     Raises InvalidInput where the source does not compile, ExplorerError where NVRTC is missing.
     """
-    compiler = Compiler(arch)
     try:
-        resources = compiler.compile(variant.source).resources
+        compiled = Compiler(gpu.arch).compile(variant.source)
     except CompileFailure as failure:
         raise InvalidInput(
-            f"the config's kernel does not compile for {arch}: {failure}; choose another config"
+            f"the config's kernel does not compile for {gpu.arch}: {failure}; choose another config"
         ) from None
-    dynamic = max(launch.shared_bytes for launch in variant.launches)
-    return replace(resources, dynamic_shared_bytes=dynamic)
+    return resources_on(gpu, variant.launches, compiled.resources)
 
 
 _told_of_cache: list[Path] = []
@@ -266,7 +271,7 @@ def emitted(
     beside = None if program is None or file is None else program(variant, file)
     if beside is not None:
         check_beside(*beside, force=force)
-    resources, verdict = checked(variant, arch, scope.goal.accuracy, scope.notice, verify=verify)
+    resources, verdict = checked(chosen, variant, scope.goal.accuracy, scope.notice, verify=verify)
     made = Emitted(variant, arch, chosen.gpu, resources, verdict, file)
     if file is not None:
         made = replace(made, written=write_source(variant, file, force=force))

@@ -129,12 +129,18 @@ emitted, verified and timed like any other.
 """
 
 
+DRAWN_MIN_BLOCKS = (1, 2, 3, 4, 6, 8)
+"""What a search draws and steps to. It tries others next to what the compiler gives by itself
+(`explorer.space.candidates.residencies`): most of the 32 ask for what no kernel has."""
+
+
 def searched(dtype: DType) -> dict[str, tuple[Value, ...]]:
-    """Return the values of each parameter that a search proposes for matrices of `dtype`."""
-    return {
+    """Return the values of each parameter that a search draws for matrices of `dtype`."""
+    values = {
         name: tuple(value for value in values if value not in REFUTED.get(name, ()))
         for name, values in parameters(dtype).items()
     }
+    return {**values, "min_blocks": DRAWN_MIN_BLOCKS}
 
 
 def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
@@ -152,7 +158,7 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "unroll": (1, 2, 4, 8),
         "load_hint": CHOICES["load_hint"],
         "store_hint": CHOICES["store_hint"],
-        "min_blocks": (1, 2, 3, 4, 6, 8),
+        "min_blocks": tuple(range(1, 33)),
         "static_cols": (True, False),
         "rows_per_thread": (1, 2, 4, 8),
         "launches": CHOICES["launches"],

@@ -1,7 +1,9 @@
 """The limits of a GPU, and its occupancy: how many blocks of a kernel are resident on an SM."""
 
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from explorer.model.errors import InvalidInput
@@ -183,6 +185,12 @@ WARP = 32
 REGISTER_UNIT = 256
 """Granularity of the registers that are allocated to a warp."""
 
+REGISTER_STEP = REGISTER_UNIT // WARP
+"""The same of a thread: eight registers more or fewer are the least that can count."""
+
+LEAST_REGISTERS = 16
+"""Of a thread: no compiler is expected to do with fewer."""
+
 MAX_REGISTERS = 255
 """Most registers of a thread, on every architecture since sm_35."""
 
@@ -237,10 +245,42 @@ def occupancy(
     )
 
 
+def with_residency(resources: Resources, block: int, grid: int, gpu: GpuSpec) -> Resources:
+    """Return the resources of a kernel of `grid` blocks of `block` threads, with its residency."""
+    now = occupancy(resources, block, grid, gpu).blocks_per_sm
+    most = math.ceil(grid / gpu.sm_count)  # of an SM: more cannot be resident
+    near = [b for step in (-1, 1) if (b := _blocks_with(resources, step, block, gpu))]
+    rests = any(min(blocks, most) != min(now, most) for blocks in near)
+    return replace(resources, resident_blocks=now, rests_on_registers=rests)
+
+
+def other_residencies(resources: Resources, block: int, gpu: GpuSpec) -> list[int]:
+    """Return the next fewer and the next more blocks an SM that other registers would give.
+
+    Either is left out where no number of registers gives it.
+    """
+    now = occupancy(resources, block, 1, gpu).blocks_per_sm
+    steps = range(1, MAX_REGISTERS // REGISTER_STEP)
+    fewer = (_blocks_with(resources, step, block, gpu) for step in steps)
+    more = (_blocks_with(resources, -step, block, gpu) for step in steps)
+    return [
+        *islice((blocks for blocks in fewer if 0 < blocks < now), 1),
+        *islice((blocks for blocks in more if blocks > now), 1),
+    ]
+
+
+def _blocks_with(resources: Resources, steps: int, block: int, gpu: GpuSpec) -> int:
+    """Return the resident blocks with so many steps of registers more; 0 where that cannot be."""
+    registers = _rounded_up(resources.registers, REGISTER_STEP) + steps * REGISTER_STEP
+    if not LEAST_REGISTERS <= registers <= MAX_REGISTERS + 1:
+        return 0
+    return occupancy(replace(resources, registers=registers), block, 1, gpu).blocks_per_sm
+
+
 def registers_left(threads: int, blocks: int, gpu: GpuSpec) -> int:
     """Return the most registers a thread with which so many blocks are resident on an SM."""
-    unit = REGISTER_UNIT // WARP
-    return min(MAX_REGISTERS, gpu.registers_per_sm // (threads * blocks) // unit * unit)
+    left = gpu.registers_per_sm // (threads * blocks)
+    return min(MAX_REGISTERS, left // REGISTER_STEP * REGISTER_STEP)
 
 
 def _by_registers(registers: int, warps: int, gpu: GpuSpec) -> int:

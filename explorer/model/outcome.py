@@ -27,7 +27,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Resources that ptxas allocated to a kernel, and the dynamic shared memory of its launch."""
+    """Resources that ptxas allotted to a kernel, shared memory of its launch, and residency."""
 
     registers: int
     static_shared_bytes: int = 0
@@ -36,6 +36,11 @@ class Resources:
     spill_load_bytes: int = 0
     stack_bytes: int = 0
     code_bytes: int = 0
+    resident_blocks: int = 0
+    """Blocks that an SM holds at once; 0 where nobody has worked it out (`with_residency`)."""
+    rests_on_registers: bool = False
+    """Whether eight registers a thread more or fewer would change how many blocks are resident, of
+    those that the launch has."""
 
     @property
     def shared_bytes(self) -> int:
@@ -47,11 +52,21 @@ class Resources:
         """Bytes of registers that are stored to local memory and loaded again."""
         return self.spill_store_bytes + self.spill_load_bytes
 
+    def is_stated(self, config: Config) -> bool:
+        """Whether the launch bounds of `config` keep its residency with other compilers.
+
+        One block an SM needs no bounds: any kernel that can be launched has as many.
+        """
+        free = not self.rests_on_registers or self.resident_blocks == 1
+        return free or config.min_blocks == self.resident_blocks
+
     def __str__(self) -> str:
-        """Return a sentence with registers a thread, shared memory a block, and spills."""
-        spilled = self.spill_store_bytes + self.spill_load_bytes
-        spills = f"{spilled} bytes spilled" if spilled else "no spills"
-        return f"{self.registers} registers, {self.shared_bytes} bytes shared, {spills}"
+        """Return registers a thread, shared memory a block, spills and, if known, residency."""
+        spills = f"{self.spilled_bytes} bytes spilled" if self.spilled_bytes else "no spills"
+        taken = f"{self.registers} registers, {self.shared_bytes} bytes shared, {spills}"
+        blocks = self.resident_blocks
+        held = f", {blocks} block{'' if blocks == 1 else 's'} resident on an SM" if blocks else ""
+        return taken + held
 
 
 def spread(samples: Sequence[float]) -> float:
@@ -186,6 +201,8 @@ class Contender(Timed):
     max_ulp: float | None = None
     registers: int = 0
     code_bytes: int = 0
+    states_residency: bool = True
+    """Whether its launch bounds keep its residency, where eight registers would change that."""
     record: TrialRecord | None = field(default=None, metadata={"key": "trial"})
     ratio_to_best: float = 1.0
     """Median over the rounds of its sample over that of the best in the same round."""
@@ -223,6 +240,7 @@ class Contender(Timed):
             max_ulp=outcome.max_ulp,
             registers=outcome.resources.registers,
             code_bytes=outcome.resources.code_bytes,
+            states_residency=outcome.resources.is_stated(config),
             record=record,
         )
 

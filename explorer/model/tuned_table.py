@@ -342,6 +342,8 @@ class TunedBest:
 
     config: Config
     environment: Environment
+    registers: int
+    """Of a thread; 0 where the table does not have them."""
 
 
 def best_in_table(path: Path, gpu: GpuSpec, problem: Problem) -> TunedBest | None:
@@ -395,7 +397,13 @@ class _Opened:
             return None
         (first, *_), *_ = _rows(one, "finalists", 5) or [[None]]
         config = self.configs[read_whole(first, "config", most=len(self.configs) - 1)]
-        return TunedBest(Config.from_dict(config), _environment(one, self.machines))
+        timed = _rows(one, "timed", 3)
+        registers = next((number for place, _, number in timed if place == first), 0)
+        return TunedBest(
+            Config.from_dict(config),
+            _environment(one, self.machines),
+            read_whole(registers, "registers"),
+        )
 
 
 @lru_cache(maxsize=4)

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from explorer.codegen.variant import Launch, Variant
-from explorer.compile.compiler import Compiler, KernelCache, cache_dir
+from explorer.compile.compiler import Compiler, KernelCache, cache_dir, nvrtc_version
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError
 from explorer.model.gpu_spec import GpuSpec
@@ -56,6 +56,7 @@ def make(
     CompileFailure.
     """
     from explorer.evaluate.emulation import exceeded_resource
+    from explorer.evaluate.residency import resources_on
     from explorer.evaluate.without_search import without_search
 
     taken = without_search(problem, gpu, batch_invariant=batch_invariant, tables=tables)
@@ -67,6 +68,12 @@ def make(
     exceeded = exceeded_resource(kernel.resources, variant.launches, gpu)
     if exceeded:
         raise ExplorerError(f"the kernel of {problem} cannot be launched on {gpu.name}: {exceeded}")
+    if taken.measured is not None:
+        resources = resources_on(gpu, variant.launches, kernel.resources)
+        version = nvrtc_version()
+        other = taken.measured.other_residency(gpu, variant.launches, resources, version)
+        if other:
+            log.warning("%s: %s", problem, other)
     ready = ReadyKernel(
         kernel.cubin, variant.launches, variant.scratch_bytes, alignment(problem, config)
     )

@@ -11,9 +11,11 @@ from dataclasses import replace
 
 from explorer.model.config import ROW_THREADS, WARPS, Config
 from explorer.model.dtype import DType
-from explorer.model.gpu_spec import WARP, GpuSpec
+from explorer.model.gpu_spec import WARP, GpuSpec, other_residencies
+from explorer.model.outcome import Resources
 from explorer.model.problem import Op, Problem
 from explorer.space.design_rules import WIDE_ROW, widest_vector
+from explorer.space.rules import Point, has_working_registers
 from explorer.space.space import Space
 
 LONGEST_STAGED_ROW = 512
@@ -93,15 +95,26 @@ def variations(idea: Config, problem: Problem, gpu: GpuSpec) -> list[Config]:
         replace(idea, reduction="shuffle" if idea.uses_redux else "shuffle-redux"),
         replace(idea, reduction="shuffle-first-warp"),
         replace(idea, store_hint="cs" if idea.store_hint == "default" else "default"),
-        *(replace(idea, min_blocks=blocks) for blocks in _pressures(idea)),
     ]
     return [one for one in dict.fromkeys(ideas) if one != idea and space.is_legal(one)]
 
 
-def _pressures(idea: Config) -> list[int]:
-    """Blocks that an SM is to hold, twice as many and half as many as now."""
-    now = idea.min_blocks
-    return [blocks for blocks in (2 * now, now // 2) if blocks in (1, 2, 3, 4, 6, 8)]
+def residencies(
+    measured: Config, resources: Resources, problem: Problem, gpu: GpuSpec
+) -> list[Config]:
+    """Return legal configs with launch bounds for the residency that was measured and those nearby.
+
+    First comes the one that states what the compiler gave by itself, so that another compiler keeps
+    it; then the next fewer and the next more blocks an SM that other registers would give. There is
+    none where eight registers a thread make no difference. Of 567 kernels that a search had not
+    found, on an H200, the best of the three takes 0.8 % less time in the mean, 36 % at best.
+    """
+    if not resources.rests_on_registers:
+        return []
+    blocks = [resources.resident_blocks, *other_residencies(resources, measured.threads, gpu)]
+    ideas = [replace(measured, min_blocks=number) for number in blocks]
+    space = Space(problem, gpu)
+    return [one for one in ideas if one != measured and space.is_legal(one)]
 
 
 def _ideas(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
@@ -211,8 +224,10 @@ def _by_clusters(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
             if 8 <= each <= MOST_KEPT:
                 yield from (replace(idea, vector_bytes=width) for width in widths)
             if problem.dtype.is_half and 16 <= each <= 2 * MOST_KEPT:
+                packed = replace(idea, cache_holds="input")
                 for resident in (2, 4) if threads <= WARP * 8 else (2,):
-                    yield replace(idea, cache_holds="input", min_blocks=resident)
+                    if has_working_registers(Point(problem, gpu, packed), resident):
+                        yield replace(packed, min_blocks=resident)
             if problem.op.is_backward and threads >= 256:
                 yield replace(idea, cache="shared", unroll=4)
         if problem.op.is_backward:

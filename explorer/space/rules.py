@@ -1,5 +1,6 @@
 """What rules a config out: each rule one named predicate with a sentence for the user."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -22,6 +23,9 @@ ptxas reports 20 to 32 for the variants that cache nothing.
 
 WORKING_REGISTERS_IN_DOUBLE = 40
 """The same in double, whose exponential is a dozen multiply-adds: 32 to 90 are reported."""
+
+LEAST_WORKING_REGISTERS = 12
+"""What a kernel gets by with beside its cached share where its launch bounds leave it no more."""
 
 REGISTERS_A_ROW = 4
 """What each further row of a thread needs: its address, maximum and sum."""
@@ -205,13 +209,26 @@ def blocks_fit(p: Point) -> bool:
     says="a thread's share of the row and its working values fit its registers",
 )
 def registers_fit(p: Point) -> bool:
-    if p.config.cache != "registers":
-        return True
+    spare = _spare_registers(p, p.config.min_blocks)
+    return spare >= LEAST_WORKING_REGISTERS and has_working_registers(p, 1)
+
+
+def has_working_registers(p: Point, blocks: int) -> bool:
+    """Whether `blocks` blocks an SM leave a thread the registers that kernels work with, or more.
+
+    Launch bounds can ask for more blocks: then kernels get by with fewer registers, or spill them.
+    """
     in_double = p.problem.dtype is DType.F64
     working = WORKING_REGISTERS_IN_DOUBLE if in_double else WORKING_REGISTERS
-    further = (p.config.rows_per_thread - 1) * REGISTERS_A_ROW
-    needed = p.split.cached_registers + working + further
-    return needed <= registers_left(p.config.threads, p.config.min_blocks, p.gpu)
+    return _spare_registers(p, blocks) >= working
+
+
+def _spare_registers(p: Point, blocks: int) -> float:
+    """Return the registers that `blocks` blocks an SM leave a thread beside its share of a row."""
+    if p.config.cache != "registers":
+        return math.inf
+    share = p.split.cached_registers + (p.config.rows_per_thread - 1) * REGISTERS_A_ROW
+    return registers_left(p.config.threads, blocks, p.gpu) - share
 
 
 @rule(

@@ -17,7 +17,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.model.config import Config, Value
+from explorer.model.config import DRAWN_MIN_BLOCKS, Config, Value, parameters
 from explorer.space import Rule, Space, spread_otherwise
 from explorer.tuning.contest import dominates
 from explorer.tuning.objective import Objectives
@@ -36,13 +36,17 @@ class SpaceCandidates:
     def __init__(self, space: Space) -> None:
         self._space = space
         self.values = space.parameters
-        """The values of each parameter."""
+        """The values of each parameter that a config of the search may have."""
+        if self.values["min_blocks"] == DRAWN_MIN_BLOCKS:
+            every = parameters(space.problem.dtype)["min_blocks"]
+            self.values = {**self.values, "min_blocks": every}
         self._tried: set[Config] = set()
         self._rest: Iterator[Config] | None = None
 
     def holds(self, config: Config) -> bool:
         """Return whether `config` is legal, tried or not."""
-        return self._space.is_legal(config)
+        known = all(value in self.values[name] for name, value in config.as_dict().items())
+        return known and self._space.broken_rule(config) is None
 
     def left(self) -> int | None:
         """Return None: legal configs are too many to count in passing."""
@@ -260,6 +264,8 @@ class Origin(StrEnum):
     """The source of a proposal."""
 
     SEED = "seed"
+    RESIDENCY = "residency"
+    """A new best with launch bounds for its own residency, or for the next fewer or more blocks."""
     STEP = "step"
     TPE = "tpe"
     RANDOM = "random"
@@ -339,6 +345,8 @@ class Proposer:
         self._rejected = (math.inf,) * objectives.number
         self._seeds = deque(seeds)
         """Those that were not proposed yet."""
+        self._suggested: deque[Config] = deque()
+        """Residencies of the best so far that were not proposed yet."""
         self._surrogates = [
             Surrogate(candidates.values, self._rng) for _ in range(objectives.number)
         ]
@@ -367,21 +375,31 @@ class Proposer:
             for fallen in self._elite.add(config, values):
                 self._steps.pop(fallen, None)
 
+    def suggest(self, configs: Sequence[Config]) -> None:
+        """Propose these next, in place of those suggested before: residencies of a new best."""
+        self._suggested = deque(configs)
+
     def propose(self) -> Proposal | None:
         """Return the next config to evaluate, or None where nothing is left to try."""
         while (wanted := self._want()) is not None:
-            config, origin = wanted
-            self._candidates.take(config)
-            digest = self._identity(config)
-            if digest not in self._known:
-                self._known[digest] = None
-                return Proposal(config, digest, origin)
-            self.duplicates += 1
-            values = self._known[digest]
-            if values is None:  # the kernel of the same code is not evaluated yet
-                self._sampler.forget(config)
-            else:
-                self._sampler.tell(config, values)
+            proposal = self.of(*wanted)
+            if proposal is not None:
+                return proposal
+        return None
+
+    def of(self, config: Config, origin: Origin) -> Proposal | None:
+        """Return the proposal of a config that counts as tried from now on; None for known code."""
+        self._candidates.take(config)
+        digest = self._identity(config)
+        if digest not in self._known:
+            self._known[digest] = None
+            return Proposal(config, digest, origin)
+        self.duplicates += 1
+        values = self._known[digest]
+        if values is None:  # the kernel of the same code is not evaluated yet
+            self._sampler.forget(config)
+        else:
+            self._sampler.tell(config, values)
         return None
 
     def most_promising(self, proposals: Sequence[Proposal]) -> Proposal:
@@ -406,6 +424,9 @@ class Proposer:
             adopted = self._candidates.adopt(self._seeds.popleft(), self._rng)
             if adopted is not None:
                 return adopted, Origin.SEED
+        while self._suggested:
+            if not self._candidates.is_tried(suggested := self._suggested.popleft()):
+                return suggested, Origin.RESIDENCY
         origins, shares = list(self._shares), list(self._shares.values())
         (first,) = self._rng.choices(origins, weights=shares)
         for origin in [first, *(one for one in origins if one != first)]:

@@ -21,6 +21,7 @@ from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.evaluator import Evaluator
 from explorer.model.outcome import Measured, Rejected, Stage, TrialRecord
 from explorer.space import Rule, Space
+from explorer.space.candidates import residencies
 from explorer.tuning.contest import ROUNDS, front_contenders, run_finals, time_in_turn
 from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives, study_name
 from explorer.tuning.proposer import (
@@ -321,6 +322,7 @@ class _Search:
                 self._finish(self._begun.popleft())
                 self._tell_progress("search", self._on_their_way)
             self._learn(self._ledger.heard())
+        self._state_residency()
         self._exhausted = not self._pending and self._budget.allows_another()
 
     def _propose(self, wanted: int) -> bool:
@@ -388,10 +390,36 @@ class _Search:
         seconds = time.monotonic() - self._busy_since
         self._busy_since += seconds
         started = datetime.now() - timedelta(seconds=seconds)
-        self._tally.count(self._ledger.add(one, outcome, started))
+        trial = self._ledger.add(one, outcome, started)
+        self._tally.count(trial)
+        if self._tally.best is trial:
+            self._proposer.suggest(self._residencies(trial))
         self._budget.spend(seconds, self._tally.best_us)
         self._proposer.learn(one.config, one.digest, self._objectives.values(outcome))
         self._ledger.flush(UNWRITTEN)
+
+    def _residencies(self, trial: Known) -> list[Config]:
+        """Return the residencies to try around a measured kernel's; none where they are fixed."""
+        if not isinstance(trial.outcome, Measured):
+            return []
+        problem, gpu = self._evaluator.problem, self._evaluator.gpu
+        found = residencies(trial.config, trial.outcome.resources, problem, gpu)
+        return [c for c in found if self._candidates.holds(c) and not self._candidates.is_tried(c)]
+
+    def _state_residency(self) -> None:
+        """Evaluate the best with launch bounds for its residency, if nothing else did.
+
+        The last kernel that was asked for may be the best. Then this is one more.
+        """
+        best = self._tally.best
+        if best is None or not isinstance(best.outcome, Measured):
+            return
+        blocks = best.outcome.resources.resident_blocks
+        for config in (one for one in self._residencies(best) if one.min_blocks == blocks):
+            proposal = self._proposer.of(config, Origin.RESIDENCY)
+            if proposal is not None and self._ledger.run([proposal])[0]:
+                self._busy_since = time.monotonic()
+                self._finish(proposal)
 
     def _offered_again(self) -> Proposal | None:
         """Return a proposal that another process had RUNNING, and did not finish since."""

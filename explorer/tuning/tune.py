@@ -28,7 +28,7 @@ from explorer.model.tuned_table import (
     journal_line,
     read_journal,
 )
-from explorer.space.candidates import candidates, listed, variations
+from explorer.space.candidates import candidates, listed, residencies, variations
 from explorer.space.space import Space
 from explorer.system.user_files import append_line
 from explorer.tuning.contest import Contest, close_to_best
@@ -141,6 +141,8 @@ def tune_problem(
 ) -> TunedProblem:
     """Evaluate all candidates and `more`, vary the best, then time the best in turn.
 
+    The best few are also evaluated with the residencies around their own.
+
     Raises NotFound where no kernel could be measured, DeviceLost.
     """
     problem, gpu = bench.problem, bench.gpu
@@ -155,6 +157,8 @@ def tune_problem(
         evaluate_each(bench, varied, seen)
         if _timed(seen)[:1] == before[:1]:
             break
+    best = [(config, outcome.resources) for config, outcome in _timed(seen)[:VARIED_CONFIGS]]
+    evaluate_each(bench, [r for one in best for r in residencies(*one, problem, gpu)], seen)
     return replace(_judged(bench, seen, listed[0], torch), effort=str(effort))
 
 

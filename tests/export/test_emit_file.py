@@ -129,6 +129,8 @@ def test_the_command_that_emits_its_config_anew_says_all_of_the_problem():
 
 
 def test_resources_come_from_the_compiler():
-    resources = compile_for("sm_90", emit(PROBLEM, Config(cache="shared", cache_holds="input")))
+    resources = compile_for(
+        known_gpu("NVIDIA H200"), emit(PROBLEM, Config(cache="shared", cache_holds="input"))
+    )
     assert resources.registers > 0
     assert resources.dynamic_shared_bytes == 4 * 4096
