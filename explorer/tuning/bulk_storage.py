@@ -9,7 +9,7 @@ import json
 import random
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -18,23 +18,11 @@ from optuna.distributions import distribution_to_json
 from optuna.storages import RDBStorage
 from optuna.storages._rdb import models
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import (
-    Engine,
-    and_,
-    create_engine,
-    delete,
-    event,
-    func,
-    insert,
-    inspect,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import Engine, create_engine, delete, event, func, insert, inspect, select, update
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.pool import NullPool
 
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.system.plain_data import shown
@@ -57,19 +45,24 @@ class Stored(NamedTuple):
     """Whether it was stored now; else the study had it."""
 
 
-def keeps_out(state: TrialState, started: datetime | None, new: FrozenTrial) -> bool:
-    """Return whether a trial of a study keeps out a new trial with the same code.
+def place_of(trial: FrozenTrial, same_code: Sequence[Any]) -> Any:
+    """Return which of a study's trials with its code is a trial that has a number, or keeps it out.
 
-    A finished trial does. A RUNNING one keeps out another that would run as well, for ten minutes.
+    A finished one keeps out all others, a RUNNING one another that would run as well, for ten
+    minutes. It is None where another program ended our RUNNING trial: its outcome needs another.
     """
-    if state is not TrialState.RUNNING or new.state is not TrialState.RUNNING:
-        return state in FINISHED
+    for other in same_code:
+        is_ended = other.state not in (TrialState.RUNNING, *FINISHED)
+        if other.number == trial.number and not (is_ended and trial.state in FINISHED):
+            return other
+    return next((other for other in same_code if _keeps_out(other, trial)), None)
+
+
+def _keeps_out(other: Any, new: FrozenTrial) -> bool:
+    if other.state is not TrialState.RUNNING or new.state is not TrialState.RUNNING:
+        return other.state in FINISHED
+    started = other.datetime_start
     return started is not None and datetime.now() - started < ABANDONED_AFTER
-
-
-def was_ended(state: TrialState, ours: FrozenTrial) -> bool:
-    """Return whether another program ended our RUNNING trial, so that its outcome needs another."""
-    return ours.state in FINISHED and state not in (TrialState.RUNNING, *FINISHED)
 
 
 Rows = dict[type[models.BaseModel], list[dict[str, Any]]]
@@ -82,9 +75,9 @@ class BulkStorage(RDBStorage):
     """
 
     def put(self, study_id: int, trials: Sequence[FrozenTrial]) -> list[Stored]:
-        """Store trials in one transaction, in their order.
+        """Store trials, whose codes differ, in one transaction, in their order.
 
-        One that has an id is our RUNNING trial, which gets its outcome. Another one is new, and
+        One that has a number is our RUNNING trial, which gets its outcome. Another one is new, and
         left out if a trial of the study keeps it out. Raises NotFound where the study is gone.
         """
         stored, rows = [], defaultdict[Any, list[dict[str, Any]]](list)
@@ -93,16 +86,14 @@ class BulkStorage(RDBStorage):
             count = select(func.count()).where(models.TrialModel.study_id == study_id)
             number = session.execute(count).scalar_one()
             for trial in trials:
-                same, is_ours = same_code[trial.user_attrs.get("digest")], trial._trial_id >= 0
-                row = _row_of(session, trial, same)
-                if row is not None and not (is_ours and row.state is TrialState.RUNNING):
-                    stored.append(Stored(row.trial_id, row.number, is_ours))
-                    continue
-                is_whole = row is None
+                row = place_of(trial, same_code[trial.user_attrs.get("digest")])
+                is_ours, is_whole = row is not None and row.number == trial.number, row is None
                 if row is None:
                     row = models.TrialModel(study_id=study_id, number=number)
                     number += 1
-                    same += [row] if trial.user_attrs.get("digest") else []
+                elif not (is_ours and row.state is TrialState.RUNNING):
+                    stored.append(Stored(row.trial_id, row.number, is_ours))
+                    continue
                 row.state = trial.state
                 row.datetime_start = trial.datetime_start
                 row.datetime_complete = trial.datetime_complete
@@ -150,24 +141,11 @@ class BulkStorage(RDBStorage):
                 _set(session, of_trial, of_trial.trial_id, trial_id, given)
         return True
 
-    def changed(self, study_id: int, after: int, watched: Collection[int]) -> list[int]:
-        """Return ids of the trials that came after an id, and of those watched that have ended."""
-        model = models.TrialModel
-        ended = and_(model.trial_id.in_(watched), model.state != TrialState.RUNNING)
-        wanted = select(model.trial_id).where(model.study_id == study_id)
+    def finished(self, study_id: int) -> set[int]:
+        """Return the ids of the finished trials."""
+        wanted = select(models.TrialModel.trial_id).where(models.TrialModel.study_id == study_id)
         with Session(self.engine) as session:
-            return list(session.scalars(wanted.where(or_(model.trial_id > after, ended))))
-
-    def digests(self, study_id: int) -> set[str]:
-        """Return the digests of finished trials, in the file of the database's name at present."""
-        self.engine.dispose()
-        model = models.TrialUserAttributeModel
-        finished = models.TrialModel.state.in_(FINISHED)
-        wanted = select(model.value_json).join(models.TrialModel)
-        wanted = wanted.where(model.key == "digest", finished)
-        with Session(self.engine) as session:
-            found = session.scalars(wanted.where(models.TrialModel.study_id == study_id))
-            return {json.loads(text) for text in found}
+            return set(session.scalars(wanted.where(models.TrialModel.state.in_(FINISHED))))
 
     @contextmanager
     def _alone(self, study_id: int) -> Iterator[Session]:
@@ -187,28 +165,17 @@ class BulkStorage(RDBStorage):
 
 def _same_code(
     session: Session, study_id: int, trials: Sequence[FrozenTrial]
-) -> dict[Any, list[Any]]:
-    """Return the rows of a study with the digests that new trials have, by these."""
-    rows: dict[Any, list[Any]] = defaultdict(list)
+) -> dict[Any, list[models.TrialModel]]:
+    """Return the rows of a study with the digests that trials have, by these."""
+    rows = defaultdict[Any, list[models.TrialModel]](list)
     attribute = models.TrialUserAttributeModel
-    digests = {trial.user_attrs.get("digest") for trial in trials if trial._trial_id < 0}
+    digests = {trial.user_attrs.get("digest") for trial in trials}
     texts = [json.dumps(digest) for digest in digests if digest]
     wanted = select(attribute.value_json, models.TrialModel).join(models.TrialModel)
     wanted = wanted.where(models.TrialModel.study_id == study_id, attribute.key == "digest")
     for text, row in session.execute(wanted.where(attribute.value_json.in_(texts))):
         rows[json.loads(text)].append(row)
     return rows
-
-
-def _row_of(session: Session, trial: FrozenTrial, same: list[Any]) -> Any:
-    """Return the row of our RUNNING trial, or the one that keeps out a new trial, or None.
-
-    It is None as well where another program ended our trial, whose outcome then needs a new row.
-    """
-    if trial._trial_id >= 0:
-        row: Any = session.get(models.TrialModel, trial._trial_id)
-        return None if row is not None and was_ended(row.state, trial) else row
-    return next((row for row in same if keeps_out(row.state, row.datetime_start, trial)), None)
 
 
 def _add_rows(rows: Rows, trial: FrozenTrial, trial_id: int, *, is_whole: bool) -> None:
@@ -230,14 +197,12 @@ def _add_rows(rows: Rows, trial: FrozenTrial, trial_id: int, *, is_whole: bool) 
 
 def _set(session: Session, table: Any, column: Any, owner: int, given: Mapping[str, Any]) -> None:
     """Set attributes of what has that id in the column; those that are there keep their places."""
-    existing = set(session.scalars(select(table.key).where(column == owner)))
-    rows = _attribute_rows({column.key: owner}, given)
-    for row in (row for row in rows if row["key"] in existing):
-        here = (column == owner, table.key == row["key"])
-        session.execute(update(table).where(*here).values(value_json=row["value_json"]))
-    new = [row for row in rows if row["key"] not in existing]
-    if new:
-        session.execute(insert(table), new)
+    existing = {row.key: row for row in session.scalars(select(table).where(column == owner))}
+    for row in _attribute_rows({column.key: owner}, given):
+        if there := existing.get(row["key"]):
+            there.value_json = row["value_json"]
+        else:
+            session.add(table(**row))
 
 
 def _attribute_rows(owner: dict[str, int], given: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -245,9 +210,6 @@ def _attribute_rows(owner: dict[str, int], given: Mapping[str, Any]) -> list[dic
 
 
 # ------------------------------------------------------------------ opening one
-
-LOCK_PATIENCE_S = 5.0
-"""How long opening a SQLite file waits for another program that writes to it."""
 
 ATTEMPTS = 4
 """How often the tables of a new database are tried to be created. Another process may create the
@@ -258,37 +220,26 @@ def open_database(url: URL, name: str, remedy: str, missing: str | None) -> Bulk
     """Open a database, creating its tables unless they are to be there.
 
     `missing` is what to do where they are not. Raises NotFound then, InvalidInput, which ends in
-    `remedy`, for a file with tables of another program or without some of Optuna's, and what
-    SQLAlchemy raises.
+    `remedy`, for a file with tables of another program, and what SQLAlchemy raises, as for a
+    database without some of Optuna's tables or columns.
     """
-    options: dict[str, Any] = {}
-    is_sqlite = url.get_backend_name() == "sqlite"
-    if is_sqlite and url.database in (None, "", ":memory:"):  # all threads share its connection
-        options = {"connect_args": {"check_same_thread": False}, "poolclass": StaticPool}
-    elif is_sqlite and "timeout" not in url.query:
-        options = {"connect_args": {"timeout": LOCK_PATIENCE_S}}
-    is_new = _is_new(create_engine(url, **options), name, remedy, missing)
-
-    def opened() -> BulkStorage:
-        if is_new:
-            _create_tables(create_engine(url, **options))
-        full = url.render_as_string(hide_password=False)
-        return BulkStorage(full, options, skip_table_creation=not is_new)
-
-    for attempt in reversed(range(ATTEMPTS if is_new else 1)):
+    engine = create_engine(url, poolclass=NullPool)
+    is_new = _is_new(engine, name, remedy, missing)
+    full = url.render_as_string(hide_password=False)
+    for attempt in range(ATTEMPTS):
         try:
-            storage = opened()
+            if is_new:
+                _create_tables(engine)
+            storage = BulkStorage(full, skip_table_creation=not is_new)
             break
-        except SQLAlchemyError as error:
-            if not attempt or "locked" in str(error):  # which was waited for
+        except SQLAlchemyError as error:  # a lock was waited for
+            if not is_new or attempt + 1 == ATTEMPTS or "locked" in str(error):
                 raise
         time.sleep(random.uniform(0.0, 0.2))
-    if lacking := _lacking(storage.engine):
-        raise InvalidInput(
-            f"storage {name} is damaged or of another version of Optuna: it lacks {lacking}; "
-            f"restore a copy of it, or {remedy}"
-        )
-    if is_sqlite and "poolclass" not in options:
+    with storage.engine.connect() as connection:
+        for table in models.BaseModel.metadata.tables.values():
+            connection.execute(select(table).limit(0))
+    if url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:"):
         event.listen(storage.engine, "connect", _set_pragmas)
         storage.engine.dispose()
     return storage
@@ -300,12 +251,11 @@ def _is_new(engine: Engine, name: str, remedy: str, missing: str | None) -> bool
     Half of them are there where the process that created them was killed. A file with the tables
     of another program is refused; a server may hold them beside Optuna's.
     """
-    with _closing(engine):
-        tables, ours = set(inspect(engine).get_table_names()), set(models.BaseModel.metadata.tables)
-        if models.StudyModel.__tablename__ in tables:
-            with Session(engine) as session:
-                if session.scalars(select(models.StudyModel.study_id).limit(1)).first():
-                    return False
+    tables, ours = set(inspect(engine).get_table_names()), set(models.BaseModel.metadata.tables)
+    if models.StudyModel.__tablename__ in tables:
+        with Session(engine) as session:
+            if session.scalars(select(models.StudyModel.study_id).limit(1)).first():
+                return False
     if tables and not tables & ours and engine.dialect.name == "sqlite":
         raise InvalidInput(
             f"storage {name} is a database of another program: it has the table "
@@ -316,37 +266,15 @@ def _is_new(engine: Engine, name: str, remedy: str, missing: str | None) -> bool
     return missing is None
 
 
-def _lacking(engine: Engine) -> str:
-    """Return the first table or column of this Optuna that a database lacks; mostly empty."""
-    inspector = inspect(engine)
-    tables = set(inspector.get_table_names())
-    for name, table in models.BaseModel.metadata.tables.items():
-        if name not in tables:
-            return f"the table {name}"
-        columns = {column["name"] for column in inspector.get_columns(name)}
-        if lost := [column.name for column in table.columns if column.name not in columns]:
-            return f"the column {lost[0]} of the table {name}"
-    return ""
-
-
 def _create_tables(engine: Engine) -> None:
     """Create the tables and indices that a database lacks, in one transaction: all or none."""
-    with _closing(engine), engine.begin() as connection:
+    with engine.begin() as connection:
         if engine.dialect.name == "sqlite":  # Python would commit each statement by itself
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         models.BaseModel.metadata.create_all(connection)
         for table in models.BaseModel.metadata.tables.values():
             for index in table.indexes:
                 index.create(connection, checkfirst=True)
-
-
-@contextmanager
-def _closing(engine: Engine) -> Iterator[None]:
-    """Leave no connection of an engine open."""
-    try:
-        yield
-    finally:
-        engine.dispose()
 
 
 def _set_pragmas(connection: Any, _record: Any) -> None:

@@ -36,11 +36,7 @@ from explorer.tuning.results import Progress, SearchResult
 from explorer.tuning.seeds import seeds_of
 from explorer.tuning.study_attributes import StudyIdentity
 from explorer.tuning.study_reader import must_be_named
-from explorer.tuning.study_writer import (
-    UNWRITTEN,
-    Known,
-    Ledger,
-)
+from explorer.tuning.study_writer import UNWRITTEN, Known, Ledger
 from explorer.tuning.surrogate import SamplerOf, distributions
 
 # ------------------------------------------------------------------ how long a search may go on
@@ -302,8 +298,7 @@ class _Search:
             seed=seed,
             distributions=distributions(candidates.values),
         )
-        self._ledger = Ledger(storage, study, candidates.holds)
-        self._ledger.begin(self._proposer.sampler)
+        self._ledger = Ledger(storage, study, candidates.holds, self._proposer.sampler)
         self._learn(self._ledger.known())
 
     def explore(self, ahead: int | None = None) -> None:

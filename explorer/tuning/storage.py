@@ -6,7 +6,7 @@ server.
 
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,12 +24,12 @@ from explorer.model.errors import ExplorerError, InvalidInput, NotFound
 from explorer.system.plain_data import shown
 from explorer.system.user_files import check_writable, open_regular, studies_folder
 from explorer.tuning.bulk_storage import (
+    FINISHED,
     KNOWN_BEFORE,
     BulkStorage,
     Stored,
-    keeps_out,
     open_database,
-    was_ended,
+    place_of,
 )
 
 # ------------------------------------------------------------------ opening a storage
@@ -258,34 +258,30 @@ class AnyStorage:
         return [self._put(study_id, trial) for trial in trials]
 
     def _put(self, study_id: int, trial: FrozenTrial) -> Stored:
-        storage, ours = self._storage, Stored(trial._trial_id, trial.number)
-        if ours.trial_id >= 0:
-            state = storage.get_trial(ours.trial_id).state
-            if state is TrialState.RUNNING:
-                with self._in_one_write():
-                    for key in trial.user_attrs.keys() - KNOWN_BEFORE:
-                        storage.set_trial_user_attr(ours.trial_id, key, trial.user_attrs[key])
-                    storage.set_trial_state_values(ours.trial_id, trial.state, trial.values)
-            if not was_ended(state, trial):
-                return ours
-        if there := self._same_code(study_id, trial):
-            return there
-        trial_id = storage.create_new_trial(study_id, trial)
-        ours = Stored(trial_id, storage.get_trial_number_from_id(trial_id))
-        there = self._same_code(study_id, trial)
-        if trial.state is TrialState.RUNNING and there and there.trial_id != trial_id:
-            storage.set_trial_state_values(trial_id, TrialState.FAIL)  # another was faster
-            return there
-        return ours
+        storage, there = self._storage, self._place_of(study_id, trial)
+        if there is None:
+            trial_id = storage.create_new_trial(study_id, trial)
+            ours = Stored(trial_id, storage.get_trial_number_from_id(trial_id))
+            first = self._place_of(study_id, trial)
+            if trial.state is TrialState.RUNNING and first and first.number != ours.number:
+                storage.set_trial_state_values(trial_id, TrialState.FAIL)  # another was faster
+                return Stored(first._trial_id, first.number, False)
+            return ours
+        is_ours = there.number == trial.number
+        if is_ours and there.state is TrialState.RUNNING:
+            with self._in_one_write():
+                for key in trial.user_attrs.keys() - KNOWN_BEFORE:
+                    storage.set_trial_user_attr(there._trial_id, key, trial.user_attrs[key])
+                storage.set_trial_state_values(there._trial_id, trial.state, trial.values)
+        return Stored(there._trial_id, there.number, is_ours)
 
-    def _same_code(self, study_id: int, trial: FrozenTrial) -> Stored | None:
-        """Return the first trial that keeps out a new one."""
+    def _place_of(self, study_id: int, trial: FrozenTrial) -> FrozenTrial | None:
+        """Return the trial that `place_of` returns."""
         digest = trial.user_attrs.get("digest")
-        for other in self._storage.get_all_trials(study_id, deepcopy=False) if digest else ():
-            is_same = other.user_attrs.get("digest") == digest
-            if is_same and keeps_out(other.state, other.datetime_start, trial):
-                return Stored(other._trial_id, other.number, False)
-        return None
+        trials = self._storage.get_all_trials(study_id, deepcopy=False) if digest else []
+        same_code = [other for other in trials if other.user_attrs.get("digest") == digest]
+        found: FrozenTrial | None = place_of(trial, same_code)
+        return found
 
     def put_attributes(
         self,
@@ -305,12 +301,10 @@ class AnyStorage:
                 self._storage.set_study_system_attr(study_id, key, value)
         return True
 
-    def changed(self, study_id: int, after: int, watched: Collection[int]) -> list[int]:
-        """Return ids of the trials that came after an id, and of those watched that have ended."""
-        trials = self._storage.get_all_trials(study_id, deepcopy=False)
-        ended = {t._trial_id for t in trials if t.state is not TrialState.RUNNING}
-        ids = [trial._trial_id for trial in trials]
-        return [n for n in ids if n > after or (n in watched and n in ended)]
+    def finished(self, study_id: int) -> set[int]:
+        """Return the ids of the finished trials."""
+        trials = self._storage.get_all_trials(study_id, deepcopy=False, states=FINISHED)
+        return {trial._trial_id for trial in trials}
 
     def _in_one_write(self) -> AbstractContextManager[None]:
         storage = self._storage

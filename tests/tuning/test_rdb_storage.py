@@ -106,7 +106,7 @@ def test_a_running_trial_gets_its_outcome(opened):
     (at,) = bulk(storage).put(first, [running("one")])
     assert storage.get_trial(at.trial_id).params == TRIALS[0].params
     outcome = trial([1.0, 2.0], True, {"digest": "one", "origin": "seed", "gbps": 3.5})
-    outcome._trial_id = at.trial_id
+    outcome.number = at.number
     bulk(storage).put(first, [outcome, outcome])  # the second time it is finished already
     (found,) = storage.get_all_trials(first)
     assert (found.values, found.state) == ([1.0, 2.0], TrialState.COMPLETE)
@@ -118,7 +118,7 @@ def test_an_outcome_is_stored_where_another_program_ended_the_running_trial(open
     (at,) = bulk(storage).put(first, [running("one")])
     storage.set_trial_state_values(at.trial_id, TrialState.FAIL)
     outcome = trial([1.0, 2.0], True, {"digest": "one", "origin": "seed"})
-    outcome._trial_id = at.trial_id
+    outcome.number = at.number
     (stored,) = bulk(storage).put(first, [outcome])
     assert stored.is_new and stored.trial_id != at.trial_id
     assert storage.get_trial(stored.trial_id).values == [1.0, 2.0]
