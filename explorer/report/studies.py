@@ -808,7 +808,7 @@ def dashboard_command(storage: str | None, port: int) -> list[str]:
     if program is None:
         raise NotFound(f"{PROGRAM} is not installed: pip install 'softmax-explorer[dashboard]'")
     opened = open_storage(storage, read_only=True)
-    list(read_studies(opened))  # what it cannot read it cannot show
+    read_studies(opened)  # what it cannot read it cannot show
     url = storage or default_storage()
     if isinstance(opened, Journal):
         url = str(opened.path)

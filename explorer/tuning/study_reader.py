@@ -2,13 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from optuna.storages import BaseStorage
-from optuna.trial import FrozenTrial
 
 from explorer.evaluate.space_version import space_version
 from explorer.model.config import Config
@@ -77,6 +76,16 @@ class StoredStudy:
         """Whether the installed space and templates are the study's."""
         return self.environment.space_version == space_version(self.problem)
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether its times are of installed kernels, or of a replay, which says whose."""
+        return self.replayed or self.is_current
+
+    @property
+    def place(self) -> tuple[Problem, str, str]:
+        """The problem, the GPU and the timing mode, which a live study and its replay share."""
+        return self.problem, self.environment.gpu, self.environment.timing
+
     @cached_property
     def attempts(self) -> dict[int, Attempt]:
         """The finished trials that can be read, by number."""
@@ -86,27 +95,19 @@ class StoredStudy:
         for trial in trials:
             number = read_whole(trial.number, "the number of a trial")
             try:
-                attempt = self._read(trial)
+                outcome = to_outcome(trial.user_attrs, self.objectives)
+                found: TrialRecord | Rejected | None = (
+                    TrialRecord(number, Config.from_dict(trial.params), outcome)
+                    if isinstance(outcome, Measured)
+                    else outcome
+                )
             except InvalidInput as error:
                 self.faults[number] = str(error)
                 continue
-            if attempt is not None:
-                attempts[number] = attempt
+            if found is not None:
+                seconds = trial.duration.total_seconds() if trial.duration else 0.0
+                attempts[number] = Attempt(number, found, trial.datetime_start, seconds)
         return dict(sorted(attempts.items()))
-
-    def _read(self, trial: FrozenTrial) -> Attempt | None:
-        """Read a trial; None for one that did not finish."""
-        outcome = to_outcome(trial.user_attrs, self.objectives)
-        if outcome is None:
-            return None
-        record: TrialRecord | Rejected = (
-            TrialRecord(trial.number, Config.from_dict(trial.params), outcome)
-            if isinstance(outcome, Measured)
-            else outcome
-        )
-        if trial.datetime_start is None or trial.duration is None:
-            return Attempt(trial.number, record, None, 0.0)
-        return Attempt(trial.number, record, trial.datetime_start, trial.duration.total_seconds())
 
     @property
     def passed_over(self) -> str:
@@ -190,59 +191,59 @@ class StoredStudy:
         found = self.attempts[number].trial if number in self.attempts else None
         if isinstance(found, TrialRecord):
             return found
+        numbers = [*self.attempts, *self.faults]
         if isinstance(found, Rejected):
             why = f"was rejected, {found.stage}: {found.reason}"
-            raise InvalidInput(f"trial {number} {why}; choose another, or {BEST}")
-        if number in self.faults:
+        elif number in self.faults:
             why = f"cannot be read: {self.faults[number]}"
-            raise InvalidInput(f"trial {number} {why}; choose another, or {BEST}")
-        numbers = [*self.attempts, *self.faults]
-        has = "no trials"
-        if numbers:
-            has = f"trials {min(numbers)} to {max(numbers)}; choose one of them"
-        raise NotFound(f"trial {number} does not exist; study '{self.name}' has {has}, or {BEST}")
+        else:
+            has = f"trials {min(numbers)} to {max(numbers)}; choose one of them" if numbers else ""
+            raise NotFound(
+                f"trial {number} does not exist; study '{self.name}' has {has or 'no trials'}, or "
+                f"{BEST}"
+            )
+        raise InvalidInput(f"trial {number} {why}; choose another, or {BEST}")
 
 
-@dataclass(frozen=True, slots=True)
-class DamagedStudy:
-    """A study of this program that cannot be read, and why."""
+def read_studies(storage: BaseStorage) -> tuple[list[StoredStudy], list[str]]:
+    """Return this program's studies, with their trials, and a sentence on each that is damaged.
 
-    name: str
-    fault: str
-    searched_at = ""
-
-    def __str__(self) -> str:
-        return f"study '{self.name}' is damaged: {self.fault}; {_REMEDY}"
+    The one searched last goes first; others' studies are passed over. Raises InvalidInput where the
+    storage cannot be read at all.
+    """
+    studies, damaged = _headers(storage)
+    return _readable(studies, damaged), damaged
 
 
-def _headers(storage: BaseStorage) -> Iterator[StoredStudy | DamagedStudy]:
-    """Yield this program's studies, whose trials are not read yet."""
+def _headers(storage: BaseStorage) -> tuple[list[StoredStudy], list[str]]:
+    """Return what `read_studies` does, but do not read the trials yet."""
     with one_sentence("the studies of the storage cannot be read", _REMEDY):
         studies = storage.get_all_studies()
+    sound, damaged = [], []
     for study in studies:
         if study.user_attrs.keys() >= {"problem", "circumstances"}:
             try:
-                yield StoredStudy(study, storage)
+                sound.append(StoredStudy(study, storage))
             except InvalidInput as error:
-                yield DamagedStudy(str(study.study_name), str(error))
+                damaged.append(_damaged(study.study_name, error))
+    return sorted(sound, key=lambda study: study.searched_at, reverse=True), damaged
 
 
-def _with_trials(study: StoredStudy | DamagedStudy) -> StoredStudy | DamagedStudy:
-    """Return a study whose trials are read, if they can be."""
-    if isinstance(study, StoredStudy):
+def _readable(studies: Sequence[StoredStudy], damaged: list[str]) -> list[StoredStudy]:
+    """Return the studies whose trials can be read; add a sentence on each other one."""
+    sound = []
+    for study in studies:
         try:
             study.attempts  # noqa: B018 (it keeps what it has read)
         except InvalidInput as error:
-            return DamagedStudy(study.name, str(error))
-    return study
+            damaged.append(_damaged(study.name, error))
+        else:
+            sound.append(study)
+    return sound
 
 
-def read_studies(storage: BaseStorage) -> Iterator[StoredStudy | DamagedStudy]:
-    """Yield this program's studies, with their trials; others' studies are passed over.
-
-    Raises InvalidInput where the storage cannot be read at all.
-    """
-    return map(_with_trials, _headers(storage))
+def _damaged(name: str, error: InvalidInput) -> str:
+    return f"study '{name}' is damaged: {error}; {_REMEDY}"
 
 
 # ------------------------------------------------------------------ which studies there are
@@ -260,11 +261,9 @@ class Survey:
 
 def survey(storage: BaseStorage) -> Survey:
     """Look at all studies of this program."""
-    studies = list(read_studies(storage))
-    sound = [study for study in studies if isinstance(study, StoredStudy)]
-    sound.sort(key=lambda study: study.searched_at, reverse=True)
-    faults = [str(s) if isinstance(s, DamagedStudy) else s.passed_over for s in studies]
-    return Survey([study.summary() for study in sound], [fault for fault in faults if fault])
+    studies, damaged = read_studies(storage)
+    passed_over = [study.passed_over for study in studies if study.faults]
+    return Survey([study.summary() for study in studies], damaged + passed_over)
 
 
 def list_views(storage: BaseStorage) -> list[StudyView]:
@@ -274,11 +273,8 @@ def list_views(storage: BaseStorage) -> list[StudyView]:
     """
     views = [
         study.view()
-        for study in read_studies(storage)
-        if isinstance(study, StoredStudy)
-        and study.objectives is Objectives.TIME
-        and _is_usable(study)
-        and study.best() is not None
+        for study in read_studies(storage)[0]
+        if study.objectives is Objectives.TIME and study.is_usable and study.best()
     ]
 
     def place(view: StudyView) -> tuple[str, int, int, bool, str]:
@@ -349,18 +345,13 @@ def fitting(
     """
     query = problem if isinstance(problem, ProblemQuery) else ProblemQuery.of(problem)
     fits, damaged = _with_goal(storage, query, goal)
-    usable = [study for study in fits if _is_usable(study)]
-    sound = []
-    for study in usable:
-        try:
-            sound += [study] if study.best() is not None else []
-        except InvalidInput as error:
-            damaged.append(DamagedStudy(study.name, str(error)))
-    if sound:
+    usable = [study for study in fits if study.is_usable]
+    unread: list[str] = []
+    if sound := [study for study in _readable(usable, unread) if study.best()]:
         return sound
     search = searching(query, goal)
-    if damaged and (not fits or damaged[-1].name == usable[0].name):
-        raise NotFound(f"no study of {query}{goal}, but {damaged[-1]}")
+    if lost := unread if fits else damaged:
+        raise NotFound(f"no study of {query}{goal}, but {lost[0]}")
     if not fits:
         raise NotFound(
             f"no study of {query}{goal} yet in {file_of(storage) or 'this storage'}; run {search}, "
@@ -378,12 +369,10 @@ def fitting(
 
 def _with_goal(
     storage: BaseStorage, query: ProblemQuery, goal: Goal
-) -> tuple[list[StoredStudy], list[DamagedStudy]]:
-    """Return the studies of a problem and a goal, without their trials; and damaged ones."""
-    headers = sorted(_headers(storage), key=lambda study: study.searched_at, reverse=True)
-    sound = [study for study in headers if isinstance(study, StoredStudy)]
-    fits = [s for s in sound if s.goal == goal and query.matches(s.problem)]
-    return fits, [study for study in headers if isinstance(study, DamagedStudy)]
+) -> tuple[list[StoredStudy], list[str]]:
+    """Return the studies of a problem and a goal, without their trials; and what is damaged."""
+    headers, damaged = _headers(storage)
+    return [s for s in headers if s.goal == goal and query.matches(s.problem)], damaged
 
 
 def must_be_named(storage: BaseStorage, study: str, problem: Problem, goal: Goal) -> bool:
@@ -392,7 +381,7 @@ def must_be_named(storage: BaseStorage, study: str, problem: Problem, goal: Goal
         fits, _ = _with_goal(storage, ProblemQuery.of(problem), goal)
     except InvalidInput:  # the storage went away meanwhile
         return True
-    return [fit.name for fit in _live_first([f for f in fits if _is_usable(f)])] != [study]
+    return [fit.name for fit in _live_first([fit for fit in fits if fit.is_usable])] != [study]
 
 
 def _chosen(
@@ -435,11 +424,8 @@ def _name_one(studies: Sequence[StoredStudy]) -> str:
 
 def _live_first(studies: Sequence[StoredStudy]) -> list[StoredStudy]:
     """Leave out replays of a problem, a GPU and a timing mode that a live study is of as well."""
-    places = [(s.problem, s.environment.gpu, s.environment.timing) for s in studies]
-    live = {place for study, place in zip(studies, places, strict=True) if not study.replayed}
-    return [
-        s for s, place in zip(studies, places, strict=True) if not s.replayed or place not in live
-    ]
+    live = {study.place for study in studies if not study.replayed}
+    return [study for study in studies if not study.replayed or study.place not in live]
 
 
 def _is_on(study: StoredStudy, gpu: str) -> bool:
@@ -448,13 +434,6 @@ def _is_on(study: StoredStudy, gpu: str) -> bool:
     return gpu.casefold() in environment.gpu.casefold() or gpu == environment.arch
 
 
-def _is_usable(study: StoredStudy) -> bool:
-    """Return whether its times are of installed kernels, or of a replay, which says whose."""
-    return study.replayed or study.is_current
-
-
 def _short(rejected: Rejected) -> str:
     """Return the rule's name of an invalid config; else the first line of the reason."""
-    if rejected.stage is Stage.INVALID:
-        return rejected.reason.split(":")[0]
-    return (rejected.reason.splitlines() or [""])[0]
+    return rejected.reason.partition(":" if rejected.stage is Stage.INVALID else "\n")[0]

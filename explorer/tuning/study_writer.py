@@ -36,7 +36,7 @@ from explorer.tuning.study_attributes import (
     to_outcome,
     verdict_of,
 )
-from explorer.tuning.study_reader import DamagedStudy, StoredStudy, read_studies
+from explorer.tuning.study_reader import StoredStudy, read_studies
 
 _UNWRITABLE = "the study cannot be written"
 
@@ -353,14 +353,11 @@ def merge_trials(storage: BaseStorage, file: Path) -> list[Merged]:
             raise InvalidInput(f"{file} is no journal of Optuna; {remedy}")
     with one_sentence(f"{file} is no journal of Optuna", remedy):
         journal = Journal(file)
-    merged = []
-    for study in read_studies(journal):
-        if isinstance(study, DamagedStudy):
-            raise InvalidInput(f"{file} cannot be used: {study}")
-        merged.append(_merged(storage, journal, study))
-    if not merged:
-        raise InvalidInput(f"{file} has no study; {remedy}")
-    return merged
+    studies, damaged = read_studies(journal)
+    if damaged or not studies:
+        why = f"cannot be used: {damaged[0]}" if damaged else f"has no study; {remedy}"
+        raise InvalidInput(f"{file} {why}")
+    return [_merged(storage, journal, study) for study in studies]
 
 
 def _merged(storage: BaseStorage, journal: Journal, study: StoredStudy) -> Merged:
