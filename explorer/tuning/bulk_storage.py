@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from optuna.distributions import distribution_to_json
 from optuna.storages import RDBStorage
@@ -34,15 +34,6 @@ ABANDONED_AFTER = timedelta(minutes=10)
 
 KNOWN_BEFORE = ("digest", "origin", "config", "emit")
 """The attributes of a RUNNING trial; its outcome adds the others."""
-
-
-class Stored(NamedTuple):
-    """The trial of a study that has the code of a trial that was to be stored."""
-
-    trial_id: int
-    number: int
-    is_new: bool = True
-    """Whether it was stored now; else the study had it."""
 
 
 def place_of(trial: FrozenTrial, same_code: Sequence[Any]) -> Any:
@@ -74,11 +65,13 @@ class BulkStorage(RDBStorage):
     Its user sees to it that all trials of a study have the same distributions.
     """
 
-    def put(self, study_id: int, trials: Sequence[FrozenTrial]) -> list[Stored]:
+    def put(self, study_id: int, trials: Sequence[FrozenTrial]) -> list[bool]:
         """Store trials, whose codes differ, in one transaction, in their order.
 
         One that has a number is our RUNNING trial, which gets its outcome. Another one is new, and
-        left out if a trial of the study keeps it out. Raises NotFound where the study is gone.
+        left out if a trial of the study keeps it out. Each gets the id and the number of the trial
+        of the study that has its code by now. Returns which of them are those that were given.
+        Raises NotFound where the study is gone.
         """
         stored, rows = [], defaultdict[Any, list[dict[str, Any]]](list)
         with self._alone(study_id) as session:
@@ -87,20 +80,19 @@ class BulkStorage(RDBStorage):
             number = session.execute(count).scalar_one()
             for trial in trials:
                 row = place_of(trial, same_code[trial.user_attrs.get("digest")])
-                is_ours, is_whole = row is not None and row.number == trial.number, row is None
-                if row is None:
+                stored.append(row is None or row.number == trial.number)
+                if is_whole := row is None:
                     row = models.TrialModel(study_id=study_id, number=number)
+                    row.state = TrialState.RUNNING
                     number += 1
-                elif not (is_ours and row.state is TrialState.RUNNING):
-                    stored.append(Stored(row.trial_id, row.number, is_ours))
-                    continue
-                row.state = trial.state
-                row.datetime_start = trial.datetime_start
-                row.datetime_complete = trial.datetime_complete
-                session.add(row)
-                session.flush()  # by which a new row gets its id
-                stored.append(Stored(row.trial_id, row.number))
-                _add_rows(rows, trial, row.trial_id, is_whole=is_whole)
+                if stored[-1] and row.state is TrialState.RUNNING:
+                    row.state = trial.state
+                    row.datetime_start = trial.datetime_start
+                    row.datetime_complete = trial.datetime_complete
+                    session.add(row)
+                    session.flush()  # by which a new row gets its id
+                    _add_rows(rows, trial, row.trial_id, is_whole=is_whole)
+                trial._trial_id, trial.number = row.trial_id, row.number
             for model, some in rows.items():
                 session.execute(insert(model), some)
         return stored

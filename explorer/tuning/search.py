@@ -299,7 +299,7 @@ class _Search:
             distributions=distributions(candidates.values),
         )
         self._ledger = Ledger(storage, study, candidates.holds, self._proposer.sampler)
-        self._learn(self._ledger.known())
+        self._learn(self._ledger.heard())
 
     def explore(self, ahead: int | None = None) -> None:
         """Evaluate proposals until the budget, or what there is to try, is used up.

@@ -27,7 +27,6 @@ from explorer.tuning.bulk_storage import (
     FINISHED,
     KNOWN_BEFORE,
     BulkStorage,
-    Stored,
     open_database,
     place_of,
 )
@@ -253,27 +252,29 @@ class AnyStorage:
     def __init__(self, storage: BaseStorage) -> None:
         self._storage = storage
 
-    def put(self, study_id: int, trials: Sequence[FrozenTrial]) -> list[Stored]:
+    def put(self, study_id: int, trials: Sequence[FrozenTrial]) -> list[bool]:
         """Store trials, as `BulkStorage.put` does."""
         return [self._put(study_id, trial) for trial in trials]
 
-    def _put(self, study_id: int, trial: FrozenTrial) -> Stored:
+    def _put(self, study_id: int, trial: FrozenTrial) -> bool:
         storage, there = self._storage, self._place_of(study_id, trial)
         if there is None:
             trial_id = storage.create_new_trial(study_id, trial)
-            ours = Stored(trial_id, storage.get_trial_number_from_id(trial_id))
-            first = self._place_of(study_id, trial)
-            if trial.state is TrialState.RUNNING and first and first.number != ours.number:
-                storage.set_trial_state_values(trial_id, TrialState.FAIL)  # another was faster
-                return Stored(first._trial_id, first.number, False)
-            return ours
-        is_ours = there.number == trial.number
-        if is_ours and there.state is TrialState.RUNNING:
-            with self._in_one_write():
-                for key in trial.user_attrs.keys() - KNOWN_BEFORE:
-                    storage.set_trial_user_attr(there._trial_id, key, trial.user_attrs[key])
-                storage.set_trial_state_values(there._trial_id, trial.state, trial.values)
-        return Stored(there._trial_id, there.number, is_ours)
+            is_running = trial.state is TrialState.RUNNING
+            first = self._place_of(study_id, trial) if is_running else None
+            there = first or storage.get_trial(trial_id)
+            is_ours = there._trial_id == trial_id
+            if not is_ours:  # another was faster
+                storage.set_trial_state_values(trial_id, TrialState.FAIL)
+        else:
+            is_ours = there.number == trial.number
+            if is_ours and there.state is TrialState.RUNNING:
+                with self._in_one_write():
+                    for key in trial.user_attrs.keys() - KNOWN_BEFORE:
+                        storage.set_trial_user_attr(there._trial_id, key, trial.user_attrs[key])
+                    storage.set_trial_state_values(there._trial_id, trial.state, trial.values)
+        trial._trial_id, trial.number = there._trial_id, there.number
+        return is_ours
 
     def _place_of(self, study_id: int, trial: FrozenTrial) -> FrozenTrial | None:
         """Return the trial that `place_of` returns."""

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import compress
 from pathlib import Path
 from secrets import token_hex
 from shlex import quote
 from typing import NamedTuple
 
-from optuna.distributions import check_distribution_compatibility
 from optuna.exceptions import DuplicatedStudyError
 from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
@@ -23,7 +23,7 @@ from explorer.model.outcome import Environment, Outcome, TrialRecord
 from explorer.model.problem import Problem
 from explorer.system.plain_data import read_text, read_whole, shown
 from explorer.system.user_files import open_regular
-from explorer.tuning.bulk_storage import FINISHED, BulkStorage, Stored
+from explorer.tuning.bulk_storage import FINISHED, BulkStorage
 from explorer.tuning.contest import Finals
 from explorer.tuning.proposer import Proposal
 from explorer.tuning.storage import JOURNAL_BEGINS, LOCKED, Journal, bulk, file_of, one_sentence
@@ -146,31 +146,24 @@ class Ledger:
         """A sentence on the trials that cannot be used; empty where there is none."""
         return passed_over(self._faults, self.name)
 
-    def known(self) -> list[Known]:
-        """Return the trials of the study that evaluated a kernel.
+    def heard(self) -> list[Known]:
+        """Return what earlier runs and other processes have evaluated since this was last asked.
 
         What cannot be read, and a config that the search does not hold, is passed over.
         """
+        storage, study_id = self._storage, self._study_id
         with one_sentence(f"study '{self.name}' cannot be read", _REMEDY):
-            trials = self._storage.get_all_trials(self._study_id, deepcopy=False)
-            for name, distribution in trials[0].distributions.items() if trials else ():
-                check_distribution_compatibility(distribution, self._study.distributions[name])
-        return self._read(trials)
-
-    def heard(self) -> list[Known]:
-        """Return what other processes have evaluated since this was last asked."""
-        with one_sentence(f"study '{self.name}' cannot be read", _KEPT):
-            new = sorted(self._bulk.finished(self._study_id) - self._seen)
-            trials = [self._storage.get_trial(trial_id) for trial_id in new]
-        return self._read(trials)
+            if self._seen:
+                new = self._bulk.finished(study_id) - self._seen
+                return self._read([storage.get_trial(trial_id) for trial_id in sorted(new)])
+            return self._read(storage.get_all_trials(study_id, deepcopy=False, states=FINISHED))
 
     def run(self, proposals: Sequence[Proposal]) -> list[bool]:
         """Have kernels RUNNING, but for those that another process has so, or has finished.
 
         Returns which of them are. Raises InvalidInput where the storage fails.
         """
-        trials = [self._trial(one, None, datetime.now()) for one in proposals]
-        return [at.is_new for at in self._put(trials)]
+        return self._put([self._trial(one, None, datetime.now()) for one in proposals])
 
     def add(self, proposal: Proposal, outcome: Outcome, started: datetime) -> Known:
         """Take a finished trial, COMPLETE or PRUNED, which is stored together with others."""
@@ -229,8 +222,8 @@ class Ledger:
         origin = str(proposal.origin)
         return self._study.trial(proposal.config, outcome, proposal.digest, origin, started)
 
-    def _put(self, more: Sequence[FrozenTrial]) -> list[Stored]:
-        """Store what is not stored yet and `more`; return where `more` are.
+    def _put(self, more: Sequence[FrozenTrial]) -> list[bool]:
+        """Store what is not stored yet and `more`; return which of `more` are stored.
 
         Raises InvalidInput where the storage fails.
         """
@@ -243,13 +236,11 @@ class Ledger:
             self._lost = str(error)
             raise
         self._unwritten = []
-        for trial, at in zip(trials, stored, strict=True):
-            trial._trial_id, trial.number = at.trial_id, at.number
-            if at.is_new:
-                self._seen.add(at.trial_id)
-                if trial.state is TrialState.RUNNING:
-                    self._running[trial.user_attrs["digest"]] = trial
         self._stored += [known.trial for known in waiting if known.digest]
+        for trial in compress(trials, stored):
+            self._seen.add(trial._trial_id)
+            if trial.state is TrialState.RUNNING:
+                self._running[trial.user_attrs["digest"]] = trial
         return stored[len(waiting) :]
 
     def _read(self, trials: Sequence[FrozenTrial]) -> list[Known]:
@@ -257,8 +248,6 @@ class Ledger:
         known = []
         for trial in trials:
             number = read_whole(trial.number, f"study '{self.name}': the number of a trial")
-            if trial.state not in FINISHED:
-                continue
             self._seen.add(trial._trial_id)
             try:
                 outcome = to_outcome(trial.user_attrs, self._study.objectives)
@@ -373,7 +362,7 @@ def _merged(storage: BaseStorage, journal: Journal, study: StoredStudy) -> Merge
     )
     with one_sentence(_UNWRITABLE, _REMEDY):
         study_id = open_study(storage, identity)
-        added = sum(at.is_new for at in bulk(storage).put(study_id, list(kernels.values())))
+        added = sum(bulk(storage).put(study_id, list(kernels.values())))
         if added:
             _begin(storage, study_id, identity)
     return Merged(study.name, added, len(kernels) - added)

@@ -5,6 +5,7 @@ import json
 import math
 import sqlite3
 import time
+from copy import deepcopy
 
 import pytest
 from optuna.distributions import CategoricalDistribution
@@ -72,8 +73,9 @@ def test_the_rows_are_those_that_optuna_writes(tmp_path, monkeypatch, zone):
                 for one in TRIALS:
                     storage.create_new_trial(each, template_trial=one)
             else:
-                stored = storage.put(each, TRIALS)
-                assert [at.number for at in stored] == list(range(len(TRIALS)))
+                new = deepcopy(TRIALS)
+                assert all(storage.put(each, new))
+                assert [one.number for one in new] == list(range(len(TRIALS)))
     assert rows(tmp_path / "BulkStorage.db") == rows(tmp_path / "RDBStorage.db")
     found = RDBStorage(f"sqlite:///{tmp_path / 'BulkStorage.db'}").get_all_trials(studies[0])
     monkeypatch.undo()
@@ -103,10 +105,10 @@ def running(digest, started=None):
 
 def test_a_running_trial_gets_its_outcome(opened):
     storage, first = opened
-    (at,) = bulk(storage).put(first, [running("one")])
-    assert storage.get_trial(at.trial_id).params == TRIALS[0].params
+    bulk(storage).put(first, [ours := running("one")])
+    assert storage.get_trial(ours._trial_id).params == TRIALS[0].params
     outcome = trial([1.0, 2.0], True, {"digest": "one", "origin": "seed", "gbps": 3.5})
-    outcome.number = at.number
+    outcome.number = ours.number
     bulk(storage).put(first, [outcome, outcome])  # the second time it is finished already
     (found,) = storage.get_all_trials(first)
     assert (found.values, found.state) == ([1.0, 2.0], TrialState.COMPLETE)
@@ -115,33 +117,32 @@ def test_a_running_trial_gets_its_outcome(opened):
 
 def test_an_outcome_is_stored_where_another_program_ended_the_running_trial(opened):
     storage, first = opened
-    (at,) = bulk(storage).put(first, [running("one")])
-    storage.set_trial_state_values(at.trial_id, TrialState.FAIL)
+    bulk(storage).put(first, [ours := running("one")])
+    storage.set_trial_state_values(ours._trial_id, TrialState.FAIL)
     outcome = trial([1.0, 2.0], True, {"digest": "one", "origin": "seed"})
-    outcome.number = at.number
-    (stored,) = bulk(storage).put(first, [outcome])
-    assert stored.is_new and stored.trial_id != at.trial_id
-    assert storage.get_trial(stored.trial_id).values == [1.0, 2.0]
+    outcome.number = ours.number
+    assert bulk(storage).put(first, [outcome]) == [True]
+    assert outcome._trial_id != ours._trial_id
+    assert storage.get_trial(outcome._trial_id).values == [1.0, 2.0]
 
 
 def test_what_is_finished_or_running_keeps_others_out(opened):
     storage, first = opened
     old = datetime.datetime.now() - ABANDONED_AFTER - datetime.timedelta(seconds=1)
     given = [trial([1.0, 1.0], True, {"digest": "done"}), running("runs"), running("old", old)]
-    stored = bulk(storage).put(first, given)
-    assert all(at.is_new for at in stored)
-    again = bulk(storage).put(first, [running("done"), running("runs"), running("old")])
-    assert [at.is_new for at in again] == [False, False, True]
-    assert [at.number for at in again] == [0, 1, 3]
+    assert all(bulk(storage).put(first, given))
+    again = [running("done"), running("runs"), running("old")]
+    assert bulk(storage).put(first, again) == [False, False, True]
+    assert [one.number for one in again] == [0, 1, 3]
     outcomes = [trial([1.0, 1.0], True, {"digest": name}) for name in ("done", "runs", "new")]
-    assert [at.is_new for at in bulk(storage).put(first, outcomes)] == [False, True, True]
+    assert bulk(storage).put(first, outcomes) == [False, True, True]
 
 
 def test_a_trial_takes_few_statements(tmp_path):
     storage, (first,) = study(BulkStorage(f"sqlite:///{tmp_path / 'a.db'}"), 1)
     told = []
     event.listen(storage.engine, "before_cursor_execute", lambda *given: told.append(given[2]))
-    storage.put(first, [TRIALS[0]])
+    storage.put(first, deepcopy(TRIALS[:1]))
     assert len(told) <= 8, told
     told.clear()
     many = [trial([1.0, 1.0], True, {"digest": str(n)}) for n in range(16)]
@@ -151,15 +152,15 @@ def test_a_trial_takes_few_statements(tmp_path):
 
 def test_finals_that_know_of_more_trials_stay(tmp_path):
     storage, (first,) = study(BulkStorage(f"sqlite:///{tmp_path / 'a.db'}"), 1)
-    (at,) = storage.put(first, [TRIALS[1]])
-    finals = {at.trial_id: {"finals_rank": 1}}
+    storage.put(first, [one := deepcopy(TRIALS[1])])
+    finals = {one._trial_id: {"finals_rank": 1}}
     for through, parts, kept in ((9, 1, True), (8, 2, False), (9, 3, True)):
         told = {"finals_through": through, "finals_parts": parts, f"finals:{parts}": ""}
         assert storage.put_attributes(first, told, {"word": 1}, finals) == kept
     assert storage.get_study_user_attrs(first) == told
-    assert storage.get_trial(at.trial_id).user_attrs == {**TRIALS[1].user_attrs, "finals_rank": 1}
+    assert storage.get_trial(one._trial_id).user_attrs == {**TRIALS[1].user_attrs, "finals_rank": 1}
     storage.put_attributes(first, {"finals_through": 9}, {}, {})
-    assert storage.get_trial(at.trial_id).user_attrs == TRIALS[1].user_attrs
+    assert storage.get_trial(one._trial_id).user_attrs == TRIALS[1].user_attrs
 
 
 def test_finals_of_the_first_trial_alone_replace_others(tmp_path):
@@ -173,7 +174,7 @@ def test_a_journal_that_was_cut_off_goes_on(tmp_path):
     """As a full disk leaves it; what is written next would be lost with half a line."""
     path = tmp_path / "a.journal"
     storage, (first,) = study(Journal(path), 1)
-    bulk(storage).put(first, TRIALS)
+    bulk(storage).put(first, deepcopy(TRIALS))
     whole = path.read_text()
     path.write_text(whole + json.dumps({"op_code": 4})[:-5])
     bulk(storage).put(first, [running("another")])
