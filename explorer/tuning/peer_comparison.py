@@ -172,12 +172,6 @@ class PeerRun:
         parts += [f"beside {', '.join(self.peer_names)}"] if self.peer_names else []
         return f"PeerRun({' '.join(parts)}{f'; {left} not compared' if left else ''})"
 
-    def with_(self, one: PeerComparison | Unmeasured) -> "PeerRun":
-        """With one problem more."""
-        if isinstance(one, Unmeasured):
-            return replace(self, unmeasured=(*self.unmeasured, one))
-        return replace(self, comparisons=(*self.comparisons, one))
-
     @property
     def peer_names(self) -> list[str]:
         """Every peer that has a time for some problem, in the order of entering."""

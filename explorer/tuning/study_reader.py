@@ -287,21 +287,14 @@ def list_views(storage: BaseStorage) -> list[StudyView]:
 # ------------------------------------------------------------------ which one is meant
 
 
-def load_study(
+def load_history(
     storage: BaseStorage, problem: Problem | ProblemQuery, goal: Goal = TIME
-) -> StudyView:
-    """Return what the problem's study with that goal found, and what each parameter does.
+) -> StudyHistory:
+    """Return what the problem's study with that goal found, its effects, and each finished trial.
 
     Raises NotFound where there is none, or none of the installed space, and InvalidInput where
     several fit: it names them.
     """
-    return load_history(storage, problem, goal).view
-
-
-def load_history(
-    storage: BaseStorage, problem: Problem | ProblemQuery, goal: Goal = TIME
-) -> StudyHistory:
-    """Return what `load_study` returns, and every finished trial. Raises as it does."""
     view, study = _chosen(storage, problem, goal)
     measured = study.measured()
     compared = contrasts(measured)
@@ -324,7 +317,7 @@ def load_trial(
     """Return a study, without effects, and its `best` trial or one by number.
 
     Of several that fit, those of the GPU `near` go first. Effects are left out because they take as
-    long as reading the study. Raises as `load_study`, NotFound for a number that does not exist,
+    long as reading the study. Raises as `load_history`, NotFound for a number that does not exist,
     and InvalidInput for a rejected trial.
     """
     view, study = _chosen(storage, problem, goal, near)

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 from covering import covering
+from emulated_output import output_of
 from virtual_arch import ARCH
 
 from explorer.choose import config_for
 from explorer.codegen.units import emit
 from explorer.compile.compiler import Compiler
-from explorer.devices.emulated.device import EmulatedKernel, output_of
+from explorer.devices.emulated.device import EmulatedKernel
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Op, Problem

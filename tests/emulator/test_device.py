@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from emulated_output import output_of
 from virtual_arch import ARCH
 
 from explorer.codegen.units import emit
 from explorer.compile.compiler import Compiler
 from explorer.devices.emulated import device
-from explorer.devices.emulated.device import EmulatedKernel, emulate, output_of
+from explorer.devices.emulated.device import EmulatedKernel, emulate
 from explorer.devices.emulated.result import LaunchRefused, Status
 from explorer.model.config import Config
 from explorer.model.dtype import DType

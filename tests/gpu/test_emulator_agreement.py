@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cuda.bindings import driver
+from emulated_output import output_of
 from kinds import KINDS, problem_of
 from test_far_rows import CONFIGS
 
@@ -19,7 +20,7 @@ from explorer.codegen.units import emit
 from explorer.compile.compiler import Compiler
 from explorer.devices.cuda.program import checked, device_spec
 from explorer.devices.cuda.run_once import run_once
-from explorer.devices.emulated.device import EmulatedKernel, output_of
+from explorer.devices.emulated.device import EmulatedKernel
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.nsight import NsightFigures, ncu_program, nsight_figures
 from explorer.evaluate.profile import profile

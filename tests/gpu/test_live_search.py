@@ -15,7 +15,7 @@ from explorer.space import Space
 from explorer.space.space import sampled
 from explorer.tuning.search import run_search
 from explorer.tuning.storage import open_storage
-from explorer.tuning.study_reader import load_study, survey
+from explorer.tuning.study_reader import load_history, survey
 
 
 def resident_mib(process: int) -> float:
@@ -88,7 +88,7 @@ def test_two_processes_share_a_study(tmp_path):
     digests = [t.user_attrs["digest"] for t in storage.get_all_trials(study._study_id)]
     evaluated = [digest for digest in digests if digest]
     assert len(evaluated) == len(set(evaluated)) == 80
-    view = load_study(storage, summary.problem)
+    view = load_history(storage, summary.problem).view
     assert view.finals.winner.time_us == pytest.approx(view.finals.copy_us, rel=0.04)
     for trial in storage.get_all_trials(study._study_id):
         if "finals_us" in trial.user_attrs:

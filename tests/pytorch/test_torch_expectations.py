@@ -10,10 +10,11 @@ import random
 
 import numpy as np
 import pytest
+from emulated_output import output_of
 
 from explorer.codegen.units import emit
 from explorer.compile.compiler import Compiler
-from explorer.devices.emulated.device import EmulatedKernel, output_of
+from explorer.devices.emulated.device import EmulatedKernel
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu

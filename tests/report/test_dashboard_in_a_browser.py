@@ -22,7 +22,7 @@ from explorer.model.query import ProblemQuery
 from explorer.report.studies import dashboard_program
 from explorer.tuning.search import run_search
 from explorer.tuning.storage import open_storage
-from explorer.tuning.study_reader import load_study
+from explorer.tuning.study_reader import load_history
 
 pytestmark = [
     pytest.mark.exhaustive,
@@ -54,7 +54,7 @@ def study(folder):
     """A study whose finals have another winner than the fastest trial, as in most searches."""
     storage = open_storage(str(folder / "studies.db"))
     run_search(ReplayEvaluator(load_recording("h200-f32-4096")), storage, trials=80)
-    view = load_study(storage, ProblemQuery(4096))
+    view = load_history(storage, ProblemQuery(4096)).view
     assert view.finals is not None
     return view
 

@@ -10,10 +10,11 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+from emulated_output import output_of
 
 from explorer.choose import config_for
 from explorer.compile.compiler import Compiler
-from explorer.devices.emulated.device import EmulatedKernel, output_of
+from explorer.devices.emulated.device import EmulatedKernel
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Problem
 from explorer.reference.layout import NUMPY_DTYPES

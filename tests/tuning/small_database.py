@@ -20,7 +20,7 @@ from explorer.report.table import data_of
 from explorer.report.text import as_json
 from explorer.tuning.search import run_search
 from explorer.tuning.storage import open_storage
-from explorer.tuning.study_reader import list_views, load_study, load_trial, survey
+from explorer.tuning.study_reader import list_views, load_history, load_trial, survey
 
 PROBLEM = Problem(64, 256)
 TRIALS = 6
@@ -87,7 +87,7 @@ def look_into(storage):
         print_studies(found.summaries, console)
         as_json([data_of(SUMMARY, summary) for summary in found.summaries]).encode()
     markdown_table(said.tried(lambda: list_views(storage)) or []).encode()
-    view = said.tried(lambda: load_study(storage, PROBLEM))
+    view = said.tried(lambda: load_history(storage, PROBLEM).view)
     if view is not None:
         print_study(view, console)
         as_json(study_data(view)).encode()

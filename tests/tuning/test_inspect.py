@@ -22,7 +22,6 @@ from explorer.tuning.storage import open_storage
 from explorer.tuning.study_reader import (
     list_views,
     load_history,
-    load_study,
     load_trial,
     survey,
 )
@@ -50,7 +49,7 @@ def test_a_study_is_listed(searched):
 
 def test_a_view_counts_what_the_search_counted(searched):
     storage, result = searched
-    view = load_study(storage, result.problem)
+    view = load_history(storage, result.problem).view
     assert view.rejected == result.rejected
     assert view.finals == result.finals
     assert view.best == result.finals.winner.trial
@@ -60,7 +59,7 @@ def test_a_view_counts_what_the_search_counted(searched):
 
 
 def test_effects_are_ordered_and_name_the_extremes(searched):
-    view = load_study(searched[0], ProblemQuery(4096))
+    view = load_history(searched[0], ProblemQuery(4096)).view
     weights = [effect.importance for effect in view.effects]
     assert weights == sorted(weights, reverse=True)
     assert sum(weights) == pytest.approx(1.0)
@@ -84,7 +83,9 @@ def test_importances_mostly_lie_in_their_ranges_with_more_trials():
         for trials in (200, 65):
             evaluator = FakeEvaluator(identity=Config.to_json)
             run_search(evaluator, storage, trials=trials, rounds=6, seed=seed)
-            views.append({e.name: e for e in load_study(storage, ProblemQuery(4096)).effects})
+            views.append(
+                {e.name: e for e in load_history(storage, ProblemQuery(4096)).view.effects}
+            )
         before, after = views
         widths = {name: e.importance_high - e.importance_low for name, e in before.items()}
         assert all(0 <= e.importance_low <= e.importance_high <= 1 for e in before.values())
@@ -125,37 +126,37 @@ def test_no_study_names_the_command(searched):
         match=r"999 cols yet in .*; run explorer search --cols 999 --dtype f32, or take a kernel "
         r"that needs no search: explorer emit heuristic --cols 999 --dtype f32$",
     ):
-        load_study(searched[0], ProblemQuery(999))
+        load_history(searched[0], ProblemQuery(999))
 
 
 def test_no_study_names_the_database(tmp_path):
     path = tmp_path / "studies.db"
     with pytest.raises(NotFound, match=f"yet in {path}; run explorer search"):
-        load_study(open_storage(str(path)), ProblemQuery(999))
+        load_history(open_storage(str(path)), ProblemQuery(999))
 
 
 def test_a_study_of_an_older_space_is_refused_and_a_new_search_begins_afresh(storage):
     old = run_search(FakeEvaluator(version="01d01d01"), storage, trials=5)
-    for look in (load_study, lambda s, p: load_trial(s, p, "best")):
+    for look in (load_history, lambda s, p: load_trial(s, p, "best")):
         with pytest.raises(NotFound, match=r"space version 01d01d01.*run explorer search"):
             look(storage, old.problem)
     new = run_search(FakeEvaluator(), storage, trials=5)
     assert new.study != old.study
-    assert load_study(storage, old.problem).summary.name == new.study
+    assert load_history(storage, old.problem).view.summary.name == new.study
     assert [summary.is_current for summary in survey(storage).summaries] == [True, False]
 
 
 def test_rows_left_out_mean_the_usual_rows_or_the_only_ones(storage):
     run_search(FakeEvaluator(Problem(64, 4096)), storage, trials=2)
-    assert load_study(storage, ProblemQuery(4096)).summary.problem.rows == 64
+    assert load_history(storage, ProblemQuery(4096)).view.summary.problem.rows == 64
     run_search(FakeEvaluator(Problem(32, 4096)), storage, trials=2)
     with pytest.raises(InvalidInput, match=r"2 studies fit .* 4096 cols; name one with --study"):
-        load_study(storage, ProblemQuery(4096))
-    assert load_study(storage, ProblemQuery(4096, rows=64)).summary.problem.rows == 64
+        load_history(storage, ProblemQuery(4096))
+    assert load_history(storage, ProblemQuery(4096, rows=64)).view.summary.problem.rows == 64
     usual = ProblemQuery(4096).problem()
     run_search(FakeEvaluator(usual), storage, trials=2)
     run_search(FakeEvaluator(Problem(64, 4096)), storage, trials=1)
-    assert load_study(storage, ProblemQuery(4096)).summary.problem == usual
+    assert load_history(storage, ProblemQuery(4096)).view.summary.problem == usual
 
 
 def test_where_several_studies_fit_they_are_named(storage):
@@ -163,7 +164,7 @@ def test_where_several_studies_fit_they_are_named(storage):
     for gpu in ("NVIDIA H200", "NVIDIA H100 80GB HBM3"):
         run_search(FakeEvaluator(gpu=known_gpu(gpu)), storage, trials=2)
     names = [summary.name for summary in survey(storage).summaries]
-    for look in (load_study, load_history, lambda *given: load_trial(*given, "best")):
+    for look in (load_history, lambda *given: load_trial(*given, "best")):
         with pytest.raises(InvalidInput, match="2 studies fit") as raised:
             look(storage, PROBLEM)
         assert all(name in str(raised.value) for name in names)
@@ -174,13 +175,13 @@ def test_where_several_studies_fit_they_are_named(storage):
         Goal(study="H100"),
         Goal(study=names[0]),
     ):
-        assert load_study(storage, PROBLEM, goal).summary.name == names[0]
+        assert load_history(storage, PROBLEM, goal).view.summary.name == names[0]
     assert load_trial(storage, PROBLEM, "best", near="H200")[0].summary.name == names[1]
     with pytest.raises(InvalidInput, match="2 studies fit"):  # and no study is of this one
         load_trial(storage, PROBLEM, "best", near="A100")
     for goal in (Goal(gpu="A100"), Goal(study="moon")):
         with pytest.raises(NotFound, match="name one with --study") as raised:
-            load_study(storage, PROBLEM, goal)
+            load_history(storage, PROBLEM, goal)
         assert all(name in str(raised.value) for name in names)
 
 
@@ -193,26 +194,26 @@ def test_timing_modes_and_versions_of_replays_are_told_apart(storage):
     run_search(FakeEvaluator(), storage, trials=2)
     run_search(Warm(), storage, trials=2)
     with pytest.raises(InvalidInput, match="2 studies fit"):
-        load_study(storage, PROBLEM)
-    assert load_study(storage, PROBLEM, Goal(study="warm")).environment.timing == "warm"
+        load_history(storage, PROBLEM)
+    assert load_history(storage, PROBLEM, Goal(study="warm")).view.environment.timing == "warm"
     other = InMemoryStorage()
     for version in ("01d01d01", "02d02d02"):
         run_search(as_replay(FakeEvaluator(version=version)), other, trials=2)
     with pytest.raises(InvalidInput, match=r"01d01d01.* replay.*02d02d02|02d02d02.*01d01d01"):
-        load_study(other, PROBLEM)
-    assert "01d01d01" in load_study(other, PROBLEM, Goal(study="01d01d01")).summary.name
+        load_history(other, PROBLEM)
+    assert "01d01d01" in load_history(other, PROBLEM, Goal(study="01d01d01")).view.summary.name
     live = run_search(FakeEvaluator(), other, trials=2)  # before replays of the same GPU
-    assert load_study(other, PROBLEM).summary.name == live.study
+    assert load_history(other, PROBLEM).view.summary.name == live.study
 
 
 def test_the_next_command_names_its_study_where_it_must(storage):
     alone = run_search(FakeEvaluator(), storage, trials=2)
-    assert "--study" not in study_data(load_study(storage, PROBLEM))["emit"]
+    assert "--study" not in study_data(load_history(storage, PROBLEM).view)["emit"]
     assert alone.goal.study_options == []
     gpu = known_gpu("NVIDIA H100 80GB HBM3")
     second = run_search(FakeEvaluator(gpu=gpu), storage, trials=2)
     assert second.goal.study_options == ["--study", second.study]
-    view = load_study(storage, PROBLEM, Goal(gpu="H200"))
+    view = load_history(storage, PROBLEM, Goal(gpu="H200")).view
     words = shlex.split(study_data(view)["emit"])
     assert words[words.index("--study") + 1] == alone.study
     assert "--study" not in search_command(view.summary)
@@ -224,7 +225,7 @@ def test_time_and_copy_of_a_study_are_those_of_its_finals(searched):
     finals = result.finals
     assert summary.best_us == finals.winner.time_us != finals.winner.trial.outcome.time_us
     assert summary.copy_us == finals.copy_us == result.environment.copy_us
-    assert load_study(storage, result.problem).environment == result.environment
+    assert load_history(storage, result.problem).view.environment == result.environment
 
 
 def test_a_stopped_search_leaves_the_finals_and_tells_what_looks_faster(storage):
@@ -241,7 +242,7 @@ def test_a_stopped_search_leaves_the_finals_and_tells_what_looks_faster(storage)
     first = run_search(FakeEvaluator(), storage, trials=4)
     with pytest.raises(KeyboardInterrupt):
         run_search(Interrupted(), storage, trials=100, seed=7)
-    view = load_study(storage, first.problem)
+    view = load_history(storage, first.problem).view
     assert view.finals == first.finals
     assert view.environment == first.environment
     assert view.summary.copy_us == first.finals.copy_us
@@ -249,7 +250,7 @@ def test_a_stopped_search_leaves_the_finals_and_tells_what_looks_faster(storage)
     assert view.since.outcome.time_us < view.best.outcome.time_us
     last = run_search(FakeEvaluator(), storage, trials=1)
     assert last.finals.winner.time_us < first.finals.winner.time_us
-    assert load_study(storage, first.problem).since is None
+    assert load_history(storage, first.problem).view.since is None
 
 
 def test_each_listed_study_has_a_view(storage):

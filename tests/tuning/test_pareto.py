@@ -31,7 +31,7 @@ from explorer.tuning.objective import Goal, Objectives
 from explorer.tuning.proposer import Fastest, Front
 from explorer.tuning.recorder import choose_configs, record
 from explorer.tuning.search import run_search
-from explorer.tuning.study_reader import list_views, load_study, load_trial, survey
+from explorer.tuning.study_reader import list_views, load_history, load_trial, survey
 
 BOTH = Objectives.TIME_ERROR
 GOAL = Goal.of(BOTH, None)
@@ -141,7 +141,7 @@ def test_searches_mostly_come_near_the_most_exact():
 
 def test_none_of_its_trials_dominates_a_finalist(searched):
     storage, _, result = searched
-    view = load_study(storage, result.problem, GOAL)
+    view = load_history(storage, result.problem, GOAL).view
     values = [(t.outcome.time_us, t.outcome.max_ulp) for t in view.front]
     for finalist in result.finals.finalists:
         outcome = finalist.trial.outcome
@@ -168,7 +168,7 @@ def test_the_same_search_again_goes_on(searched):
 def test_it_does_not_stand_for_the_study_of_time(searched):
     storage, _, result = searched
     with pytest.raises(NotFound, match="explorer search"):
-        load_study(storage, result.problem)
+        load_history(storage, result.problem)
     with pytest.raises(NotFound):
         load_trial(storage, result.problem, "best")
     assert list_views(storage) == []
@@ -181,10 +181,11 @@ def test_an_accuracy_that_is_not_usual_is_a_study_of_its_own(storage):
     plain = run_search(FakeEvaluator(), storage, trials=2)
     assert strict.study == f"{plain.study} | strict"
     problem = plain.problem
-    assert load_study(storage, problem).summary.name == plain.study
-    assert load_study(storage, problem, Goal(accuracy=Accuracy.STRICT)).summary.name == strict.study
+    assert load_history(storage, problem).view.summary.name == plain.study
+    other = load_history(storage, problem, Goal(accuracy=Accuracy.STRICT))
+    assert other.view.summary.name == strict.study
     with pytest.raises(NotFound, match="--accuracy fast"):
-        load_study(storage, problem, Goal(accuracy=Accuracy.FAST))
+        load_history(storage, problem, Goal(accuracy=Accuracy.FAST))
 
 
 def test_json_lists_the_front_and_how_to_write_each_member(searched):
@@ -198,7 +199,7 @@ def test_json_lists_the_front_and_how_to_write_each_member(searched):
         _, trial = load_trial(storage, result.problem, member["trial"], GOAL)
         assert trial.number == member["trial"]
     assert data["front"][-1]["ratio_to_next"] is None
-    shown = study_data(load_study(storage, result.problem, GOAL))
+    shown = study_data(load_history(storage, result.problem, GOAL).view)
     assert len(shown["front"]) >= 2 and shown["objectives"] == "time,error"
 
 

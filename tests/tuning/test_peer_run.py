@@ -116,10 +116,12 @@ def test_the_config_without_a_search_is_legal(cols):
 
 
 def test_a_run_comes_back_from_json():
-    run = PeerRun(seed=3, rounds=12, comparisons=())
-    for problem in (Problem(8192, 4096), Problem(64, 1000, DType.BF16)):
-        bench = FakePeerBench(problem, {"torch": 1.2, "rough": 1.1})
-        run = run.with_(compare_with_peers(bench, OURS, peers("torch", "rough", "zero"), rounds=12))
-    run = run.with_(Unmeasured(Problem(1, 5), "no memory"))
+    benches = [
+        FakePeerBench(problem, {"torch": 1.2, "rough": 1.1})
+        for problem in (Problem(8192, 4096), Problem(64, 1000, DType.BF16))
+    ]
+    entered = peers("torch", "rough", "zero")
+    compared = tuple(compare_with_peers(bench, OURS, entered, rounds=12) for bench in benches)
+    run = PeerRun(3, 12, compared, (Unmeasured(Problem(1, 5), "no memory"),))
     assert PeerRun.from_dict(json.loads(json.dumps(run.as_dict()))) == run
     assert run.peer_names == ["torch", "rough"]

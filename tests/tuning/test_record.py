@@ -18,7 +18,7 @@ from explorer.tuning.proposer import RecordedCandidates
 from explorer.tuning.recorder import choose_configs, compare_again, record
 from explorer.tuning.results import Progress, SearchResult
 from explorer.tuning.search import run_search
-from explorer.tuning.study_reader import load_study, survey
+from explorer.tuning.study_reader import load_history, survey
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +187,7 @@ def test_a_replay_ends_when_all_was_tried_and_is_a_study_of_its_own(replayed):
         live.study: False,
         result.study: True,
     }
-    assert load_study(storage, result.problem).summary.name == live.study
+    assert load_history(storage, result.problem).view.summary.name == live.study
 
 
 def test_a_replay_with_nothing_left_to_try_says_so(replayed):
@@ -255,7 +255,7 @@ def test_a_replay_of_an_older_space_is_still_shown(recorded, storage):
     older = replace(recorded.header.environment, space_version="01d01d01")
     recording = replace(recorded, header=replace(recorded.header, environment=older))
     result = run_search(ReplayEvaluator(recording), storage, trials=20)
-    view = load_study(storage, result.problem)
+    view = load_history(storage, result.problem).view
     assert view.summary.replayed
     assert not view.summary.is_current
 

@@ -35,7 +35,7 @@ from explorer.tuning.samplers import named_sampler
 from explorer.tuning.search import HANDED_OVER, run_search
 from explorer.tuning.storage import open_storage
 from explorer.tuning.study_attributes import finals_text, finals_to_attributes
-from explorer.tuning.study_reader import load_study
+from explorer.tuning.study_reader import load_history
 from explorer.tuning.study_writer import Ledger
 from explorer.tuning.surrogate import MIRROR_LIMIT, OptunaSampler
 
@@ -419,7 +419,7 @@ def test_a_running_trial_of_another_program_is_left_to_it(storage, evaluator):
     run_search(evaluator, storage, trials=5)
     assert storage.get_trial(running).state is TrialState.RUNNING
     storage.set_trial_state_values(running, TrialState.COMPLETE, [1.0])
-    view = load_study(storage, evaluator.problem)
+    view = load_history(storage, evaluator.problem).view
     assert view.best.number != storage.get_trial(running).number
 
 
@@ -499,7 +499,7 @@ def test_optuna_opens_the_database_as_it_is(path, evaluator):
     )
     command = [sys.executable, "-c", script, str(path), result.study]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    best = load_study(open_storage(str(path)), ProblemQuery(4096)).best
+    best = load_history(open_storage(str(path)), ProblemQuery(4096)).view.best
     assert int(printed[0]) == result.trials
     assert float(printed[1]) <= best.outcome.time_us
 
@@ -520,7 +520,7 @@ def test_the_database_speaks_for_itself(tmp_path):
         words = shlex.split(told["emit"])
         config = Config.from_dict({**Config().as_dict(), **json.loads(words[2])})
         assert config.as_dict() == trial.params and words[3:5] == ["--cols", "4096"]
-    finals = load_study(storage, result.problem).finals
+    finals = load_history(storage, result.problem).view.finals
     ranked = {t.user_attrs["finals_rank"]: t for t in measured if "finals_rank" in t.user_attrs}
     assert [ranked[n].number for n in sorted(ranked)] == [f.trial.number for f in finals.finalists]
     assert [ranked[n].user_attrs["finals_us"] for n in sorted(ranked)] == pytest.approx(
@@ -558,7 +558,7 @@ def test_new_finals_take_the_place_of_an_earlier_versions(tmp_path):
     parts = study.user_attrs["finals_parts"]
     named = {name for name in study.user_attrs if name.startswith("finals")}
     assert named == {"finals_parts", "finals_through", *(f"finals:{n}" for n in range(parts))}
-    assert load_study(storage, result.problem).finals is not None
+    assert load_history(storage, result.problem).view.finals is not None
 
 
 def test_finals_of_an_earlier_version_are_read():
@@ -605,7 +605,7 @@ def test_the_study_says_why_its_search_ended():
     def ended(evaluator, **told):
         storage = InMemoryStorage()
         run_search(evaluator, storage, rounds=2, **told)
-        view = load_study(storage, evaluator.problem)
+        view = load_history(storage, evaluator.problem).view
         (study,) = storage.get_all_studies()
         assert storage.get_study_user_attrs(study._study_id)["ended"] == view.ended
         return view.ended

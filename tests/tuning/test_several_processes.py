@@ -19,7 +19,7 @@ from explorer.tuning.bulk_storage import ABANDONED_AFTER
 from explorer.tuning.search import run_search
 from explorer.tuning.storage import bulk, open_storage
 from explorer.tuning.study_attributes import StudyIdentity
-from explorer.tuning.study_reader import load_study
+from explorer.tuning.study_reader import load_history
 
 PROBLEM = Problem(64, 256)
 
@@ -38,7 +38,7 @@ def test_two_duplicate_nothing_and_learn_from_each_other(url, what):
     finished = [t for t in trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]
     assert len(digests(finished)) == len(set(digests(finished))) == 65
     assert not any(trial.state is TrialState.RUNNING for trial in trials)
-    view = load_study(open_storage(url, read_only=True), PROBLEM)
+    view = load_history(open_storage(url, read_only=True), PROBLEM).view
     assert view.since is None
 
 

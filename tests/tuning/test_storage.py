@@ -20,7 +20,7 @@ from explorer.model.errors import ExplorerError, InvalidInput, NotFound
 from explorer.model.query import ProblemQuery
 from explorer.tuning.search import run_search
 from explorer.tuning.storage import default_storage, open_storage
-from explorer.tuning.study_reader import load_study, survey
+from explorer.tuning.study_reader import load_history, survey
 
 
 def refused(url, kind=InvalidInput, **options):
@@ -157,9 +157,9 @@ def test_a_journal_serves_a_search_and_a_look(tmp_path):
     result = run_search(FakeEvaluator(), open_storage(url), trials=3)
     again = open_storage(url, read_only=True)
     assert [study.name for study in survey(again).summaries] == [result.study]
-    assert load_study(again, result.problem).finals == result.finals
+    assert load_history(again, result.problem).view.finals == result.finals
     with pytest.raises(NotFound, match=f"yet in {tmp_path / 'a.journal'}; run explorer search"):
-        load_study(again, ProblemQuery(999))
+        load_history(again, ProblemQuery(999))
     assert not list(tmp_path.glob("*.lock"))
 
 

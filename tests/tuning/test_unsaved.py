@@ -24,7 +24,7 @@ from explorer.model.problem import Problem
 from explorer.tuning.bulk_storage import BulkStorage
 from explorer.tuning.search import run_search
 from explorer.tuning.storage import Journal, open_storage
-from explorer.tuning.study_reader import load_study
+from explorer.tuning.study_reader import load_history
 from explorer.tuning.study_writer import merge_trials
 
 PROBLEM = Problem(64, 256)
@@ -119,7 +119,7 @@ def test_the_command_puts_them_into_another_storage(tmp_path, monkeypatch):
     told = json.loads(ran.stdout)["studies"]
     assert told[0]["added"] >= 1 and told[0]["known"] == 0
     assert "softmax f32 64x256" in told[0]["study"]
-    assert load_study(open_storage("b.db", read_only=True), PROBLEM).best.outcome.time_us > 0
+    assert load_history(open_storage("b.db", read_only=True), PROBLEM).view.best.outcome.time_us > 0
     again = CliRunner().invoke(app, ["merge", *files, "--storage", "b.db"])
     assert again.exit_code == 0 and f"{told[0]['added']} were there before" in again.stderr
     other = CliRunner().invoke(app, ["merge", *files, "--storage", "journal:///c.journal"])

@@ -215,13 +215,6 @@ def _joined(checks: Sequence[Check], finite: Sequence[int], rows: int) -> Check:
     )
 
 
-def output_of(kernel: EmulatedKernel, problem: Problem, arrays: dict[str, Array]) -> Array:
-    """Return a kernel's output for its inputs, even if it has defects. Raises NotEmulated."""
-    placed = Placement.of(problem, arrays, kernel.scratch_bytes)
-    launched(kernel, placed.values, placed.memory, counting=False)
-    return placed.output()
-
-
 @dataclass(frozen=True, slots=True)
 class _Run:
     """One run of a kernel in one schedule."""
