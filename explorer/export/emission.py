@@ -131,7 +131,8 @@ def checked(
     resources = compile_for(gpu, variant)
     for sentence in _cache_fault():
         notice(sentence)
-    notice(f"compiles for {arch} with NVRTC {version}: {resources}")
+    unstated = "" if resources.is_stated(variant.config) else ", which launch bounds do not state"
+    notice(f"compiles for {arch} with NVRTC {version}: {resources}{unstated}")
     if chosen.measured is not None:
         other = chosen.measured.other_residency(gpu, variant.launches, resources, version)
         if other:
@@ -201,7 +202,7 @@ class Emitted:
     gpu: GpuSpec | None
     """The limits that it keeps to, where they are known."""
     resources: Resources | None
-    """Registers, shared memory and spills; None where there is no NVRTC."""
+    """Registers, shared memory, spills and residency; None where there is no NVRTC."""
     verdict: Verdict | None
     """The emulator's; None where it was not asked, or there is no NVRTC."""
     path: Path | None = None

@@ -60,6 +60,25 @@ class Resources:
         free = not self.rests_on_registers or self.resident_blocks == 1
         return free or config.min_blocks == self.resident_blocks
 
+    def residency(self, config: Config) -> str:
+        """Say how many blocks an SM holds, and whether launch bounds keep it; empty if not known.
+
+        `config` is the kernel's, whose launch bounds count.
+        """
+        blocks = self.resident_blocks
+        if not blocks:
+            return ""
+        if blocks == 1:
+            return "An SM holds 1 block at once, which launch bounds need not state."
+        held = f"An SM holds {blocks} blocks at once"
+        if config.min_blocks == blocks:
+            return f"{held}. The launch bounds state that, so that other compilers keep it."
+        if not self.rests_on_registers:
+            return f"{held}. Eight registers a thread more or fewer would not change that."
+        return (
+            f"{held}. The launch bounds do not state that, so that another compiler may change it."
+        )
+
     def __str__(self) -> str:
         """Return registers a thread, shared memory a block, spills and, if known, residency."""
         spills = f"{self.spilled_bytes} bytes spilled" if self.spilled_bytes else "no spills"

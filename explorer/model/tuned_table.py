@@ -356,6 +356,11 @@ def best_in_table(path: Path, gpu: GpuSpec, problem: Problem) -> TunedBest | Non
     return opened.best(replace(problem, scale=None)) if opened.gpu == gpu.name else None
 
 
+def problems_in_table(path: Path) -> list[Problem]:
+    """Return the problems of a table, none with a scale; raises InvalidInput."""
+    return [*_opened(path, _stamp(path)).problems]
+
+
 def check_table(path: Path) -> None:
     """Raise InvalidInput for a file that is no tuned table of this version."""
     _opened(path, _stamp(path))

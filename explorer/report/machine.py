@@ -3,8 +3,10 @@
 import os
 import platform
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +14,26 @@ from rich.console import Console
 from rich.text import Text
 
 from explorer import __version__
-from explorer.codegen.units import template_digest
-from explorer.compile.compiler import cache_dir, include_dir, nvrtc_version
+from explorer.codegen.units import emit, template_digest
+from explorer.codegen.variant import launches
+from explorer.compile.compiler import Compiler, cache_dir, include_dir, nvrtc_version
 from explorer.devices.cuda.device import CudaDevice
 from explorer.devices.cuda.program import driver_problem
 from explorer.devices.emulated.result import Status
+from explorer.devices.names import gpu_limits
 from explorer.devices.recorded import RecordingFile, list_recordings, read_recording
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.profile import MISSING, disassembler
 from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.evaluate.residency import MeasuredWith, resources_on
+from explorer.evaluate.space_version import is_of_today
 from explorer.model.config import Config
+from explorer.model.dtype import DType
 from explorer.model.errors import ExplorerError
-from explorer.model.gpu_spec import DEFAULT_GPU, known_gpu
-from explorer.model.problem import Problem
+from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
+from explorer.model.outcome import Resources
+from explorer.model.problem import Op, Problem
+from explorer.model.tuned_table import TunedBest, best_in_table, problems_in_table, tables_of
 from explorer.report.studies import PROGRAM, dashboard_program
 from explorer.report.table import Field, Kind, data_of, print_table, table_of
 from explorer.report.text import counted
@@ -45,6 +54,8 @@ class Check:
     needed_for: str
     required: bool = False
     """Whether the package itself cannot work without it."""
+    otherwise: str = "missing"
+    """What it is where it is not ok, in a word."""
 
 
 # ------------------------------------------------------------------ what is looked for
@@ -71,6 +82,12 @@ def checks(storage: str | None = None) -> tuple[Check, ...]:
         Check("headers", *_headers(), "compiling kernels of f16 and bf16", required=True),
         Check("driver", *_driver(), "timing kernels; without it recordings are replayed"),
         Check("gpu", *_answer(_gpu), "timing kernels"),
+        Check(
+            "residency",
+            *_answer(_residency),
+            "the speed that tuned kernels were measured with",
+            otherwise="differs",
+        ),
         Check("emulator", *_answer(_emulator), "verifying and profiling kernels without a GPU"),
         Check("recordings", *_recordings(), "searching without a GPU"),
         Check("storage", *_storage(storage), "keeping studies; a search creates it"),
@@ -118,6 +135,54 @@ def _gpu() -> Answer:
     with CudaDevice(0) as device:
         gpu = device.gpu
     return True, f"{gpu.name} ({gpu.arch}), {gpu.memory_bytes / 1e9:.0f} GB"
+
+
+MOST_COMPILED = 12
+"""Kernels of a table that are compiled: 2 s at most the first time; then they are in the cache."""
+
+
+def _residency() -> Answer:
+    """Compile some best kernels of a tuned table, and compare their residency with the measured."""
+    gpu = gpu_limits(None)
+    tables = tables_of(gpu)
+    if not tables:
+        gpu = known_gpu(DEFAULT_GPU)
+        tables = tables_of(gpu)
+    if not tables:
+        return True, "nothing to compare: there is no tuned table"
+    table = tables[-1]  # the package's, if it has one
+    sample, version, others = _sampled(table, gpu), nvrtc_version(), {}
+    for problem, best in sample:
+        variant = emit(problem, best.config)
+        compiled = Compiler(gpu.arch).compile(variant.source).resources
+        now = resources_on(gpu, variant.launches, compiled)
+        then = MeasuredWith(best.environment.nvrtc, best.registers)
+        if other := then.other_residency(gpu, variant.launches, now, version):
+            others[problem] = other
+    if not sample:
+        return True, f"nothing to compare: tuned table {table.stem} is of another version"
+    kept = f"{len(sample) - len(others)} of {counted(len(sample), 'kernel')}"
+    told = f"with NVRTC {version}, {kept} of tuned table {table.stem} have the residency that they "
+    if not others:
+        return True, f"{told}were measured with"
+    first, sentence = next(iter(others.items()))
+    names = ", ".join(map(str, others))
+    return False, f"{told}were measured with, but not {names}. Of {first}: {sentence}"
+
+
+def _sampled(table: Path, gpu: GpuSpec) -> list[tuple[Problem, TunedBest]]:
+    """Return the largest problems of each op and type whose best kernel rests on registers."""
+    kinds: dict[tuple[Op, DType], list[tuple[Problem, TunedBest]]] = defaultdict(list)
+    for problem in sorted(problems_in_table(table), key=lambda one: -one.bytes):
+        kind = kinds[problem.op, problem.dtype]
+        best = best_in_table(table, gpu, problem) if len(kind) < MOST_COMPILED else None
+        if best is None or not best.registers or not is_of_today(best.environment, problem):
+            continue
+        taken = Resources(best.registers)  # what counts of shared memory is the launch's
+        if resources_on(gpu, launches(problem, best.config), taken).rests_on_registers:
+            kind.append((problem, best))
+    in_turn = chain.from_iterable(zip_longest(*kinds.values()))
+    return [one for one in in_turn if one is not None][:MOST_COMPILED]
 
 
 def _emulator() -> Answer:
@@ -199,7 +264,7 @@ CHECK: tuple[Field[Check], ...] = (
 
 def _state(check: Check) -> Text:
     style = "green" if check.ok else "red" if check.required else "yellow"
-    return Text("ok" if check.ok else "missing", style)
+    return Text("ok" if check.ok else check.otherwise, style)
 
 
 def print_machine(checks: Sequence[Check], console: Console) -> None:

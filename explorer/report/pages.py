@@ -582,7 +582,7 @@ def _environment(history: StudyHistory) -> Blocks:
             f"{count(summary.trials)}, of which {counted(summary.measured, 'kernel')} were "
             f"measured, {rejections(view.rejected) or 'none rejected'}",
         ),
-        ("winner", str(resources)),
+        ("winner", " ".join([f"{resources}.", resources.residency(view.best.config)]).strip()),
         ("study", summary.name),
         ("templates", f"{made.template_digest}; space version {made.space_version}"),
         ("explorer", made.explorer),

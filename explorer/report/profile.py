@@ -35,6 +35,7 @@ def profile_data(profile: Profile, nsight: NsightFigures | str | None) -> Data:
         "arch": profile.gpu.arch,
         "nvrtc": profile.nvrtc,
         "resources": asdict(profile.resources),
+        "states_residency": profile.resources.is_stated(variant.config),
         "occupancy": occupancy_data(profile.occupancy),
         **counts_data(profile),
         "nsight": _nsight(nsight),
@@ -122,11 +123,13 @@ def _lines(profile: Profile) -> list[tuple[str, str]]:
     grid = counted(launch.grid_on(profile.gpu.sm_count), "block")
     code = f"{count(profile.resources.code_bytes)} bytes of code"
     made = f"{profile.gpu.arch}, NVRTC {profile.nvrtc}"
+    residency = profile.resources.residency(profile.variant.config)
     return [
         ("counted", counted_sentence(profile)),
         ("takes", f"{profile.resources}, {code} ({made})"),
         ("launch", f"{grid} of {counted(launch.block, 'thread')}"),
         ("occupancy", occupancy_sentence(profile.occupancy, profile)),
+        *([("residency", residency)] if residency else []),
     ]
 
 

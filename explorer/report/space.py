@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from explorer.model.config import MEANING, REFUTED, Config, Value, brief_words
+from explorer.model.config import DRAWN_MIN_BLOCKS, MEANING, REFUTED, Config, Value, brief_words
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec
@@ -57,7 +57,7 @@ class SpaceView:
 
     @property
     def searched_count(self) -> Count:
-        """Return how many legal points a search may propose."""
+        """Return how many legal points a search draws from."""
         return Space.searched(self.space.problem, self.space.gpu, self.fixed).legal_count()
 
 
@@ -82,15 +82,18 @@ RULE: tuple[Field[tuple[Rule, float]], ...] = (
 
 
 def _values(parameter: Parameter) -> str:
-    """Return the values with those in parentheses that a search leaves out."""
-    alone = REFUTED.get(parameter[0], ())
-    return ", ".join(f"({value})" if value in alone else str(value) for value in parameter[1])
+    """Return the values with those in parentheses that a search leaves out; `1 to 32` for many."""
+    name, values = parameter
+    if name == "min_blocks" and len(values) > len(DRAWN_MIN_BLOCKS):
+        return f"{values[0]} to {values[-1]}"
+    alone = REFUTED.get(name, ())
+    return ", ".join(f"({value})" if value in alone else str(value) for value in values)
 
 
 def space_data(view: SpaceView) -> dict[str, Any]:
     """Return problem, gpu, arch, parameters with values and meaning, counts, rules.
 
-    `searched` counts what a search may propose. An error is half of the 95 % interval of an
+    `searched` counts what a search draws from. An error is half of the 95 % interval of an
     estimate, as a share of it; 0 if the count is exact.
     """
     space, searched = view.space, view.searched_count
@@ -149,9 +152,9 @@ def print_space(view: SpaceView, console: Console) -> None:
     share = _share(legal.number, points)
     console.print(
         f"{count(points)} points, {_counted(legal)} of them legal ({share}); many emit the same "
-        f"code. A search proposes {_counted(view.searched_count)} of them: those without the "
-        "values in parentheses, which lost wherever they were measured; a preset, or a config of "
-        "yours, may have them."
+        f"code. A search draws from {_counted(view.searched_count)} of them: those without the "
+        "values in parentheses, which lost wherever they were measured, and without most of "
+        "min_blocks; a preset, or a config of yours, may have them."
     )
     if rules := view.rules:
         print_table(table_of(RULE, rules, "Rules: what each excludes by itself", keys=2), console)

@@ -115,6 +115,8 @@ FINALIST: tuple[Field[Standing], ...] = (
     Field("registers", lambda r: r.resources.registers, "regs"),
     Field("shared_bytes", lambda r: r.resources.shared_bytes),
     Field("spill_bytes", lambda r: r.resources.spilled_bytes),
+    Field("resident_blocks", lambda r: r.resources.resident_blocks or None),
+    Field("states_residency", lambda r: _states_residency(r)),
     Field("code_bytes", lambda r: r.resources.code_bytes),
     Field("error", lambda r: r.kernel.error),
     Field("max_ulp", lambda r: r.kernel.max_ulp, "max ulp", ulps),
@@ -135,6 +137,12 @@ _DIFFERENCE: Field[Standing] = Field(
 
 def _place(row: Standing) -> str:
     return f"{row.rank:>2}{' =' if row.is_tie else ''}"
+
+
+def _states_residency(row: Standing) -> bool | None:
+    """Whether other compilers keep the resident blocks; None where their number is not known."""
+    known = row.resources.resident_blocks > 0
+    return row.resources.is_stated(row.kernel.config) if known else None
 
 
 def _difference(row: Standing) -> str:
@@ -398,7 +406,7 @@ def finals_notes(finals: Finals, *, replayed: bool, two: bool = False) -> Notes:
     if two:
         return _front_notes(finals, how)
     best, others = finals.winner, len(finals.ties) - 1
-    lines = [("best", f"trial {best.trial.number}: {brief_words(best.config)}")]
+    lines = _best_notes(best.trial)
     if others < 1:  # also of a damaged database, which may have no tie
         return [*lines, ("ties", f"No other finalist ties with the best. {how} {_TIES}")]
     ratios = [finalist.ratio_to_best for finalist in finals.ties]
@@ -407,18 +415,28 @@ def finals_notes(finals: Finals, *, replayed: bool, two: bool = False) -> Notes:
     return [*lines, ("ties", f"{tied}, {apart}. {how} {_TIES} {_choice(finals)}")]
 
 
+def _best_notes(best: TrialRecord) -> Notes:
+    """Return the best in brief, and how many of its blocks an SM holds, if that is known."""
+    residency = best.outcome.resources.residency(best.config)
+    lines = [("best", f"trial {best.number}: {brief_words(best.config)}")]
+    return [*lines, ("residency", residency)] if residency else lines
+
+
 _TIES = (
     "A config ties if its ratio, the median over rounds of its time over the fastest's, is within "
     f"the noise of 1, or if the ratio's {percent(CONFIDENCE, 0)} confidence interval, for all "
-    "finalists together, includes 1. Those that tie (=) come first, by fewer registers, then by "
-    "shorter code; the others follow by ratio."
+    "finalists together, includes 1. Those that tie (=) come first: kernels whose residency other "
+    "compilers keep, then others; by fewer registers, then by shorter code. The others follow by "
+    "ratio."
 )
 
 
 def _choice(finals: Finals) -> str:
     """Say why the first of several ties is the first, although another may have a lower time."""
     first, second, *_ = finals.ties
-    if first.registers != second.registers:
+    if first.states_residency != second.states_residency:
+        why = "its residency, which other compilers keep"
+    elif first.registers != second.registers:
         why = f"fewer registers: {first.registers}, not {second.registers}"
     elif first.code_bytes != second.code_bytes:
         why = f"shorter code: {first.code_bytes} bytes, not {second.code_bytes}"
@@ -552,8 +570,7 @@ def _study_notes(view: StudyView, storage: str | None) -> Notes:
     elif two:
         lines = [("front", NO_FINALS)]
     else:
-        words = f"trial {best.number}: {brief_words(best.config)}"
-        lines = [("best", words), ("time", f"{best_standing(view).speed}; {NO_FINALS}")]
+        lines = [*_best_notes(best), ("time", f"{best_standing(view).speed}; {NO_FINALS}")]
     if since := _since(view):
         lines += [("since", f"{since}: {search}")]
     if not summary.is_current:

@@ -390,6 +390,7 @@ def emission_data(
         "digest": variant.digest,
         "arch": arch,
         "resources": None if resources is None else asdict(resources),
+        "states_residency": None if resources is None else resources.is_stated(variant.config),
         "verification": None if verdict is None else verdict_data(verdict),
         "launches": [asdict(launch) for launch in variant.launches],
         "arguments": _arguments(variant),

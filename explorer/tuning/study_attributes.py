@@ -84,6 +84,7 @@ class StudyIdentity:
             "max_ulp": outcome.max_ulp,
             "mean_ulp": outcome.mean_ulp,
             "registers": resources.registers,
+            **({"resident_blocks": blocks} if (blocks := resources.resident_blocks) else {}),
             "spill_bytes": resources.spill_store_bytes + resources.spill_load_bytes,
             "shared_bytes": resources.shared_bytes,
             "gbps": round(self.problem.gbps(outcome.time_us), 1),
@@ -221,8 +222,9 @@ def _tie_sentences(others: int) -> list[str]:
         return []
     many = "1 other finalist ties" if others == 1 else f"{others} other finalists tie"
     return [
-        f"{many} with it: their times cannot be told apart. Of kernels that tie, the one with "
-        "fewer registers is the best, then the one with shorter code."
+        f"{many} with it: their times cannot be told apart. Of kernels that tie, one whose "
+        "residency other compilers keep is the best, then the one with fewer registers, then the "
+        "one with shorter code."
     ]
 
 
@@ -260,6 +262,7 @@ def trial_note(trial: TrialRecord, problem: Problem, copy_us: float) -> str:
         f"Its config: {brief_words(trial.config)}.",
         f"It takes {resources.registers} registers a thread and {resources.shared_bytes} bytes of "
         f"shared memory a block, and spills {spilled or 'no'} bytes.",
+        *filter(None, [resources.residency(trial.config)]),
         *exact,
         "This command writes its source:",
         f"```\n{_emit_command(trial.config, problem, _ON_TWO_LINES)}\n```",

@@ -17,8 +17,9 @@ SEARCH_KEYS = (
     "seed objectives best finals front verification emit"
 )
 FINALIST_KEYS = (
-    "rank trial time_us spread gbps config registers shared_bytes spill_bytes code_bytes error "
-    "max_ulp mean_ulp digest of_copy tied ratio_to_best ratio_low ratio_high"
+    "rank trial time_us spread gbps config registers shared_bytes spill_bytes "
+    "resident_blocks states_residency code_bytes error max_ulp mean_ulp digest of_copy tied "
+    "ratio_to_best ratio_low ratio_high"
 )
 SUMMARY_KEYS = (
     "study problem gpu timing replayed accuracy objectives is_current space_version trials "

@@ -7,14 +7,23 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from explorer.model.config import Config
+from explorer.model.config import DRAWN_MIN_BLOCKS, Config
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu
+from explorer.model.outcome import Contender, Resources
 from explorer.model.problem import Problem
 from explorer.report.machine import Check, conclusion, print_machine
 from explorer.report.space import SpaceView, print_space
-from explorer.report.studies import print_search, print_studies, print_study
+from explorer.report.studies import (
+    FINALIST,
+    print_search,
+    print_studies,
+    print_study,
+    standings,
+)
+from explorer.report.table import data_of
 from explorer.space import RULES, Space
+from explorer.space.space import Count
 
 
 def printed(print_it, thing, width, *rest):
@@ -42,7 +51,8 @@ def test_search_shows_ties_copy_and_circumstances(result, width):
         "0.12 %",
         "25 rounds, interleaved.",
         "within the noise of 1, or if the ratio's 95 % confidence interval, for all finalists",
-        "by fewer registers, then by shorter code; the others follow by ratio",
+        "kernels whose residency other compilers keep, then others; by fewer registers, then by "
+        "shorter code. The others follow by ratio",
         "40 rejected by the compiler, 20 for lack of resources",
         "Seed 3",
     ):
@@ -50,6 +60,56 @@ def test_search_shows_ties_copy_and_circumstances(result, width):
     for fact in ("driver 570.86", "NVRTC 13.0", "1980 MHz", "not throttled", "cold", "2026-03-04"):
         assert fact in flat
     assert lines[-1] == "explorer emit 41 --cols 4096 --rows 8192 --dtype f32"
+
+
+def _with_best(result, resources, **changes):
+    """Return the result, whose best kernel has these resources and values of parameters."""
+    first, *others = result.finals.finalists
+    trial = replace(
+        first.trial,
+        config=replace(first.config, **changes),
+        outcome=replace(first.trial.outcome, resources=resources),
+    )
+    best = replace(Contender.of_trial(trial), samples_us=first.samples_us, tied=True)
+    return replace(result, finals=replace(result.finals, finalists=(best, *others)))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "rests", "min_blocks", "said"),
+    [
+        (6, True, 6, "An SM holds 6 blocks at once. The launch bounds state that, so that other"),
+        (6, True, 1, "An SM holds 6 blocks at once. The launch bounds do not state that, so that"),
+        (6, True, 4, "An SM holds 6 blocks at once. The launch bounds do not state that, so that"),
+        (6, False, 1, "An SM holds 6 blocks at once. Eight registers a thread more or fewer would"),
+        (1, True, 1, "An SM holds 1 block at once, which launch bounds need not state."),
+    ],
+)
+def test_it_is_said_how_many_blocks_of_the_best_an_sm_holds(
+    result, view, blocks, rests, min_blocks, said
+):
+    resources = Resources(32, resident_blocks=blocks, rests_on_registers=rests)
+    held = _with_best(result, resources, min_blocks=min_blocks)
+    best = held.finals.finalists[0].trial
+    studies = [replace(view, best=best, finals=finals) for finals in (held.finals, None)]
+    for print_it, thing in ((print_search, held), *((print_study, one) for one in studies)):
+        assert said in " ".join(printed(print_it, thing, 100).split())
+    row = standings(held.finals, result.problem)[0]
+    told = data_of(FINALIST, row)
+    assert told["resident_blocks"] == blocks
+    assert told["states_residency"] is (not rests or blocks in (1, min_blocks))
+
+
+def test_a_residency_that_is_not_known_is_not_said(result):
+    assert "An SM holds" not in printed(print_search, result, 100)
+    told = data_of(FINALIST, standings(result.finals, result.problem)[0])
+    assert told["resident_blocks"] is None and told["states_residency"] is None
+
+
+def test_a_tie_may_be_decided_by_residency(result):
+    first, second, *_ = result.finals.finalists
+    ties = (first, replace(second, states_residency=False))
+    text = printed(print_search, replace(result, finals=replace(result.finals, finalists=ties)), 80)
+    assert "is chosen for its residency, which other compilers keep." in " ".join(text.split())
 
 
 def test_a_row_takes_two_lines_at_most(result):
@@ -180,6 +240,19 @@ def test_studies(summary, width):
     (line,) = (line for line in text.splitlines() if "f32 8192x4096" in line)
     for fact in ("H200", "cold", "310/400", "61.40", "97.7 %", "2026-03-04", "replayed"):
         assert fact in line
+
+
+def test_many_whole_values_are_printed_as_a_range(monkeypatch):
+    counts = {"excluded_share": 0.123, "legal_count": Count(123_456, 0.1)}  # they take 2 s
+    for counted, answer in counts.items():
+        monkeypatch.setattr(f"explorer.space.Space.{counted}", lambda *_, answer=answer: answer)
+    space = Space(Problem(8192, 4096, DType.F32), known_gpu("NVIDIA H200"))
+    text = printed(print_space, SpaceView(space, names=("min_blocks",)), 200)
+    assert re.search(r"^min_blocks +1 to 32 +blocks an SM that __launch_bounds__", text, re.M)
+    drawn = ", ".join(map(str, DRAWN_MIN_BLOCKS[:-1]))
+    assert f"A search draws {drawn} or {DRAWN_MIN_BLOCKS[-1]}." in text
+    some = Space(space.problem, space.gpu, {"min_blocks": (1, 2, 5)})
+    assert "  1, 2, 5  " in printed(print_space, SpaceView(some, names=("min_blocks",)), 200)
 
 
 @pytest.mark.exhaustive
