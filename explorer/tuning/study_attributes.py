@@ -198,34 +198,36 @@ def note_of(finals: Finals, problem: Problem, fastest: TrialRecord) -> str:
 
     `fastest` is the trial whose own time is least, which a dashboard calls the best.
     """
-    winner = finals.winner.trial
-    lines = [
-        f"**{problem}**: the best is trial {winner.number}, "
-        f"{_time(finals.winner.time_us, finals.copy_us)}.",
-        f"Its config: {brief_words(winner.config)}.",
-        *_tie_sentences(len(finals.ties) - 1),
-        "This command writes its source:",
-        f"```\n{_emit_command(winner.config, problem, _ON_TWO_LINES)}\n```",
-    ]
+    winner, others = finals.winner.trial, len(finals.ties) - 1
+    more = []
+    if others:
+        many = "1 other finalist ties" if others == 1 else f"{others} other finalists tie"
+        more.append(
+            f"{many} with it: their times cannot be told apart. Of kernels that tie, one whose "
+            "residency other compilers keep is the best, then the one with fewer registers, then "
+            "the one with shorter code."
+        )
     if fastest.number != winner.number:
-        lines.append(
+        more.append(
             f"The dashboard calls trial {fastest.number} the best, because its time in the "
             f"search is the least: {fastest.outcome.time_us:.2f} µs. {why_finals_count(finals)} "
             "Trials have it as `finals_rank`, `finals_us` and `finals_tied`."
         )
-    return "\n\n".join(lines)
+    time = _time(finals.winner.time_us, finals.copy_us)
+    head = f"**{problem}**: the best is trial {winner.number}, {time}."
+    return _kernel_note(head, winner.config, problem, more)
 
 
-def _tie_sentences(others: int) -> list[str]:
-    """Why the winner is the first of those that tie; nothing where it is alone."""
-    if not others:
-        return []
-    many = "1 other finalist ties" if others == 1 else f"{others} other finalists tie"
-    return [
-        f"{many} with it: their times cannot be told apart. Of kernels that tie, one whose "
-        "residency other compilers keep is the best, then the one with fewer registers, then the "
-        "one with shorter code."
-    ]
+def _kernel_note(head: str, config: Config, problem: Problem, more: Sequence[str]) -> str:
+    return "\n\n".join(
+        [
+            head,
+            f"Its config: {brief_words(config)}.",
+            *more,
+            "This command writes its source:",
+            f"```\n{_emit_command(config, problem, _ON_TWO_LINES)}\n```",
+        ]
+    )
 
 
 def notes_of(
@@ -256,15 +258,12 @@ def trial_note(trial: TrialRecord, problem: Problem, copy_us: float) -> str:
     outcome, resources = trial.outcome, trial.outcome.resources
     spilled = resources.spill_store_bytes + resources.spill_load_bytes
     ulp = outcome.max_ulp
-    exact = [] if ulp is None else [f"Its largest error is {ulp:.3g} units in the last place."]
-    lines = [
-        f"**{_time(outcome.time_us, copy_us)}**, in the search.",
-        f"Its config: {brief_words(trial.config)}.",
+    more = [
         f"It takes {resources.registers} registers a thread and {resources.shared_bytes} bytes of "
         f"shared memory a block, and spills {spilled or 'no'} bytes.",
         *filter(None, [resources.residency(trial.config)]),
-        *exact,
-        "This command writes its source:",
-        f"```\n{_emit_command(trial.config, problem, _ON_TWO_LINES)}\n```",
     ]
-    return "\n\n".join(lines)
+    if ulp is not None:
+        more.append(f"Its largest error is {ulp:.3g} units in the last place.")
+    head = f"**{_time(outcome.time_us, copy_us)}**, in the search."
+    return _kernel_note(head, trial.config, problem, more)

@@ -45,7 +45,8 @@ class StoredStudy:
         attributes = study.user_attrs
         self.name = read_text(study.study_name, "its name")
         self.problem = Problem.from_dict(attributes["problem"])
-        self.kept_environment = Environment.from_dict(attributes["circumstances"])
+        self.environment = Environment.from_dict(attributes["circumstances"])
+        """Of the run that held the finals; else of the latest."""
         self.objectives = Objectives.parse(attributes.get("objectives", Objectives.TIME))
         self.searched_at = read_text(attributes.get("searched_at", ""), "searched_at")
         """When its latest run began or ended, UTC; text that sorts."""
@@ -58,18 +59,13 @@ class StoredStudy:
         """Whether its times come from a recording."""
         self.faults: dict[int, str] = {}
         """What is wrong with the trials that cannot be read, by number; they are passed over."""
-
-    @property
-    def environment(self) -> Environment:
-        """Of the run that held the finals, with the copy of the finals; else of the latest."""
-        if self.finals is None:
-            return self.kept_environment
-        return replace(self.kept_environment, copy_us=self.finals.copy_us)
+        self.is_one_of_several = False
+        """Whether a command must name it, since others fit its problem and goal as well."""
 
     @property
     def goal(self) -> Goal:
         """What was searched for."""
-        return Goal(self.objectives, self.kept_environment.accuracy)
+        return Goal(self.objectives, self.environment.accuracy)
 
     @property
     def is_current(self) -> bool:
@@ -155,20 +151,18 @@ class StoredStudy:
             replayed=self.replayed,
             accuracy=environment.accuracy,
             objectives=self.objectives,
+            is_one_of_several=self.is_one_of_several,
         )
 
-    def view(self, *, is_one_of_several: bool = False) -> StudyView:
-        """Return what it found, without what each parameter does.
-
-        A command must name it where it `is_one_of_several`.
-        """
+    def view(self) -> StudyView:
+        """Return what it found, without what each parameter does."""
         found = (attempt.trial for attempt in self.attempts.values())
         rejected = [trial for trial in found if isinstance(trial, Rejected)]
         best, reasons = self.best(), Counter((r.stage, _short(r)) for r in rejected)
         assert best is not None  # those that measured nothing are passed over
         two = self.objectives is Objectives.TIME_ERROR
         return StudyView(
-            summary=replace(self.summary(), is_one_of_several=is_one_of_several),
+            summary=self.summary(),
             environment=self.environment,
             finals=self.finals,
             best=best,
@@ -271,17 +265,15 @@ def list_views(storage: BaseStorage) -> list[StudyView]:
 
     They come by problem, and what was measured here before replays.
     """
-    views = [
-        study.view()
+    studies = [
+        study
         for study in read_studies(storage)[0]
         if study.objectives is Objectives.TIME and study.is_usable and study.best()
     ]
-
-    def place(view: StudyView) -> tuple[str, int, int, bool, str]:
-        problem, summary = view.summary.problem, view.summary
-        return (problem.dtype, problem.cols, problem.rows, summary.replayed, summary.name)
-
-    return sorted(views, key=place)
+    studies.sort(
+        key=lambda s: (s.problem.dtype, s.problem.cols, s.problem.rows, s.replayed, s.name)
+    )
+    return [study.view() for study in studies]
 
 
 # ------------------------------------------------------------------ which one is meant
@@ -295,8 +287,8 @@ def load_history(
     Raises NotFound where there is none, or none of the installed space, and InvalidInput where
     several fit: it names them.
     """
-    view, study = _chosen(storage, problem, goal)
-    measured = study.measured()
+    study = _chosen(storage, problem, goal)
+    view, measured = study.view(), study.measured()
     compared = contrasts(measured)
     whole = replace(
         view,
@@ -320,8 +312,8 @@ def load_trial(
     long as reading the study. Raises as `load_history`, NotFound for a number that does not exist,
     and InvalidInput for a rejected trial.
     """
-    view, study = _chosen(storage, problem, goal, near)
-    return view, study.trial(which)
+    study = _chosen(storage, problem, goal, near)
+    return study.view(), study.trial(which)
 
 
 def searching(problem: ProblemQuery, goal: Goal) -> str:
@@ -379,8 +371,8 @@ def must_be_named(storage: BaseStorage, study: str, problem: Problem, goal: Goal
 
 def _chosen(
     storage: BaseStorage, problem: Problem | ProblemQuery, goal: Goal, near: str | None = None
-) -> tuple[StudyView, StoredStudy]:
-    """Return the only study that fits, and its view. Raises as `load_trial`."""
+) -> StoredStudy:
+    """Return the only study that fits. Raises as `load_trial`."""
     query = problem if isinstance(problem, ProblemQuery) else ProblemQuery.of(problem)
     there = fitting(storage, query, goal)
     meant = meant_by(goal, there)
@@ -395,7 +387,8 @@ def _chosen(
         raise InvalidInput(f"{len(meant)} studies fit {query}{goal}; {_name_one(meant)}")
     (study,) = meant
     rivals = _live_first([other for other in there if other.problem == study.problem])
-    return study.view(is_one_of_several=rivals != meant), study
+    study.is_one_of_several = rivals != meant
+    return study
 
 
 def meant_by(goal: Goal, studies: Sequence[StoredStudy]) -> list[StoredStudy]:

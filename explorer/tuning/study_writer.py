@@ -358,7 +358,7 @@ def _merged(storage: BaseStorage, journal: Journal, study: StoredStudy) -> Merge
             kernels[digest], trial.number = trial, -1
     seed = journal.get_study_user_attrs(source).get("seed", 0)
     identity = StudyIdentity(
-        study.name, study.problem, study.objectives, study.kept_environment, seed, {}
+        study.name, study.problem, study.objectives, study.environment, seed, {}
     )
     with one_sentence(_UNWRITABLE, _REMEDY):
         study_id = open_study(storage, identity)
