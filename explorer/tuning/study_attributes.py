@@ -1,12 +1,12 @@
 """What a study and its trials keep, as attributes of Optuna's, and how it is read back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 from optuna.distributions import CategoricalDistribution
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from explorer.model.config import Config, brief_words
 from explorer.model.errors import InvalidInput
@@ -55,20 +55,15 @@ class StudyIdentity:
         attributes["emit"] = _emit_command(config, self.problem)
         measured = outcome if isinstance(outcome, Measured) else None
         ended = TrialState.COMPLETE if measured else TrialState.PRUNED
-        return FrozenTrial(
-            number=-1,
-            trial_id=-1,
+        trial = create_trial(
             state=ended if outcome else TrialState.RUNNING,
-            value=None,
             values=self.objectives.values(measured) if measured else None,
-            datetime_start=started,
-            datetime_complete=datetime.now() if outcome else None,
             params=config.as_dict(),
             distributions=dict(self.distributions),
             user_attrs={**attributes, **self._of_outcome(outcome)},
-            system_attrs={},
-            intermediate_values={},
         )
+        trial.datetime_start = started
+        return trial
 
     def _of_outcome(self, outcome: Outcome | None) -> dict[str, Any]:
         """Return what a trial keeps of an outcome."""
@@ -117,6 +112,24 @@ def to_outcome(
     if objectives is Objectives.TIME_ERROR and measured.max_ulp is None:
         raise InvalidInput("it has no max_ulp, which its study minimises")
     return measured
+
+
+def read_trials(
+    trials: Iterable[FrozenTrial], objectives: Objectives, faults: dict[int, str]
+) -> Iterator[tuple[FrozenTrial, Config, Outcome]]:
+    """Yield the finished trials, each with its config and its outcome.
+
+    Those that cannot be read are passed over, and `faults` get by number what is wrong with them.
+    Raises InvalidInput where a trial has no number.
+    """
+    for trial in trials:
+        number = read_whole(trial.number, "the number of a trial")
+        try:
+            outcome = to_outcome(trial.user_attrs, objectives)
+            if outcome is not None:
+                yield trial, Config.from_dict(trial.params), outcome
+        except InvalidInput as error:
+            faults[number] = str(error)
 
 
 def passed_over(faults: Mapping[int, str], study: str) -> str:
@@ -219,15 +232,9 @@ def note_of(finals: Finals, problem: Problem, fastest: TrialRecord) -> str:
 
 
 def _kernel_note(head: str, config: Config, problem: Problem, more: Sequence[str]) -> str:
-    return "\n\n".join(
-        [
-            head,
-            f"Its config: {brief_words(config)}.",
-            *more,
-            "This command writes its source:",
-            f"```\n{_emit_command(config, problem, _ON_TWO_LINES)}\n```",
-        ]
-    )
+    config_words, command = brief_words(config), _emit_command(config, problem, _ON_TWO_LINES)
+    last = ("This command writes its source:", f"```\n{command}\n```")
+    return "\n\n".join((head, f"Its config: {config_words}.", *more, *last))
 
 
 def notes_of(

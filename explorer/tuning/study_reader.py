@@ -5,23 +5,23 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from optuna.storages import BaseStorage
 
 from explorer.evaluate.space_version import space_version
-from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
-from explorer.model.outcome import Environment, Measured, Rejected, Stage, TrialRecord
+from explorer.model.outcome import Environment, Rejected, Stage, TrialRecord
 from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery, command
-from explorer.system.plain_data import read_text, read_whole, shown
+from explorer.system.plain_data import read_text, shown
 from explorer.tuning.contest import finals_from_json, front_trials
 from explorer.tuning.main_effects import contrasts, effects, unpaired
 from explorer.tuning.objective import REPLAY_SUFFIX, Goal, Objectives
 from explorer.tuning.results import Attempt, StudyHistory, StudySummary, StudyView
 from explorer.tuning.storage import file_of, one_sentence
-from explorer.tuning.study_attributes import finals_text, passed_over, to_outcome
+from explorer.tuning.study_attributes import finals_text, passed_over, read_trials
 
 BEST = "best"
 
@@ -88,21 +88,13 @@ class StoredStudy:
         with one_sentence("its trials cannot be read"):
             trials = self._storage.get_all_trials(self._study._study_id, deepcopy=False)
         attempts = {}
-        for trial in trials:
-            number = read_whole(trial.number, "the number of a trial")
-            try:
-                outcome = to_outcome(trial.user_attrs, self.objectives)
-                found: TrialRecord | Rejected | None = (
-                    TrialRecord(number, Config.from_dict(trial.params), outcome)
-                    if isinstance(outcome, Measured)
-                    else outcome
-                )
-            except InvalidInput as error:
-                self.faults[number] = str(error)
-                continue
-            if found is not None:
-                seconds = trial.duration.total_seconds() if trial.duration else 0.0
-                attempts[number] = Attempt(number, found, trial.datetime_start, seconds)
+        for trial, config, outcome in read_trials(trials, self.objectives, self.faults):
+            number = trial.number
+            found = (
+                outcome if isinstance(outcome, Rejected) else TrialRecord(number, config, outcome)
+            )
+            seconds = trial.duration.total_seconds() if trial.duration else 0.0
+            attempts[number] = Attempt(number, found, trial.datetime_start, seconds)
         return dict(sorted(attempts.items()))
 
     @property
@@ -270,9 +262,8 @@ def list_views(storage: BaseStorage) -> list[StudyView]:
         for study in read_studies(storage)[0]
         if study.objectives is Objectives.TIME and study.is_usable and study.best()
     ]
-    studies.sort(
-        key=lambda s: (s.problem.dtype, s.problem.cols, s.problem.rows, s.replayed, s.name)
-    )
+    order = attrgetter("problem.dtype", "problem.cols", "problem.rows", "replayed", "name")
+    studies.sort(key=order)
     return [study.view() for study in studies]
 
 

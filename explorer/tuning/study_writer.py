@@ -21,7 +21,7 @@ from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.outcome import Environment, Outcome, TrialRecord
 from explorer.model.problem import Problem
-from explorer.system.plain_data import read_text, read_whole, shown
+from explorer.system.plain_data import shown
 from explorer.system.user_files import open_regular
 from explorer.tuning.bulk_storage import FINISHED, BulkStorage
 from explorer.tuning.contest import Finals
@@ -33,7 +33,7 @@ from explorer.tuning.study_attributes import (
     finals_to_attributes,
     notes_of,
     passed_over,
-    to_outcome,
+    read_trials,
     verdict_of,
 )
 from explorer.tuning.study_reader import StoredStudy, read_studies
@@ -245,24 +245,16 @@ class Ledger:
 
     def _read(self, trials: Sequence[FrozenTrial]) -> list[Known]:
         """Return the trials that evaluated a kernel and can be read, of earlier runs or others."""
+        self._seen |= {trial._trial_id for trial in trials}
         known = []
-        for trial in trials:
-            number = read_whole(trial.number, f"study '{self.name}': the number of a trial")
-            self._seen.add(trial._trial_id)
-            try:
-                outcome = to_outcome(trial.user_attrs, self._study.objectives)
-                digest = read_text(trial.user_attrs.get("digest", ""), "digest")
-                if outcome is None or not digest:
-                    continue
-                config = Config.from_dict(trial.params)
-                if not self._holds(config):
-                    raise InvalidInput(
-                        f"its config {shown(config.to_json(brief=True))} is none of those "
-                        "that are searched"
-                    )
-            except InvalidInput as error:
-                self._faults[number] = str(error)
-            else:
+        for trial, config, outcome in read_trials(trials, self._study.objectives, self._faults):
+            digest = str(trial.user_attrs.get("digest") or "")
+            if digest and not self._holds(config):
+                self._faults[trial.number] = (
+                    f"its config {shown(config.to_json(brief=True))} is none of those that are "
+                    "searched"
+                )
+            elif digest:
                 self._stored.append(trial)
                 known.append(Known(config, digest, outcome, trial))
         return known
