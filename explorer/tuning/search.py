@@ -13,8 +13,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from optuna.storages import BaseStorage
-
 from explorer.evaluate.space_version import space_version
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
@@ -34,6 +32,7 @@ from explorer.tuning.proposer import (
 )
 from explorer.tuning.results import Progress, SearchResult
 from explorer.tuning.seeds import seeds_of
+from explorer.tuning.storage import Storage
 from explorer.tuning.study_attributes import StudyIdentity
 from explorer.tuning.study_reader import must_be_named
 from explorer.tuning.study_writer import UNWRITTEN, Known, Ledger
@@ -195,7 +194,7 @@ def _time_us(trial: Known) -> float:
 
 def run_search(
     evaluator: Evaluator,
-    storage: BaseStorage,
+    storage: Storage,
     *,
     trials: int | None = None,
     budget_s: float | None = None,
@@ -259,7 +258,7 @@ class _Search:
     def __init__(
         self,
         evaluator: Evaluator,
-        storage: BaseStorage,
+        storage: Storage,
         space: Space,
         budget: Budget,
         seed: int,

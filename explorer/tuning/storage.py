@@ -58,7 +58,7 @@ def default_storage() -> str:
 
 def open_storage(
     url: str | None = None, *, read_only: bool = False, command: str = SEARCH
-) -> BaseStorage:
+) -> "Storage":
     """Open `url` (None: `default_storage`; a plain path: SQLite), creating it if absent.
 
     With `read_only` nothing is created, and NotFound is raised for an absent file and a database
@@ -184,6 +184,75 @@ def _cause(error: BaseException) -> str:
     return line if speaks else f"{type(original).__name__}: {line}"
 
 
+# ------------------------------------------------------------------ what all of them can do
+
+
+class PublicStorage(BaseStorage):
+    """The methods of `BulkStorage` by Optuna's public interface, for a storage of another kind.
+
+    No attribute of a finished trial is set.
+    """
+
+    def in_one_write(self) -> AbstractContextManager[None]:
+        """Return a block whose attributes are written together, where the storage can do that."""
+        return nullcontext()
+
+    def put(self, study_id: int, trials: Sequence[FrozenTrial]) -> list[bool]:
+        """Store trials, as `BulkStorage.put` does."""
+        return [self._put(study_id, trial) for trial in trials]
+
+    def _put(self, study_id: int, trial: FrozenTrial) -> bool:
+        there = self._place_of(study_id, trial)
+        if there is None:
+            trial_id = self.create_new_trial(study_id, trial)
+            is_running = trial.state is TrialState.RUNNING
+            first = self._place_of(study_id, trial) if is_running else None
+            there = first or self.get_trial(trial_id)
+            is_ours = there._trial_id == trial_id
+            if not is_ours:  # another was faster
+                self.set_trial_state_values(trial_id, TrialState.FAIL)
+        else:
+            is_ours = there.number == trial.number
+            if is_ours and there.state is TrialState.RUNNING:
+                with self.in_one_write():
+                    for key in trial.user_attrs.keys() - KNOWN_BEFORE:
+                        self.set_trial_user_attr(there._trial_id, key, trial.user_attrs[key])
+                    self.set_trial_state_values(there._trial_id, trial.state, trial.values)
+        trial._trial_id, trial.number = there._trial_id, there.number
+        return is_ours
+
+    def _place_of(self, study_id: int, trial: FrozenTrial) -> FrozenTrial | None:
+        """Return the trial that `place_of` returns."""
+        digest = trial.user_attrs.get("digest")
+        trials = self.get_all_trials(study_id, deepcopy=False) if digest else []
+        same_code = [other for other in trials if other.user_attrs.get("digest") == digest]
+        found: FrozenTrial | None = place_of(trial, same_code)
+        return found
+
+    def put_attributes(
+        self,
+        study_id: int,
+        user: Mapping[str, Any],
+        system: Mapping[str, Any],
+        _trials: Mapping[int, Mapping[str, Any]],
+    ) -> bool:
+        """Set attributes of a study, as `BulkStorage.put_attributes` does."""
+        through = self.get_study_user_attrs(study_id).get("finals_through", -1)
+        if user.get("finals_through", through) < through:
+            return False
+        with self.in_one_write():
+            for key, value in user.items():
+                self.set_study_user_attr(study_id, key, value)
+            for key, value in system.items():
+                self.set_study_system_attr(study_id, key, value)
+        return True
+
+    def finished(self, study_id: int) -> set[int]:
+        """Return the ids of the finished trials."""
+        trials = self.get_all_trials(study_id, deepcopy=False, states=FINISHED)
+        return {trial._trial_id for trial in trials}
+
+
 # ------------------------------------------------------------------ Optuna's journal in a file
 
 
@@ -219,7 +288,7 @@ class _JournalFile(JournalFileBackend):
             return file.read() in (b"", b"\n")
 
 
-class Journal(JournalStorage):
+class Journal(PublicStorage, JournalStorage):
     """Optuna's journal in a file, which several processes may share, also over NFS."""
 
     def __init__(self, path: Path) -> None:
@@ -240,78 +309,5 @@ class Journal(JournalStorage):
         self._file.append_logs(held)
 
 
-# ------------------------------------------------------------------ what all storages can do
-
-
-class AnyStorage:
-    """The methods of `BulkStorage` for any other storage, by Optuna's public interface.
-
-    In a journal, attributes are written together. No attribute of a finished trial is set.
-    """
-
-    def __init__(self, storage: BaseStorage) -> None:
-        self._storage = storage
-
-    def put(self, study_id: int, trials: Sequence[FrozenTrial]) -> list[bool]:
-        """Store trials, as `BulkStorage.put` does."""
-        return [self._put(study_id, trial) for trial in trials]
-
-    def _put(self, study_id: int, trial: FrozenTrial) -> bool:
-        storage, there = self._storage, self._place_of(study_id, trial)
-        if there is None:
-            trial_id = storage.create_new_trial(study_id, trial)
-            is_running = trial.state is TrialState.RUNNING
-            first = self._place_of(study_id, trial) if is_running else None
-            there = first or storage.get_trial(trial_id)
-            is_ours = there._trial_id == trial_id
-            if not is_ours:  # another was faster
-                storage.set_trial_state_values(trial_id, TrialState.FAIL)
-        else:
-            is_ours = there.number == trial.number
-            if is_ours and there.state is TrialState.RUNNING:
-                with self._in_one_write():
-                    for key in trial.user_attrs.keys() - KNOWN_BEFORE:
-                        storage.set_trial_user_attr(there._trial_id, key, trial.user_attrs[key])
-                    storage.set_trial_state_values(there._trial_id, trial.state, trial.values)
-        trial._trial_id, trial.number = there._trial_id, there.number
-        return is_ours
-
-    def _place_of(self, study_id: int, trial: FrozenTrial) -> FrozenTrial | None:
-        """Return the trial that `place_of` returns."""
-        digest = trial.user_attrs.get("digest")
-        trials = self._storage.get_all_trials(study_id, deepcopy=False) if digest else []
-        same_code = [other for other in trials if other.user_attrs.get("digest") == digest]
-        found: FrozenTrial | None = place_of(trial, same_code)
-        return found
-
-    def put_attributes(
-        self,
-        study_id: int,
-        user: Mapping[str, Any],
-        system: Mapping[str, Any],
-        _trials: Mapping[int, Mapping[str, Any]],
-    ) -> bool:
-        """Set attributes of a study, as `BulkStorage.put_attributes` does."""
-        through = self._storage.get_study_user_attrs(study_id).get("finals_through", -1)
-        if user.get("finals_through", through) < through:
-            return False
-        with self._in_one_write():
-            for key, value in user.items():
-                self._storage.set_study_user_attr(study_id, key, value)
-            for key, value in system.items():
-                self._storage.set_study_system_attr(study_id, key, value)
-        return True
-
-    def finished(self, study_id: int) -> set[int]:
-        """Return the ids of the finished trials."""
-        trials = self._storage.get_all_trials(study_id, deepcopy=False, states=FINISHED)
-        return {trial._trial_id for trial in trials}
-
-    def _in_one_write(self) -> AbstractContextManager[None]:
-        storage = self._storage
-        return storage.in_one_write() if isinstance(storage, Journal) else nullcontext()
-
-
-def bulk(storage: BaseStorage) -> BulkStorage | AnyStorage:
-    """Return what stores trials and attributes in a storage."""
-    return storage if isinstance(storage, BulkStorage) else AnyStorage(storage)
+Storage = BulkStorage | PublicStorage
+"""What a search stores its trials in."""

@@ -13,7 +13,6 @@ from shlex import quote
 from typing import NamedTuple
 
 from optuna.exceptions import DuplicatedStudyError
-from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -26,7 +25,7 @@ from explorer.system.user_files import open_regular
 from explorer.tuning.bulk_storage import FINISHED, BulkStorage
 from explorer.tuning.contest import Finals
 from explorer.tuning.proposer import Proposal
-from explorer.tuning.storage import JOURNAL_BEGINS, LOCKED, Journal, bulk, file_of, one_sentence
+from explorer.tuning.storage import JOURNAL_BEGINS, LOCKED, Journal, Storage, file_of, one_sentence
 from explorer.tuning.study_attributes import (
     StudyIdentity,
     finals_text,
@@ -66,7 +65,7 @@ class Known:
         return self.trial.number
 
 
-def open_study(storage: BaseStorage, study: StudyIdentity) -> int:
+def open_study(storage: Storage, study: StudyIdentity) -> int:
     """Open a study in a storage, or create it; returns its id.
 
     Raises InvalidInput where the storage has a study of that name for something else, and what the
@@ -86,11 +85,11 @@ def open_study(storage: BaseStorage, study: StudyIdentity) -> int:
         )
     first = {key: value for key, value in study.first_attributes.items() if key not in existing}
     metrics = {"study:metric_names": study.objectives.metrics}  # where Optuna keeps them
-    bulk(storage).put_attributes(study_id, first, metrics, {})
+    storage.put_attributes(study_id, first, metrics, {})
     return study_id
 
 
-def _begin(storage: BaseStorage, study_id: int, study: StudyIdentity, sampler: str = "") -> None:
+def _begin(storage: Storage, study_id: int, study: StudyIdentity, sampler: str = "") -> None:
     """Keep when a run began, the user's sampler, if one proposed kernels, and the environment.
 
     The environment of finals stays.
@@ -98,7 +97,7 @@ def _begin(storage: BaseStorage, study_id: int, study: StudyIdentity, sampler: s
     attributes = {"searched_at": _now(), **({"sampler": sampler} if sampler else {})}
     if finals_text(storage.get_study_user_attrs(study_id)) is None:
         attributes |= study.described()
-    bulk(storage).put_attributes(study_id, attributes, {}, {})
+    storage.put_attributes(study_id, attributes, {}, {})
 
 
 def _now() -> str:
@@ -115,7 +114,7 @@ class Ledger:
 
     def __init__(
         self,
-        storage: BaseStorage,
+        storage: Storage,
         study: StudyIdentity,
         holds: Callable[[Config], bool],
         sampler: str = "",
@@ -126,7 +125,6 @@ class Ledger:
         """
         self.name = study.name
         self._study, self._storage, self._holds = study, storage, holds
-        self._bulk = bulk(storage)
         self._unwritten: list[Known] = []
         self._running: dict[str, FrozenTrial] = {}
         """Our RUNNING trials, by digest."""
@@ -154,7 +152,7 @@ class Ledger:
         storage, study_id = self._storage, self._study_id
         with one_sentence(f"study '{self.name}' cannot be read", _REMEDY):
             if self._seen:
-                new = self._bulk.finished(study_id) - self._seen
+                new = self._storage.finished(study_id) - self._seen
                 return self._read([storage.get_trial(trial_id) for trial_id in sorted(new)])
             return self._read(storage.get_all_trials(study_id, deepcopy=False, states=FINISHED))
 
@@ -212,7 +210,7 @@ class Ledger:
             with one_sentence(""):
                 self._storage.engine.dispose()  # the file of that name at present is opened
                 if path.exists() and self._storage.get_study_id_from_name(self.name):
-                    finished = self._bulk.finished(self._study_id)
+                    finished = self._storage.finished(self._study_id)
         except InvalidInput as error:
             if LOCKED in str(error):
                 return []
@@ -231,7 +229,7 @@ class Ledger:
         trials = [known.trial for known in waiting] + list(more)
         try:
             with one_sentence(_UNWRITABLE):
-                stored = self._bulk.put(self._study_id, trials) if trials else []
+                stored = self._storage.put(self._study_id, trials) if trials else []
         except ExplorerError as error:
             self._lost = str(error)
             raise
@@ -279,13 +277,13 @@ class Ledger:
         with one_sentence(_UNWRITABLE, _KEPT):
             existing = self._storage.get_study_system_attrs(self._study_id)
             notes = notes_of(finals, self._study, records, ids, existing)
-            return self._bulk.put_attributes(self._study_id, user, notes, verdict)
+            return self._storage.put_attributes(self._study_id, user, notes, verdict)
 
 
 # ------------------------------------------------------------------ trials that were not stored
 
 
-def keep_unsaved(study: StudyIdentity, storage: BaseStorage, trials: Sequence[FrozenTrial]) -> str:
+def keep_unsaved(study: StudyIdentity, storage: Storage, trials: Sequence[FrozenTrial]) -> str:
     """Keep finished trials that a storage did not take in a new journal; return what to do.
 
     It lies beside the database, or in the folder for temporary files where that takes nothing.
@@ -322,7 +320,7 @@ class Merged(NamedTuple):
     """Trials that the study had already."""
 
 
-def merge_trials(storage: BaseStorage, file: Path) -> list[Merged]:
+def merge_trials(storage: Storage, file: Path) -> list[Merged]:
     """Store the trials of a journal, such as a search keeps; again, it adds none.
 
     Raises InvalidInput where there are none, where the study of that name is of something else, and
@@ -341,7 +339,7 @@ def merge_trials(storage: BaseStorage, file: Path) -> list[Merged]:
     return [_merged(storage, journal, study) for study in studies]
 
 
-def _merged(storage: BaseStorage, journal: Journal, study: StoredStudy) -> Merged:
+def _merged(storage: Storage, journal: Journal, study: StoredStudy) -> Merged:
     """Store the kernels of a study that the storage's study of that name lacks."""
     source = journal.get_study_id_from_name(study.name)
     kernels: dict[str, FrozenTrial] = {}
@@ -354,7 +352,7 @@ def _merged(storage: BaseStorage, journal: Journal, study: StoredStudy) -> Merge
     )
     with one_sentence(_UNWRITABLE, _REMEDY):
         study_id = open_study(storage, identity)
-        added = sum(bulk(storage).put(study_id, list(kernels.values())))
+        added = sum(storage.put(study_id, list(kernels.values())))
         if added:
             _begin(storage, study_id, identity)
     return Merged(study.name, added, len(kernels) - added)

@@ -3,7 +3,12 @@
 import pytest
 from optuna.storages import InMemoryStorage
 
-from explorer.tuning.storage import open_storage
+from explorer.tuning.storage import PublicStorage, open_storage
+
+
+class Memory(PublicStorage, InMemoryStorage):
+    """Optuna's storage in memory."""
+
 
 STORAGES = ["memory", pytest.param("file", marks=pytest.mark.exhaustive)]
 """Kinds of storage: a file takes longer to create and to read than memory."""
@@ -11,4 +16,4 @@ STORAGES = ["memory", pytest.param("file", marks=pytest.mark.exhaustive)]
 
 def storage_of(kind, path):
     """An empty storage of a kind; one that is a file lies at `path`."""
-    return InMemoryStorage() if kind == "memory" else open_storage(str(path))
+    return Memory() if kind == "memory" else open_storage(str(path))

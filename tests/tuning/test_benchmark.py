@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import mean, median
 
 import pytest
-from optuna.storages import InMemoryStorage
+from storages import Memory
 from typer.testing import CliRunner
 
 from explorer.cli import app
@@ -89,7 +89,7 @@ def test_the_benchmark_tries_what_a_search_tries(truths):
     """Proposals wait as long in both: each knows of the same evaluations."""
     truth, recording = truths[0], load_recording(NAMES[0])
     kernels = tuple(kernel for kernel in recording.kernels if kernel.config in truth.times_us)
-    alone, storage = ReplayEvaluator(replace(recording, kernels=kernels)), InMemoryStorage()
+    alone, storage = ReplayEvaluator(replace(recording, kernels=kernels)), Memory()
     run_search(alone, storage, trials=60, seed=7, space=truth.space)
     searched = [Config.from_dict(trial.params) for trial in storage.get_all_trials(0)]
     tries = STRATEGIES["explorer"](truth, 7)
@@ -150,7 +150,7 @@ def test_without_seeds_it_is_no_worse_from_60_evaluations_on(regrets):
 def test_one_seed_gives_one_search_on_any_number_of_cores(monkeypatch):
     def trials(cores):
         monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
-        storage = InMemoryStorage()
+        storage = Memory()
         evaluator = ReplayEvaluator(load_recording(NAMES[0]))
         run_search(evaluator, storage, trials=40, seed=5)
         return [trial.params for trial in storage.get_all_trials(0)]

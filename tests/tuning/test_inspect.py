@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 from fake_evaluator import FakeEvaluator, as_replay
-from optuna.storages import InMemoryStorage
-from storages import STORAGES, storage_of
+from storages import STORAGES, Memory, storage_of
 
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
@@ -79,7 +78,7 @@ def test_importances_mostly_lie_in_their_ranges_with_more_trials():
     """
     beside = 0
     for seed in range(3):
-        storage, views = InMemoryStorage(), []
+        storage, views = Memory(), []
         for trials in (200, 65):
             evaluator = FakeEvaluator(identity=Config.to_json)
             run_search(evaluator, storage, trials=trials, rounds=6, seed=seed)
@@ -196,7 +195,7 @@ def test_timing_modes_and_versions_of_replays_are_told_apart(storage):
     with pytest.raises(InvalidInput, match="2 studies fit"):
         load_history(storage, PROBLEM)
     assert load_history(storage, PROBLEM, Goal(study="warm")).view.environment.timing == "warm"
-    other = InMemoryStorage()
+    other = Memory()
     for version in ("01d01d01", "02d02d02"):
         run_search(as_replay(FakeEvaluator(version=version)), other, trials=2)
     with pytest.raises(InvalidInput, match=r"01d01d01.* replay.*02d02d02|02d02d02.*01d01d01"):

@@ -7,7 +7,7 @@ from statistics import median
 import optuna
 import pytest
 from fake_evaluator import FakeEvaluator, failure, model_ulp, model_us
-from optuna.storages import InMemoryStorage
+from storages import Memory
 
 from explorer.devices.recorded import read_recording
 from explorer.evaluate.replay import ReplayEvaluator
@@ -52,7 +52,7 @@ def finals_of(trials, noise=0.001):
 
 @pytest.fixture(scope="module")
 def searched():
-    storage = InMemoryStorage()
+    storage = Memory()
     evaluator = fast_evaluator()
     result = run_search(evaluator, storage, trials=60, seed=1, ahead=8, objectives=BOTH)
     return storage, evaluator, result
@@ -134,7 +134,7 @@ def test_searches_mostly_come_near_the_most_exact():
     found = []
     for seed in range(1, 8):
         evaluator = fast_evaluator()
-        run_search(evaluator, InMemoryStorage(), trials=60, seed=seed, ahead=8, objectives=BOTH)
+        run_search(evaluator, Memory(), trials=60, seed=seed, ahead=8, objectives=BOTH)
         found.append(most_exact(evaluator))
     assert median(found) <= 1.02 * (18.0 + 40.0 / 1024)
 
@@ -216,7 +216,7 @@ def recorded(tmp_path_factory):
 @pytest.mark.exhaustive
 def test_a_recording_with_errors_is_searched_for_both(recorded):
     evaluator = ReplayEvaluator(recorded, Accuracy.FAST)
-    result = run_search(evaluator, InMemoryStorage(), trials=1000, objectives=BOTH)
+    result = run_search(evaluator, Memory(), trials=1000, objectives=BOTH)
     assert result.replayed and result.exhausted
     measured = [k for k in recorded.kernels if isinstance(k.outcome, Measured)]
     records = [TrialRecord(0, k.config, k.outcome) for k in measured]
@@ -237,7 +237,7 @@ def without_ulps(recording):
 
 
 def test_a_recording_without_errors_is_not(recorded):
-    storage = InMemoryStorage()
+    storage = Memory()
     with pytest.raises(InvalidInput, match="no errors in ulps"):
         run_search(ReplayEvaluator(without_ulps(recorded)), storage, objectives=BOTH)
     assert survey(storage).summaries == []

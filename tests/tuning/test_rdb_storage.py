@@ -9,13 +9,14 @@ from copy import deepcopy
 
 import pytest
 from optuna.distributions import CategoricalDistribution
-from optuna.storages import InMemoryStorage, RDBStorage
+from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import event
+from storages import Memory
 
 from explorer.tuning.bulk_storage import ABANDONED_AFTER, BulkStorage
-from explorer.tuning.storage import Journal, bulk
+from explorer.tuning.storage import Journal, PublicStorage
 
 TABLES = ("trials", "trial_values", "trial_params", "trial_user_attributes")
 STARTED = datetime.datetime(2026, 1, 2, 3, 4, 5)
@@ -85,14 +86,18 @@ def test_the_rows_are_those_that_optuna_writes(tmp_path, monkeypatch, zone):
     ]
 
 
+class Plain(PublicStorage, RDBStorage):
+    """Optuna's database, as it writes it itself."""
+
+
 @pytest.fixture(params=["bulk", "journal", "memory", "plain database"])
 def opened(request, tmp_path):
     """A storage of each kind, which has a study."""
     kinds = {
         "bulk": lambda: BulkStorage(f"sqlite:///{tmp_path / 'a.db'}"),
         "journal": lambda: Journal(tmp_path / "a.journal"),
-        "memory": InMemoryStorage,
-        "plain database": lambda: RDBStorage(f"sqlite:///{tmp_path / 'a.db'}"),
+        "memory": Memory,
+        "plain database": lambda: Plain(f"sqlite:///{tmp_path / 'a.db'}"),
     }
     storage, (first,) = study(kinds[request.param](), 1)
     return storage, first
@@ -105,11 +110,11 @@ def running(digest, started=None):
 
 def test_a_running_trial_gets_its_outcome(opened):
     storage, first = opened
-    bulk(storage).put(first, [ours := running("one")])
+    storage.put(first, [ours := running("one")])
     assert storage.get_trial(ours._trial_id).params == TRIALS[0].params
     outcome = trial([1.0, 2.0], True, {"digest": "one", "origin": "seed", "gbps": 3.5})
     outcome.number = ours.number
-    bulk(storage).put(first, [outcome, outcome])  # the second time it is finished already
+    storage.put(first, [outcome, outcome])  # the second time it is finished already
     (found,) = storage.get_all_trials(first)
     assert (found.values, found.state) == ([1.0, 2.0], TrialState.COMPLETE)
     assert found.user_attrs == {"digest": "one", "origin": "seed", "gbps": 3.5}
@@ -117,11 +122,11 @@ def test_a_running_trial_gets_its_outcome(opened):
 
 def test_an_outcome_is_stored_where_another_program_ended_the_running_trial(opened):
     storage, first = opened
-    bulk(storage).put(first, [ours := running("one")])
+    storage.put(first, [ours := running("one")])
     storage.set_trial_state_values(ours._trial_id, TrialState.FAIL)
     outcome = trial([1.0, 2.0], True, {"digest": "one", "origin": "seed"})
     outcome.number = ours.number
-    assert bulk(storage).put(first, [outcome]) == [True]
+    assert storage.put(first, [outcome]) == [True]
     assert outcome._trial_id != ours._trial_id
     assert storage.get_trial(outcome._trial_id).values == [1.0, 2.0]
 
@@ -130,12 +135,12 @@ def test_what_is_finished_or_running_keeps_others_out(opened):
     storage, first = opened
     old = datetime.datetime.now() - ABANDONED_AFTER - datetime.timedelta(seconds=1)
     given = [trial([1.0, 1.0], True, {"digest": "done"}), running("runs"), running("old", old)]
-    assert all(bulk(storage).put(first, given))
+    assert all(storage.put(first, given))
     again = [running("done"), running("runs"), running("old")]
-    assert bulk(storage).put(first, again) == [False, False, True]
+    assert storage.put(first, again) == [False, False, True]
     assert [one.number for one in again] == [0, 1, 3]
     outcomes = [trial([1.0, 1.0], True, {"digest": name}) for name in ("done", "runs", "new")]
-    assert bulk(storage).put(first, outcomes) == [False, True, True]
+    assert storage.put(first, outcomes) == [False, True, True]
 
 
 def test_a_trial_takes_few_statements(tmp_path):
@@ -174,9 +179,9 @@ def test_a_journal_that_was_cut_off_goes_on(tmp_path):
     """As a full disk leaves it; what is written next would be lost with half a line."""
     path = tmp_path / "a.journal"
     storage, (first,) = study(Journal(path), 1)
-    bulk(storage).put(first, deepcopy(TRIALS))
+    storage.put(first, deepcopy(TRIALS))
     whole = path.read_text()
     path.write_text(whole + json.dumps({"op_code": 4})[:-5])
-    bulk(storage).put(first, [running("another")])
+    storage.put(first, [running("another")])
     again = Journal(path)
     assert len(again.get_all_trials(first)) == len(TRIALS) + 1

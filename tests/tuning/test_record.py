@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from fake_evaluator import FakeEvaluator, failure
-from optuna.storages import InMemoryStorage
+from storages import Memory
 
 from explorer.devices.recorded import Recording, read_recording
 from explorer.evaluate.replay import ReplayEvaluator
@@ -149,7 +149,7 @@ def test_a_replay_finds_the_best_of_the_recording(recorded, seeds):
     regrets = []
     for seed in range(seeds):
         evaluator = ReplayEvaluator(recorded)
-        result = run_search(evaluator, InMemoryStorage(), trials=100, seed=seed)
+        result = run_search(evaluator, Memory(), trials=100, seed=seed)
         regrets.append(result.finals.winner.trial.outcome.time_us / best - 1)
     assert sorted(regrets)[seeds // 2] <= 0.005
     assert max(regrets) <= 0.02
@@ -160,7 +160,7 @@ class Replayed:
     """A search in a recording until nothing was left to try, after one on a device."""
 
     recording: Recording
-    storage: InMemoryStorage
+    storage: Memory
     live: SearchResult
     result: SearchResult
     told: list[Progress]
@@ -171,7 +171,7 @@ def replayed(recorded):
     compared = set(recorded.comparison.digests)
     kernels = [k for n, k in enumerate(recorded.kernels) if n < 80 or k.digest in compared]
     recording = replace(recorded, kernels=tuple(kernels))
-    storage, told = InMemoryStorage(), []
+    storage, told = Memory(), []
     live = run_search(FakeEvaluator(), storage, trials=10)
     result = run_search(ReplayEvaluator(recording), storage, trials=1000, on_progress=told.append)
     return Replayed(recording, storage, live, result, told)

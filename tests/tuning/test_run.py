@@ -21,8 +21,8 @@ import optuna
 import pytest
 from fake_evaluator import FakeEvaluator, as_replay, failure, model_us
 from optuna.distributions import CategoricalDistribution
-from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState
+from storages import Memory
 
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
@@ -64,7 +64,7 @@ def _climb(space, config):
 @pytest.mark.exhaustive
 def test_a_search_comes_near_the_optimum(optimum_us):
     evaluator = FakeEvaluator(seed=0)
-    result = run_search(evaluator, InMemoryStorage(), trials=150, seed=0, ahead=8)
+    result = run_search(evaluator, Memory(), trials=150, seed=0, ahead=8)
     assert len(evaluator.evaluated) == 150
     assert model_us(result.finals.winner.trial.config) / optimum_us <= 1.03
 
@@ -74,7 +74,7 @@ def test_it_finds_the_optimum_within_one_percent(optimum_us):
     found = []
     for seed in range(6):
         evaluator = FakeEvaluator(seed=seed)
-        result = run_search(evaluator, InMemoryStorage(), trials=150, seed=seed, ahead=8)
+        result = run_search(evaluator, Memory(), trials=150, seed=seed, ahead=8)
         assert len(evaluator.evaluated) == 150
         found.append(model_us(result.finals.winner.trial.config) / optimum_us)
     assert median(found) <= 1.01
@@ -86,7 +86,7 @@ def test_it_beats_random_points():
     space = Space(evaluator.problem, evaluator.gpu)
     drawn = [space.sample(rng) for _ in range(150)]
     best_random = min(model_us(config) for config in drawn if failure(config) is None)
-    result = run_search(evaluator, InMemoryStorage(), trials=60, ahead=8)
+    result = run_search(evaluator, Memory(), trials=60, ahead=8)
     assert model_us(result.finals.winner.trial.config) < best_random
 
 
@@ -95,7 +95,7 @@ def test_one_seed_gives_one_sequence_where_configs_are_of_a_recording():
     evaluated = []
     for _ in range(2):
         evaluator = as_replay(FakeEvaluator())
-        run_search(evaluator, InMemoryStorage(), trials=40, seed=3, ahead=8)
+        run_search(evaluator, Memory(), trials=40, seed=3, ahead=8)
         evaluated.append(evaluator.evaluated)
     assert evaluated[0] == evaluated[1]
 
@@ -164,7 +164,7 @@ def test_what_is_compiled_is_evaluated_before_what_is_not():
             return super().evaluate(config)
 
     slow = Slow()
-    run_search(slow, InMemoryStorage(), trials=20, ahead=6)
+    run_search(slow, Memory(), trials=20, ahead=6)
     # The eleventh is evaluated meanwhile, and others were handed over before.
     assert slow.evaluated.index(slow.submitted[0]) - 10 in range(1, HANDED_OVER + 1)
     others = [config for config in slow.evaluated if config != slow.submitted[0]]
@@ -185,7 +185,7 @@ def test_what_is_compiled_first_is_evaluated_where_nothing_was():
             return super().evaluate(config)
 
     evaluator = LastFirst()
-    run_search(evaluator, InMemoryStorage(), trials=7, ahead=6)
+    run_search(evaluator, Memory(), trials=7, ahead=6)
     assert evaluator.evaluated == [evaluator.submitted[6], *evaluator.submitted[:6]]
 
 
@@ -204,7 +204,7 @@ def test_the_gpu_has_the_next_kernel_before_the_outcome_of_the_one_before():
             return super().evaluate(config)
 
     evaluator = Told()
-    run_search(evaluator, InMemoryStorage(), trials=30, ahead=6)
+    run_search(evaluator, Memory(), trials=30, ahead=6)
     assert min(evaluator.next[: 1 - HANDED_OVER]) >= HANDED_OVER // 2
     assert evaluator.next[-1] == 0
 
@@ -269,7 +269,7 @@ def test_a_search_goes_on_where_others_have_all_that_it_proposes_first(monkeypat
     refused = 7
     wanted = refuse_first(monkeypatch, refused)
     evaluator = FakeEvaluator(identity=Config.to_json)
-    result = run_search(evaluator, InMemoryStorage(), trials=10, ahead=6)
+    result = run_search(evaluator, Memory(), trials=10, ahead=6)
     found = [config.to_json() for config in evaluator.evaluated]
     assert len(found) == 10 and not set(found) & set(wanted[:refused])
     assert result.duplicates >= refused
@@ -284,7 +284,7 @@ def test_what_others_found_out_is_heard_of_before_much_more_is_claimed(monkeypat
 
     monkeypatch.setattr(Ledger, "heard", heard)
     evaluator = FakeEvaluator()
-    run_search(evaluator, InMemoryStorage(), trials=10, ahead=6)
+    run_search(evaluator, Memory(), trials=10, ahead=6)
     assert len(evaluator.evaluated) == 10
     gaps = [after - before for before, after in itertools.pairwise([0, *at_hearing])]
     assert max(gaps) <= 12
@@ -296,7 +296,7 @@ def test_what_is_begun_ends_within_a_time_budget():
             time.sleep(0.5)
             return super().evaluate(config)
 
-    result = run_search(Slow(), InMemoryStorage(), budget_s=2.5)
+    result = run_search(Slow(), Memory(), budget_s=2.5)
     assert result.trials > 1 and result.elapsed_s < 2.7
 
 
@@ -317,13 +317,13 @@ def test_what_is_evaluated_is_stored_before_the_next_proposals_are_made(monkeypa
         return add(self, proposal, outcome, started)
 
     monkeypatch.setattr(Ledger, "add", counted)
-    run_search(SlowlyProposed(), InMemoryStorage(), trials=30, ahead=6)
+    run_search(SlowlyProposed(), Memory(), trials=30, ahead=6)
     assert median(unstored) <= 1
 
 
 def test_equal_code_is_evaluated_once():
     evaluator = FakeEvaluator(identity=lambda c: f"{c.threads_per_row} {c.exp} {c.cache}")
-    result = run_search(evaluator, InMemoryStorage(), trials=40)
+    result = run_search(evaluator, Memory(), trials=40)
     digests = [evaluator.identity(config) for config in evaluator.evaluated]
     assert len(set(digests)) == len(digests)
     assert result.duplicates > 0
@@ -563,7 +563,7 @@ def test_new_finals_take_the_place_of_an_earlier_versions(tmp_path):
 
 def test_finals_of_an_earlier_version_are_read():
     """They were in one attribute."""
-    storage = InMemoryStorage()
+    storage = Memory()
     result = run_search(FakeEvaluator(), storage, trials=20)
     told = finals_to_attributes(result.finals)
     assert finals_text(told) == finals_text({"finals": finals_text(told)})
@@ -584,7 +584,7 @@ class Level(FakeEvaluator):
 def test_a_search_ends_where_it_gains_no_more():
     """As soon as so many kernels gained nothing, and says so; not where a number is asked for."""
     evaluator = FakeEvaluator(noise=0.0)
-    result = run_search(evaluator, InMemoryStorage(), effort=Effort.QUICK, seed=3)
+    result = run_search(evaluator, Memory(), effort=Effort.QUICK, seed=3)
     evaluated = result.measured + sum(result.rejected[s] for s in result.rejected if s != "invalid")
     times = [t for t in (failure(c) or model_us(c) for c in evaluator.evaluated)]
     best = [
@@ -597,13 +597,13 @@ def test_a_search_ends_where_it_gains_no_more():
     expected = next(ends, None)
     assert evaluated == (60 if expected is None else min(60, expected + HANDED_OVER))
     assert bool(result.stopped) == (expected is not None)
-    whole = run_search(FakeEvaluator(noise=0.0), InMemoryStorage(), trials=70, seed=3)
+    whole = run_search(FakeEvaluator(noise=0.0), Memory(), trials=70, seed=3)
     assert whole.stopped == "" and whole.measured + whole.rejected.get(Stage.CRASH, 0) <= 70
 
 
 def test_the_study_says_why_its_search_ended():
     def ended(evaluator, **told):
-        storage = InMemoryStorage()
+        storage = Memory()
         run_search(evaluator, storage, rounds=2, **told)
         view = load_history(storage, evaluator.problem).view
         (study,) = storage.get_all_studies()
@@ -624,16 +624,14 @@ def test_the_words_of_the_efforts_have_their_numbers():
 
 def test_what_cannot_gain_ends_after_its_patience():
     evaluator = Level()
-    result = run_search(evaluator, InMemoryStorage(), effort=Effort.DEFAULT)
+    result = run_search(evaluator, Memory(), effort=Effort.DEFAULT)
     # The search asks for no more than these ahead, and for fewer where its sampler is slow.
     assert 0 <= len(evaluator.evaluated) - Effort.DEFAULT.patience <= HANDED_OVER
     assert result.stopped == (
         "the last 80 kernels improved the best by less than 0.05 %, which is below the noise"
     )
     assert not result.exhausted
-    both = run_search(
-        Level(), InMemoryStorage(), effort=Effort.QUICK, objectives=Objectives.TIME_ERROR
-    )
+    both = run_search(Level(), Memory(), effort=Effort.QUICK, objectives=Objectives.TIME_ERROR)
     assert both.stopped == "" and both.measured == Effort.QUICK.trials
 
 
@@ -680,7 +678,7 @@ def samplers(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["optuna.samplers:RandomSampler", "my_samplers:Seedless"])
 def test_a_sampler_of_the_users_proposes_what_follows_the_seeds(samplers, name):
-    storage = InMemoryStorage()
+    storage = Memory()
     result = run_search(FakeEvaluator(), storage, trials=40, sampler=named_sampler(name))
     origins = {trial.user_attrs["origin"] for trial in trials_of(storage, result.study)}
     assert "sampler" in origins and origins <= {"seed", "sampler"}
@@ -703,7 +701,7 @@ def test_a_sampler_of_the_users_proposes_what_follows_the_seeds(samplers, name):
     ],
 )
 def test_a_sampler_that_fails_costs_nothing_that_finished(samplers, name, said):
-    storage = InMemoryStorage()
+    storage = Memory()
     with pytest.raises(InvalidInput, match=said) as raised:
         run_search(FakeEvaluator(), storage, trials=40, sampler=named_sampler(name))
     assert "\n" not in str(raised.value)
@@ -713,7 +711,7 @@ def test_a_sampler_that_fails_costs_nothing_that_finished(samplers, name, said):
 
 
 def test_the_study_names_the_sampler_and_the_result_says_what_it_could_not_have(samplers):
-    storage = InMemoryStorage()
+    storage = Memory()
     stuck = named_sampler("my_samplers:Stuck")
     result = run_search(FakeEvaluator(), storage, trials=40, sampler=stuck)
     told = re.match(
@@ -728,7 +726,7 @@ def test_the_study_names_the_sampler_and_the_result_says_what_it_could_not_have(
 
 
 def test_our_own_mixture_is_no_sampler_of_the_users():
-    storage = InMemoryStorage()
+    storage = Memory()
     assert run_search(FakeEvaluator(), storage, trials=40).changed == ""
     (study,) = storage.get_all_studies()
     assert "sampler" not in study.user_attrs

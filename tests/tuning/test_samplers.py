@@ -7,8 +7,8 @@ import random
 import optuna
 import pytest
 from fake_evaluator import GPU, failure, model_us
-from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState
+from storages import Memory
 
 from explorer.devices.recorded import load_recording
 from explorer.evaluate.replay import ReplayEvaluator
@@ -117,7 +117,7 @@ def test_a_study_of_something_else_is_refused(study):
 @pytest.mark.parametrize("name", ["h200-f32-1501", "h200-f32-32768"])
 def test_by_its_name_a_search_is_the_one_without_a_name(name):
     def trials(**options):
-        storage = InMemoryStorage()
+        storage = Memory()
         run_search(ReplayEvaluator(load_recording(name)), storage, trials=30, seed=2, **options)
         return [(t.params, t.values, t.user_attrs) for t in storage.get_all_trials(0)]
 

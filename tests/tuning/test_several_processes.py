@@ -17,7 +17,7 @@ from explorer.model.config import Config
 from explorer.model.problem import Problem
 from explorer.tuning.bulk_storage import ABANDONED_AFTER
 from explorer.tuning.search import run_search
-from explorer.tuning.storage import bulk, open_storage
+from explorer.tuning.storage import open_storage
 from explorer.tuning.study_attributes import StudyIdentity
 from explorer.tuning.study_reader import load_history
 
@@ -59,7 +59,7 @@ def test_one_that_is_killed_leaves_its_kernels_for_ten_minutes(url):
     assert left and not {Config.from_dict(t.params) for t in left} & set(evaluator.evaluated[:3])
     assert running_in(storage) == left
     again = [new(trial, began=datetime.now()) for trial in left]
-    assert not any(bulk(storage).put(study._study_id, again))
+    assert not any(storage.put(study._study_id, again))
 
 
 def test_a_trial_that_has_run_for_ten_minutes_is_evaluated_by_another(tmp_path):
@@ -74,7 +74,7 @@ def test_a_trial_that_has_run_for_ten_minutes_is_evaluated_by_another(tmp_path):
     now = datetime.now()
     begins = (now, now - ABANDONED_AFTER + timedelta(minutes=5), now - ABANDONED_AFTER)
     claims = [new(known, began, config) for began, config in zip(begins, wanted, strict=True)]
-    assert all(bulk(storage).put(study, claims))
+    assert all(storage.put(study, claims))
     evaluator = FakeEvaluator(PROBLEM, identity=Config.to_json)
     run_search(evaluator, storage, trials=30, rounds=6)
     found = evaluator.evaluated[:30]
