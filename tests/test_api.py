@@ -437,7 +437,10 @@ def test_a_comparison_tells_of_each_problem(monkeypatch):
         (lambda: explorer.search(shape=(4, 8), cols=8), "leave cols out"),
         (lambda: explorer.search(cols=8, trials=0), "trials is 0"),
         (lambda: explorer.search(cols=8, budget_s=-1), "budget_s is -1"),
-        (lambda: explorer.search(cols=8, effort="some"), "effort is 'some'; choose quick, default"),
+        (
+            lambda: explorer.search(cols=8, effort="some"),
+            "effort 'some' is not known; choose one of quick",
+        ),
         (lambda: explorer.search(cols=8, effort="full", trials=5), "give one of the two"),
         (lambda: explorer.search(cols=8, seed=0.5), "seed is 0.5"),
         (lambda: explorer.search(cols=8, objectives="speed"), "objectives are 'speed'"),

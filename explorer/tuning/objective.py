@@ -9,6 +9,7 @@ from explorer.model.accuracy import Accuracy
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Environment, Measured, Outcome
 from explorer.model.problem import Problem
+from explorer.system.plain_data import parse_name
 
 # ------------------------------------------------------------------ what a study minimises
 
@@ -114,10 +115,7 @@ class Effort(StrEnum):
     @classmethod
     def parse(cls, text: str) -> "Effort":
         """Read an effort; raises InvalidInput that names the possible ones."""
-        try:
-            return cls(text)
-        except ValueError:
-            raise InvalidInput(f"effort is '{text}'; choose {', '.join(cls)}") from None
+        return parse_name(cls, "effort", text)
 
     @classmethod
     def help(cls) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from explorer.evaluate.space_version import space_version
 from explorer.model.config import Config
@@ -245,13 +244,6 @@ REOFFERED_AFTER = 16
 may have ended before it evaluated the kernel."""
 
 
-class _Refused(NamedTuple):
-    """A proposal that another process had RUNNING when this one had counted so many trials."""
-
-    proposal: Proposal
-    counted: int
-
-
 class _Search:
     """One run: its study, its proposer, and its counts."""
 
@@ -278,10 +270,9 @@ class _Search:
         """Those that were handed over, in the order in which they are evaluated."""
         self._busy_since = 0.0
         """When the first of them was handed over, or the one before it was done."""
-        self._refused: dict[str, _Refused] = {}
-        """By the digest of the code."""
-        self._of_others: set[str] = set()
-        """Digests of the code that other processes, or earlier runs, have evaluated."""
+        self._refused: dict[str, tuple[Proposal, int]] = {}
+        """By their digests, proposals that other processes have RUNNING, and the trials of ours by
+        then."""
         self._exhausted = False
         self._candidates = candidates = _candidates(evaluator, space)
         goal = Goal(objectives, evaluator.environment.accuracy)
@@ -343,7 +334,7 @@ class _Search:
                 return
             for one, is_ours in zip(chosen, self._ledger.run(chosen), strict=True):
                 if not is_ours:
-                    self._refused[one.digest] = _Refused(one, self._tally.trials)
+                    self._refused[one.digest] = one, self._tally.trials
                     continue
                 if not self._begun:
                     self._busy_since = time.monotonic()
@@ -418,7 +409,7 @@ class _Search:
     def _offered_again(self) -> Proposal | None:
         """Return a proposal that another process had RUNNING, and did not finish since."""
         for digest, (proposal, counted) in self._refused.items():
-            if digest not in self._of_others and self._tally.trials - counted >= REOFFERED_AFTER:
+            if self._tally.trials - counted >= REOFFERED_AFTER:
                 del self._refused[digest]
                 return proposal
         return None
@@ -496,7 +487,8 @@ class _Search:
     def _learn(self, trials: Iterable[Known]) -> None:
         """Learn the trials of earlier runs of the study, or of other processes."""
         for trial in trials:
-            self._of_others.add(trial.digest)
+            if self._refused.pop(trial.digest, None):
+                self._proposer.duplicates += 1
             values = self._objectives.values(trial.outcome)
             self._proposer.learn(trial.config, trial.digest, values)
             self._tally.recall(trial)

@@ -152,9 +152,11 @@ class Ledger:
         storage, study_id = self._storage, self._study_id
         with one_sentence(f"study '{self.name}' cannot be read", _REMEDY):
             if self._seen:
-                new = self._storage.finished(study_id) - self._seen
-                return self._read([storage.get_trial(trial_id) for trial_id in sorted(new)])
-            return self._read(storage.get_all_trials(study_id, deepcopy=False, states=FINISHED))
+                new = storage.finished(study_id) - self._seen
+                trials = [storage.get_trial(trial_id) for trial_id in sorted(new)]
+            else:
+                trials = storage.get_all_trials(study_id, deepcopy=False, states=FINISHED)
+        return self._read(trials)
 
     def run(self, proposals: Sequence[Proposal]) -> list[bool]:
         """Have kernels RUNNING, but for those that another process has so, or has finished.
