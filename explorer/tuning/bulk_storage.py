@@ -139,6 +139,13 @@ class BulkStorage(RDBStorage):
         with Session(self.engine) as session:
             return set(session.scalars(wanted.where(models.TrialModel.state.in_(FINISHED))))
 
+    def lacking(self, study_id: int, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+        """Return the trials whose code no finished trial of the study has."""
+        with Session(self.engine) as session:
+            rows = _same_code(session, study_id, trials)
+            known = {digest for digest in rows if any(r.state in FINISHED for r in rows[digest])}
+        return [trial for trial in trials if trial.user_attrs["digest"] not in known]
+
     @contextmanager
     def _alone(self, study_id: int) -> Iterator[Session]:
         """Begin a transaction in which no other process changes the study, if it comes this way.

@@ -44,9 +44,7 @@ LOCKED = "another program is writing to it"
 JOURNAL = "journal"
 """The scheme of the URL of a journal, such as journal:///studies/explorer.journal."""
 
-JOURNAL_BEGINS = b'{"op_code":'
-
-_BEGINS = {"SQLite database": b"SQLite format 3\0", "journal of Optuna": JOURNAL_BEGINS}
+_BEGINS = {"SQLite database": b"SQLite format 3\0", "journal of Optuna": b'{"op_code":'}
 
 _REMEDY = "name another storage, such as sqlite:///studies/explorer.db"
 
@@ -72,14 +70,10 @@ def open_storage(
     if path is not None:
         if url is None and not os.environ.get(STORAGE_VARIABLE) and not read_only:
             check_writable(path, _REMEDY)  # which makes its folder
-        _check_file(
-            path,
-            "journal of Optuna" if parsed.drivername == JOURNAL else "SQLite database",
-            missing,
-        )
+        if parsed.drivername == JOURNAL:
+            return open_journal(path, missing)
+        _check_file(path, "SQLite database", missing)
     with one_sentence(f"storage {name} cannot be opened", _REMEDY):
-        if path is not None and parsed.drivername == JOURNAL:
-            return Journal(path)
         try:
             return open_database(parsed, name, _REMEDY, missing)
         except ModuleNotFoundError as error:
@@ -88,6 +82,16 @@ def open_storage(
                 "which is not installed; install it (psycopg by pip install "
                 f"'softmax-explorer[postgresql]'), or {_REMEDY}"
             ) from None
+
+
+def open_journal(path: Path, missing: str | None, remedy: str = _REMEDY) -> "Journal":
+    """Open a journal, creating it if absent unless `missing` says what to do then.
+
+    Raises NotFound then, and InvalidInput, which ends in `remedy`, for another file.
+    """
+    _check_file(path, "journal of Optuna", missing, remedy)
+    with one_sentence(f"storage {path} cannot be opened", remedy):
+        return Journal(path)
 
 
 def file_of(storage: BaseStorage) -> Path | None:
@@ -143,7 +147,7 @@ def _parse(url: str) -> URL:
     return parsed
 
 
-def _check_file(path: Path, what: str, missing: str | None) -> None:
+def _check_file(path: Path, what: str, missing: str | None, remedy: str = _REMEDY) -> None:
     """Say of a file what a user can mend, before SQLite says it worse.
 
     `missing` is what to do where there is no file, unless it may be created.
@@ -153,17 +157,17 @@ def _check_file(path: Path, what: str, missing: str | None) -> None:
             raise NotFound(f"no study yet: {path} does not exist; {missing}")
         if not path.parent.is_dir():
             raise InvalidInput(
-                f"storage folder {path.parent} does not exist; create it, or {_REMEDY}"
+                f"storage folder {path.parent} does not exist; create it, or {remedy}"
             )
         if path.exists():
-            with open_regular(path, most_bytes=sys.maxsize, remedy=_REMEDY) as file:
+            with open_regular(path, most_bytes=sys.maxsize, remedy=remedy) as file:
                 if file.read(len(_BEGINS[what])) not in (_BEGINS[what], b""):
-                    raise InvalidInput(f"storage {path} is no {what}; {_REMEDY}")
+                    raise InvalidInput(f"storage {path} is no {what}; {remedy}")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise InvalidInput(f"storage {path} cannot be opened: {why}; {_REMEDY}") from None
+        raise InvalidInput(f"storage {path} cannot be opened: {why}; {remedy}") from None
     if missing is None:  # locks lie beside the file, so its folder must be writable as well
-        check_writable(path, _REMEDY)
+        check_writable(path, remedy)
 
 
 def _cause(error: BaseException) -> str:

@@ -1,6 +1,5 @@
 """A study in its storage: what is known of a problem's kernels, and where finished trials go."""
 
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,11 +20,10 @@ from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.outcome import Environment, Outcome, TrialRecord
 from explorer.model.problem import Problem
 from explorer.system.plain_data import shown
-from explorer.system.user_files import open_regular
 from explorer.tuning.bulk_storage import FINISHED, BulkStorage
 from explorer.tuning.contest import Finals
 from explorer.tuning.proposer import Proposal
-from explorer.tuning.storage import JOURNAL_BEGINS, LOCKED, Journal, Storage, file_of, one_sentence
+from explorer.tuning.storage import LOCKED, Journal, Storage, file_of, one_sentence, open_journal
 from explorer.tuning.study_attributes import (
     StudyIdentity,
     finals_text,
@@ -207,16 +205,15 @@ class Ledger:
         path = file_of(self._storage)
         if path is None or not isinstance(self._storage, BulkStorage):
             return []
-        finished: set[int] = set()
         try:
             with one_sentence(""):
                 self._storage.engine.dispose()  # the file of that name at present is opened
-                if path.exists() and self._storage.get_study_id_from_name(self.name):
-                    finished = self._storage.finished(self._study_id)
+                if path.exists():
+                    return self._storage.lacking(self._study_id, self._stored)
         except InvalidInput as error:
             if LOCKED in str(error):
                 return []
-        return [trial for trial in self._stored if trial._trial_id not in finished]
+        return list(self._stored)
 
     def _trial(self, proposal: Proposal, outcome: Outcome | None, started: datetime) -> FrozenTrial:
         origin = str(proposal.origin)
@@ -329,11 +326,7 @@ def merge_trials(storage: Storage, file: Path) -> list[Merged]:
     where a storage fails.
     """
     remedy = "name a file that explorer search wrote when it could not write its storage"
-    with open_regular(file, most_bytes=sys.maxsize, remedy=remedy) as opened:
-        if not opened.read(len(JOURNAL_BEGINS)) == JOURNAL_BEGINS:
-            raise InvalidInput(f"{file} is no journal of Optuna; {remedy}")
-    with one_sentence(f"{file} is no journal of Optuna", remedy):
-        journal = Journal(file)
+    journal = open_journal(file, remedy, remedy)
     studies, damaged = read_studies(journal)
     if damaged or not studies:
         why = f"cannot be used: {damaged[0]}" if damaged else f"has no study; {remedy}"

@@ -251,7 +251,7 @@ def test_a_damaged_file_is_one_sentence(damage, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["nothing.journal", "."])
 def test_what_is_no_file_is_one_sentence(name):
     ran = CliRunner().invoke(app, ["merge", name, "--storage", "b.db"])
-    assert ran.exit_code == 2 and ran.stderr.count("\n") == 1 and "cannot be read" in ran.stderr
+    assert ran.exit_code == 2 and ran.stderr.count("\n") == 1 and "name a file that" in ran.stderr
     assert not Path("nothing.journal").exists()
 
 
