@@ -394,15 +394,22 @@ class _Search:
     def _state_residency(self) -> None:
         """Evaluate the best with launch bounds for its residency, if nothing else did.
 
-        The last kernel that was asked for may be the best. Then this is one more.
+        One of the last kernels that were asked for may be the best. Then this is one more, which
+        may have been proposed, and compiled, but not evaluated.
         """
         best = self._tally.best
         if best is None or not isinstance(best.outcome, Measured):
             return
-        blocks = best.outcome.resources.resident_blocks
-        for config in (one for one in self._residencies(best) if one.min_blocks == blocks):
-            proposal = self._proposer.of(config, Origin.RESIDENCY)
-            if proposal is not None and self._ledger.run([proposal])[0]:
+        resources = best.outcome.resources
+        if resources.is_stated(best.config):
+            return
+        stated = replace(best.config, min_blocks=resources.resident_blocks)
+        wanted = [one for one in self._pending if one.config == stated]
+        if stated in self._residencies(best):
+            new = self._proposer.of(stated, Origin.RESIDENCY)
+            wanted += [] if new is None else [new]
+        for proposal in wanted:
+            if self._ledger.run([proposal])[0]:
                 self._busy_since = time.monotonic()
                 self._finish(proposal)
 

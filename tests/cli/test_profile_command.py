@@ -41,7 +41,7 @@ def test_as_json(explorer):
 
 @pytest.mark.parametrize(("stated", "says"), [(6, "state that"), (1, "do not state that")])
 def test_it_says_whether_launch_bounds_state_the_resident_blocks(explorer, stated, says):
-    """320 threads with 32 registers: 6 blocks of an H200's SM, with 40 only 5."""
+    """320 threads with 32 registers: 6 blocks of an H200's SM, with 40 only 4."""
     config = f'{{"threads":320,"threads_per_row":320,"min_blocks":{stated}}}'
     ran = explorer("profile", config, "--cols", "5120", "--rows", "7000", "--gpu", "H200", "--json")
     data = json.loads(ran.out)

@@ -3,12 +3,14 @@
 import random
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from explorer.compile.compiler import include_dir
-from explorer.model.gpu_spec import known_gpu, occupancy
+from explorer.model.config import Config
+from explorer.model.gpu_spec import known_gpu, occupancy, other_residencies, with_residency
 from explorer.model.outcome import Resources
 
 H200, T4, L4 = (known_gpu(name) for name in ("NVIDIA H200", "Tesla T4", "NVIDIA L4"))
@@ -68,6 +70,69 @@ def test_waves():
     assert occupancy(resources, 256, 8 * 132 * 5 // 2, H200).waves == 2.5
     assert occupancy(Resources(255), 1024, 1, H200).waves == float("inf")
     assert occupancy(resources, 1024, 256, H200, cluster=16).waves == 1.0
+
+
+RESIDENCIES = [
+    # block, registers, shared bytes, grid: blocks an SM, whether they rest on registers
+    #
+    # 12 warps. 32 registers: 64 warps an SM hold 5 blocks; 40: 1280 a warp, 12 a quarter, 48: 4.
+    (384, 32, 0, 7000, 5, True),
+    (384, 40, 0, 7000, 4, True),
+    # 24 registers and 16 leave room for more warps than an SM may have, 32 for as many: all 5.
+    (384, 24, 0, 7000, 5, False),
+    (384, 25, 0, 7000, 5, True),
+    # 3 of (70000 + 1024) bytes fit 233472, whatever the registers.
+    (384, 32, 70000, 7000, 3, False),
+    # A block on each SM, and three, are resident with 32, 40 and 48 registers; four are not.
+    (384, 40, 0, 132, 4, False),
+    (384, 40, 0, 3 * 132, 4, False),
+    (384, 40, 0, 3 * 132 + 1, 4, True),
+    # 32 warps: 33 to 64 registers leave room for one block, 32 for two.
+    (1024, 40, 0, 7000, 1, True),
+    (1024, 48, 0, 7000, 1, False),
+    # 255 are counted as 256. More there are not: 2 blocks of 4 warps, with 248 no more.
+    (128, 255, 0, 7000, 2, False),
+    # No compiler is asked for less than 16.
+    (32, 16, 0, 10**6, 32, False),
+]
+
+
+@pytest.mark.parametrize(("block", "registers", "shared", "grid", "blocks", "rests"), RESIDENCIES)
+def test_residency(block, registers, shared, grid, blocks, rests):
+    resources = Resources(registers, dynamic_shared_bytes=shared)
+    found = with_residency(resources, block, grid, H200)
+    assert (found.resident_blocks, found.rests_on_registers) == (blocks, rests)
+    assert replace(found, resident_blocks=0, rests_on_registers=False) == resources
+
+
+@pytest.mark.parametrize(
+    ("block", "registers", "shared", "others"),
+    [
+        (384, 32, 0, [4]),  # 24 and 16 give no more than 5
+        (384, 40, 0, [3, 5]),  # 48: 1536 a warp, 10 a quarter, 40 warps
+        (384, 40, 70000, [2]),  # shared memory has room for 3; 56 registers: 32 warps
+        (1024, 40, 0, [2]),  # less than one block there is not
+        (256, 56, 0, [3, 5]),  # 32 warps: 4; 64: 32, and 72: 28 warps, 3; 48: 40 warps
+        (128, 255, 0, [3]),  # 8 warps; 168: 12
+        (32, 16, 0, [28]),  # 72 registers: 28 warps; 64 and fewer: 32, as many blocks as may be
+    ],
+)
+def test_other_residencies_are_the_next_that_other_registers_give(block, registers, shared, others):
+    resources = Resources(registers, dynamic_shared_bytes=shared)
+    assert other_residencies(resources, block, H200) == others
+
+
+def test_launch_bounds_state_a_residency_that_rests_on_registers():
+    rests = with_residency(Resources(32), 384, 7000, H200)
+    stated = {blocks: rests.is_stated(Config(min_blocks=blocks)) for blocks in (1, 4, 5, 6)}
+    assert stated == {1: False, 4: False, 5: True, 6: False}
+    for free in (
+        with_residency(Resources(24), 384, 7000, H200),  # eight registers make no difference
+        with_residency(Resources(40), 1024, 7000, H200),  # any kernel has one block
+        with_residency(Resources(40), 384, 132, H200),  # no SM has more than one
+        Resources(32),  # not known
+    ):
+        assert free.is_stated(Config())
 
 
 def test_blocks_an_sm_are_those_of_cuda_occupancy_h(tmp_path):

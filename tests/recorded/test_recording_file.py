@@ -206,11 +206,18 @@ def test_a_replay_gives_what_was_recorded(path):
     assert list(evaluator.catalogue) == [FAST, SLOW, BAD]
     fast = evaluator.evaluate(FAST)
     assert replace(fast, resources=measured("fast", 60.0).resources) == measured("fast", 60.0)
-    assert fast.resources.resident_blocks > 0
+    assert (fast.resources.resident_blocks, fast.resources.rests_on_registers) == (8, True)
     assert evaluator.evaluate(BAD).stage is Stage.VERIFY
     assert evaluator.identity(SLOW) == "slow"
     with pytest.raises(InvalidInput, match=r'"unroll":2.* is not in recording'):
         evaluator.evaluate(Config(unroll=2))
+
+
+def test_a_replay_has_the_residency_that_was_recorded():
+    resources = Resources(32, resident_blocks=3)
+    kernels = (RecordedKernel(FAST, "fast", replace(measured("fast", 60.0), resources=resources)),)
+    evaluator = ReplayEvaluator(replace(recording(), kernels=kernels))
+    assert evaluator.evaluate(FAST).resources == resources
 
 
 def test_a_replay_of_another_problem_says_what_to_ask_for(path):

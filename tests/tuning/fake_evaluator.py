@@ -7,16 +7,20 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from explorer.codegen.units import emit
+from explorer.codegen.variant import launches
+from explorer.evaluate.residency import resources_on
 from explorer.evaluate.space_version import space_version
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.evaluator import Comparison
-from explorer.model.gpu_spec import GpuSpec, known_gpu
+from explorer.model.gpu_spec import GpuSpec, known_gpu, registers_left
 from explorer.model.outcome import Environment, Measured, Outcome, Rejected, Resources, Stage
 from explorer.model.problem import Problem
+from explorer.model.work_split import WorkSplit
 from explorer.space import Space
 
 FLOOR_US = 60.0
@@ -163,6 +167,30 @@ class FakeEvaluator:
 
     def _sample(self, config: Config) -> float:
         return round(model_us(config) * (1.0 + self._rng.gauss(0.0, self._noise)), 4)
+
+
+class RestsOnRegisters(FakeEvaluator):
+    """Its compiler gives the share of a row and 20 registers more, or what launch bounds leave.
+
+    Times rest on residency: more than four blocks an SM do not help, and fewer cost 2 % each.
+    `min_blocks` costs nothing by itself.
+    """
+
+    def measured(self, config: Config) -> Measured:
+        outcome = super().measured(config)
+        return replace(outcome, resources=self.resources(config))
+
+    def resources(self, config: Config) -> Resources:
+        """What the compiler gives a config's kernel."""
+        left = registers_left(config.threads, config.min_blocks, self.gpu)
+        rows = config.rows_per_thread if config.cache == "registers" else 0
+        kept = rows and WorkSplit(self.problem, config).cached_registers + 4 * (rows - 1)
+        compiled = Resources(min(kept + 20, left), code_bytes=2000 + config.threads)
+        return resources_on(self.gpu, launches(self.problem, config), compiled)
+
+    def _sample(self, config: Config) -> float:
+        fewer = max(0, 4 - self.resources(config).resident_blocks)
+        return round(super()._sample(replace(config, min_blocks=1)) * (1 + 0.02 * fewer), 4)
 
 
 class Disturbed(FakeEvaluator):

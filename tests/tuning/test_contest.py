@@ -1,6 +1,7 @@
 """Which contenders cannot be told apart, and which of those wins."""
 
 import random
+from dataclasses import replace
 from math import comb
 from statistics import median
 
@@ -97,6 +98,28 @@ def test_equal_registers_go_by_shorter_code():
 def test_drift_that_hits_all_alike_does_not_hide_a_difference():
     finals = judged([record(0), record(1)], rows(60.0, 60.4, drift=0.2))
     assert [f.trial.number for f in finals.ties] == [0]
+
+
+def test_of_ties_one_that_states_its_residency_is_the_best():
+    """Registers and code count after that, and the time of one that is slower counts first."""
+    held = {"resident_blocks": 5, "rests_on_registers": True}
+
+    def kernel(number, min_blocks, registers, code_bytes=1000):
+        kept = record(number, 60.0, registers, code_bytes)
+        resources = replace(kept.outcome.resources, **held)
+        config = replace(kept.config, min_blocks=min_blocks)
+        return replace(kept, config=config, outcome=replace(kept.outcome, resources=resources))
+
+    few, stated, more = kernel(0, 1, 24, 900), kernel(1, 5, 40), kernel(2, 5, 48)
+    assert [one.trial.number for one in judged([few, more, stated], rows(60, 60, 60)).ties] == [
+        1,
+        2,
+        0,
+    ]
+    free = record(3, 60.0, 24)  # eight registers make no difference
+    assert judged([few, stated, free], rows(60, 60, 60)).winner.trial.number == 3
+    slower = judged([few, stated], rows(60.0, 63.0))
+    assert slower.winner.trial.number == 0 and len(slower.ties) == 1
 
 
 def test_what_is_within_the_noise_of_the_best_with_itself_is_tied():

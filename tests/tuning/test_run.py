@@ -19,7 +19,7 @@ from statistics import median
 
 import optuna
 import pytest
-from fake_evaluator import FakeEvaluator, as_replay, failure, model_us
+from fake_evaluator import FakeEvaluator, RestsOnRegisters, as_replay, failure, model_us
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState
 from storages import Memory
@@ -327,6 +327,61 @@ def test_equal_code_is_evaluated_once():
     digests = [evaluator.identity(config) for config in evaluator.evaluated]
     assert len(set(digests)) == len(digests)
     assert result.duplicates > 0
+
+
+# ------------------------------------------------------------------ residency
+
+
+def _origins(storage, result):
+    return Counter(trial.user_attrs["origin"] for trial in trials_of(storage, result.study))
+
+
+def _states_the_fastest(evaluator, storage, result):
+    """Whether the kernel of the least time was evaluated with bounds for its residency, if any."""
+    done = [t for t in trials_of(storage, result.study) if t.state is TrialState.COMPLETE]
+    fastest = Config.from_dict(min(done, key=lambda trial: trial.value).params)
+    resources = evaluator.resources(fastest)
+    stated = replace(fastest, min_blocks=resources.resident_blocks)
+    return resources.is_stated(fastest) or stated in evaluator.evaluated
+
+
+@pytest.mark.parametrize("seed", [0, 7])  # of 7 the last kernels have the best
+def test_the_best_states_its_residency_and_was_tried_with_others(seed):
+    evaluator, storage = RestsOnRegisters(), InMemoryStorage()
+    result = run_search(evaluator, storage, trials=40, seed=seed)
+    best = result.finals.winner.trial
+    resources = best.outcome.resources
+    assert resources == evaluator.resources(best.config) and resources.is_stated(best.config)
+    assert _states_the_fastest(evaluator, storage, result)
+    assert _origins(storage, result)[Origin.RESIDENCY] >= 2
+    told = trials_of(storage, result.study)[best.number].user_attrs
+    assert told["resident_blocks"] == resources.resident_blocks > 0
+
+
+def test_a_replay_states_what_its_recording_has():
+    """Its proposals are kernels of the recording alone."""
+    evaluator = as_replay(RestsOnRegisters())
+    run_search(evaluator, InMemoryStorage(), trials=40, seed=3)
+    assert {*evaluator.evaluated} <= {*evaluator.catalogue}
+
+
+def test_where_min_blocks_is_fixed_no_residency_is_tried():
+    evaluator, storage = RestsOnRegisters(), InMemoryStorage()
+    space = Space.searched(evaluator.problem, evaluator.gpu, {"min_blocks": (1,)})
+    result = run_search(evaluator, storage, trials=30, space=space)
+    assert {config.min_blocks for config in evaluator.evaluated} == {1}
+    assert len(evaluator.evaluated) == 30 and not _origins(storage, result)[Origin.RESIDENCY]
+
+
+def test_at_most_one_kernel_more_is_evaluated_than_was_asked_for():
+    numbers = {}
+    for trials in (1, 2, 3, 5, 8):
+        evaluator, storage = RestsOnRegisters(), InMemoryStorage()
+        result = run_search(evaluator, storage, trials=trials, ahead=8)
+        numbers[trials] = len(evaluator.evaluated)
+        assert _states_the_fastest(evaluator, storage, result)
+    assert numbers[1] == 2  # the first kernel, and the same with bounds
+    assert all(trials <= number <= trials + 1 for trials, number in numbers.items())
 
 
 def test_it_ends_when_everything_was_tried(storage, evaluator):

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from fake_evaluator import RestsOnRegisters
 from fake_peers import FakePeerBench, peers
 
 from explorer.choose import config_for
@@ -23,7 +24,7 @@ from explorer.model.tuned_table import (
     write_table,
 )
 from explorer.space import Space
-from explorer.space.candidates import candidates, variations
+from explorer.space.candidates import candidates, residencies, variations
 from explorer.tuning.objective import Effort
 from explorer.tuning.tune import distance, tune, tune_problem
 
@@ -134,6 +135,23 @@ def test_more_effort_varies_the_best():
         counts.append(len(one.timed) + len(one.failed))
         assert one.torch_us == 0.0 and one.torch_over_best is None
     assert counts[0] < counts[1] <= counts[2]
+
+
+def test_the_best_few_are_timed_with_their_residencies_and_the_best_states_its_own():
+    class Bench(RestsOnRegisters, FakePeerBench):
+        pass
+
+    bench = Bench(PROBLEMS[0])
+    one = tune_problem(bench, effort=Effort.QUICK)
+    assert bench.resources(one.best.config).is_stated(one.best.config)
+    met = {timed.config for timed in one.timed} | {*one.failed}
+    digests = {emit(one.problem, config).digest for config in met}
+    resting = [timed.config for timed in one.timed[:6]]
+    resting = [c for c in resting if bench.resources(c).rests_on_registers]
+    assert resting
+    for config in resting:
+        wanted = residencies(config, bench.resources(config), one.problem, bench.gpu)
+        assert emit(one.problem, wanted[0]).digest in digests if wanted else True
 
 
 def test_a_table_is_read_as_it_was_written(tuned, tmp_path):
