@@ -6,7 +6,13 @@ from itertools import product
 import pytest
 
 from explorer.choose import config_for, promising
-from explorer.choose.residency import blocks_of_an_sm, busy_ns, likely_registers, waves
+from explorer.choose.residency import (
+    blocks_of_an_sm,
+    busy_ns,
+    likely_registers,
+    waves,
+    with_likely_residency,
+)
 from explorer.model.accuracy import Accuracy
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import GpuSpec, known_gpu
@@ -46,8 +52,10 @@ def test_it_is_legal(dtype):
     for gpu in GPUS:
         for cols in COLS:
             problem = Problem(256, cols, dtype)
-            space = Space.searched(problem, gpu)
-            assert space.is_legal(config_for(problem, gpu)), (problem, gpu)
+            config = config_for(problem, gpu)
+            assert Space(problem, gpu).is_legal(config), (problem, gpu)
+            free = replace(config, min_blocks=1)  # a search draws not all residencies
+            assert Space.searched(problem, gpu).is_legal(free), (problem, gpu)
 
 
 @pytest.mark.parametrize("op", Op)
@@ -140,6 +148,50 @@ def test_twice_the_gpu_has_the_same_kernels_for_twice_the_rows():
             continue
         twice = problem.resized(rows=2 * problem.rows)
         assert config_for(twice, double) == config_for(problem, H200), problem
+
+
+# ------------------------------------------------------------------ residency
+
+
+def test_a_kernel_states_the_blocks_that_its_rule_counts_on():
+    problem = Problem(7000, 5120, DType.BF16)
+    config = config_for(problem, H200)
+    assert config.cache == "registers" and config.min_blocks == 5
+    assert config.min_blocks == blocks_of_an_sm(problem, config, H200)
+    assert with_likely_residency(config, problem, H200) == config
+    assert with_likely_residency(replace(config, min_blocks=1), problem, H200) == config
+
+
+def test_bounds_are_set_only_where_registers_decide_and_no_rule_has_set_any():
+    problem = Problem(7000, 5120, DType.BF16)
+    free = replace(config_for(problem, H200), min_blocks=1)
+    for config, rows in (
+        (replace(free, min_blocks=2), 7000),
+        (replace(free, cache="none"), 7000),
+        (replace(free, cache="shared"), 7000),
+        (free, 132),  # an SM has one block anyway
+    ):
+        assert with_likely_residency(config, problem.resized(rows), H200) == config
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=str)
+def test_stated_kernels_are_legal_and_count_no_block_that_cannot_be(gpu):
+    for problem in drawn(60, 60):
+        config = config_for(problem, gpu)
+        assert Space(problem, gpu).is_legal(config)
+        likely = with_likely_residency(replace(config, min_blocks=1), problem, gpu)
+        assert likely.min_blocks * config.threads <= gpu.threads_per_sm
+
+
+def test_a_batch_invariant_kernel_states_the_blocks_of_many_rows():
+    for cols in (1024, 5120, 8192):
+        chosen = {
+            config_for(Problem(rows, cols, DType.BF16), H200, batch_invariant=True).min_blocks
+            for rows in (1, 132, 7000, 1_000_000)
+        }
+        assert len(chosen) == 1
+        many = config_for(Problem(7000, cols, DType.BF16), H200, batch_invariant=True)
+        assert many.min_blocks > 1
 
 
 # ------------------------------------------------------------------ options
