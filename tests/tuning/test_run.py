@@ -347,7 +347,7 @@ def _states_the_fastest(evaluator, storage, result):
 
 @pytest.mark.parametrize("seed", [0, 7])  # of 7 the last kernels have the best
 def test_the_best_states_its_residency_and_was_tried_with_others(seed):
-    evaluator, storage = RestsOnRegisters(), InMemoryStorage()
+    evaluator, storage = RestsOnRegisters(), Memory()
     result = run_search(evaluator, storage, trials=40, seed=seed)
     best = result.finals.winner.trial
     resources = best.outcome.resources
@@ -361,12 +361,12 @@ def test_the_best_states_its_residency_and_was_tried_with_others(seed):
 def test_a_replay_states_what_its_recording_has():
     """Its proposals are kernels of the recording alone."""
     evaluator = as_replay(RestsOnRegisters())
-    run_search(evaluator, InMemoryStorage(), trials=40, seed=3)
+    run_search(evaluator, Memory(), trials=40, seed=3)
     assert {*evaluator.evaluated} <= {*evaluator.catalogue}
 
 
 def test_where_min_blocks_is_fixed_no_residency_is_tried():
-    evaluator, storage = RestsOnRegisters(), InMemoryStorage()
+    evaluator, storage = RestsOnRegisters(), Memory()
     space = Space.searched(evaluator.problem, evaluator.gpu, {"min_blocks": (1,)})
     result = run_search(evaluator, storage, trials=30, space=space)
     assert {config.min_blocks for config in evaluator.evaluated} == {1}
@@ -376,7 +376,7 @@ def test_where_min_blocks_is_fixed_no_residency_is_tried():
 def test_at_most_one_kernel_more_is_evaluated_than_was_asked_for():
     numbers = {}
     for trials in (1, 2, 3, 5, 8):
-        evaluator, storage = RestsOnRegisters(), InMemoryStorage()
+        evaluator, storage = RestsOnRegisters(), Memory()
         result = run_search(evaluator, storage, trials=trials, ahead=8)
         numbers[trials] = len(evaluator.evaluated)
         assert _states_the_fastest(evaluator, storage, result)
