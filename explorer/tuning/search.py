@@ -271,8 +271,10 @@ class _Search:
         self._busy_since = 0.0
         """When the first of them was handed over, or the one before it was done."""
         self._refused: dict[str, tuple[Proposal, int]] = {}
-        """By their digests, proposals that other processes have RUNNING, and the trials of ours by
-        then."""
+        """By their digests, proposals that other processes had RUNNING, and how many trials this
+        one had counted then."""
+        self._of_others: set[str] = set()
+        """Digests of the code that other processes, or earlier runs, have evaluated."""
         self._exhausted = False
         self._candidates = candidates = _candidates(evaluator, space)
         goal = Goal(objectives, evaluator.environment.accuracy)
@@ -416,7 +418,7 @@ class _Search:
     def _offered_again(self) -> Proposal | None:
         """Return a proposal that another process had RUNNING, and did not finish since."""
         for digest, (proposal, counted) in self._refused.items():
-            if self._tally.trials - counted >= REOFFERED_AFTER:
+            if digest not in self._of_others and self._tally.trials - counted >= REOFFERED_AFTER:
                 del self._refused[digest]
                 return proposal
         return None
@@ -494,8 +496,7 @@ class _Search:
     def _learn(self, trials: Iterable[Known]) -> None:
         """Learn the trials of earlier runs of the study, or of other processes."""
         for trial in trials:
-            if self._refused.pop(trial.digest, None):
-                self._proposer.duplicates += 1
+            self._of_others.add(trial.digest)
             values = self._objectives.values(trial.outcome)
             self._proposer.learn(trial.config, trial.digest, values)
             self._tally.recall(trial)
