@@ -179,13 +179,10 @@ class Kernels:
             trials=len(self.kernels),
             measured=len(self.kernels) - sum(rejected.values()),
             rejected=rejected,
-            best_trial=None,
             best_us=self._best_us,
             copy_us=self._evaluator.environment.copy_us,
             elapsed_s=monotonic() - self._start,
-            remaining_s=None,
             remaining_trials=self._left,
-            phase="search",
         )
 
 

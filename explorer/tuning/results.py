@@ -24,15 +24,15 @@ class Progress:
     measured: int
     """Kernels verified and timed in this run."""
     rejected: dict[Stage, int]
-    best_trial: int | None
     best_us: float | None
     copy_us: float
     """0 until copy was measured."""
     elapsed_s: float
-    remaining_s: float | None
-    """Of the time budget; None without one."""
     remaining_trials: int | None
-    phase: str
+    best_trial: int | None = None
+    remaining_s: float | None = None
+    """Of the time budget; None without one."""
+    phase: str = "search"
     """`search`, then `finals`."""
 
 

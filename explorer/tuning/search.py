@@ -149,7 +149,7 @@ class Tally:
     @property
     def records(self) -> list[TrialRecord]:
         """The measured kernels, of this run and earlier ones."""
-        found = ((t.number, t.config, t.outcome) for t in self._trials)
+        found = ((t.trial.number, t.config, t.outcome) for t in self._trials)
         return [TrialRecord(n, c, o) for n, c, o in found if isinstance(o, Measured)]
 
     def recall(self, trial: Known) -> None:
@@ -174,7 +174,7 @@ class Tally:
             trials=self.trials + duplicates,
             measured=self.measured_now,
             rejected=dict(self.rejected),
-            best_trial=self.best.number if self.best else None,
+            best_trial=self.best.trial.number if self.best else None,
             best_us=self.best_us,
             copy_us=copy_us,
             elapsed_s=budget.elapsed_s,
@@ -514,7 +514,8 @@ class _Search:
         if self._on_progress is None:
             return
         copy_us = self._evaluator.environment.copy_us
-        if self._tally.best and self._tally.best.number < 0:  # it is shown by its number
+        best = self._tally.best
+        if best and best.trial.number < 0:  # it is shown by its number
             self._ledger.flush()
         now = self._tally.progress(self._budget, self._duplicates, copy_us, phase)
         left = self._candidates.left()

@@ -31,12 +31,6 @@ class StudyIdentity:
     seed: int
     distributions: Mapping[str, CategoricalDistribution]
 
-    @property
-    def first_attributes(self) -> dict[str, Any]:
-        """Those of a study without trials, in the order in which dashboards list them."""
-        first = {"best": "not known yet: no finals were held", "problem": self.problem.as_dict()}
-        return {**first, "objectives": str(self.objectives)}
-
     def described(self, environment: Environment | None = None) -> dict[str, Any]:
         """Return the attributes that tell of the environment, its own or another, and the seed."""
         environment = environment or self.environment

@@ -11,8 +11,7 @@ from secrets import token_hex
 from shlex import quote
 from typing import NamedTuple
 
-from optuna.exceptions import DuplicatedStudyError
-from optuna.study import StudyDirection
+from optuna.study import create_study
 from optuna.trial import FrozenTrial, TrialState
 
 from explorer.model.config import Config
@@ -57,11 +56,6 @@ class Known:
     trial: FrozenTrial
     """Its number is negative until it is stored."""
 
-    @property
-    def number(self) -> int:
-        """The number of its trial."""
-        return self.trial.number
-
 
 def open_study(storage: Storage, study: StudyIdentity) -> int:
     """Open a study in a storage, or create it; returns its id.
@@ -70,21 +64,25 @@ def open_study(storage: Storage, study: StudyIdentity) -> int:
     storage raises.
     """
     number = study.objectives.number
-    try:
-        study_id = storage.create_new_study([StudyDirection.MINIMIZE] * number, study.name)
-    except DuplicatedStudyError:
-        study_id = storage.get_study_id_from_name(study.name)
-    existing = storage.get_study_user_attrs(study_id)
+    opened = create_study(
+        storage=storage,
+        study_name=study.name,
+        directions=["minimize"] * number,
+        load_if_exists=True,
+    )
+    existing = opened.user_attrs
     problem = Problem.from_dict(existing.get("problem", study.problem.as_dict()))
-    if problem != study.problem or len(storage.get_study_directions(study_id)) != number:
+    if problem != study.problem or len(opened.directions) != number:
         raise InvalidInput(
             f"study '{study.name}' of the storage is of another problem or has other objectives; "
             "name another storage"
         )
-    first = {key: value for key, value in study.first_attributes.items() if key not in existing}
+    first = {"best": "not known yet: no finals were held", "problem": study.problem.as_dict()}
+    first |= {"objectives": str(study.objectives)}
+    first = {key: value for key, value in first.items() if key not in existing}
     metrics = {"study:metric_names": study.objectives.metrics}  # where Optuna keeps them
-    storage.put_attributes(study_id, first, metrics, {})
-    return study_id
+    storage.put_attributes(opened._study_id, first, metrics, {})
+    return opened._study_id
 
 
 def _begin(storage: Storage, study_id: int, study: StudyIdentity, sampler: str = "") -> None:
