@@ -16,7 +16,7 @@ from explorer.evaluate.space_version import space_version
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.evaluator import Evaluator
-from explorer.model.outcome import Measured, Rejected, Stage, TrialRecord
+from explorer.model.outcome import Measured, Rejected, Stage
 from explorer.space import Rule, Space
 from explorer.space.candidates import residencies
 from explorer.tuning.contest import ROUNDS, front_contenders, run_finals, time_in_turn
@@ -132,13 +132,12 @@ class Budget:
 
 
 class Tally:
-    """Counts a run's trials, and keeps them with the measured ones of earlier runs."""
+    """Counts a run's trials, and notes the best of all runs."""
 
     def __init__(self) -> None:
         self.trials = 0
         self.measured_now = 0
         self.rejected: Counter[Stage] = Counter()
-        self._trials: list[Known] = []
         self.best: Known | None = None
 
     @property
@@ -146,18 +145,10 @@ class Tally:
         """The least time, of earlier runs too; None where nothing was measured."""
         return _time_us(self.best) if self.best else None
 
-    @property
-    def records(self) -> list[TrialRecord]:
-        """The measured kernels, of this run and earlier ones."""
-        found = ((t.trial.number, t.config, t.outcome) for t in self._trials)
-        return [TrialRecord(n, c, o) for n, c, o in found if isinstance(o, Measured)]
-
     def recall(self, trial: Known) -> None:
-        """Keep a trial of an earlier run, or of another process, if it was measured."""
-        if isinstance(trial.outcome, Measured):
-            self._trials.append(trial)
-            if self.best is None or _time_us(trial) < _time_us(self.best):
-                self.best = trial
+        """Note a trial of an earlier run, or of another process, if it is the best."""
+        if _time_us(trial) < (self.best_us or math.inf):
+            self.best = trial
 
     def count(self, trial: Known) -> None:
         """Count a trial of this run."""
@@ -442,7 +433,7 @@ class _Search:
         tally, evaluator = self._tally, self._evaluator
         self._ledger.flush()
         self._learn(self._ledger.heard())
-        records = tally.records
+        records = self._ledger.records
         if not records:
             raise NotFound(_nothing_usable(evaluator, tally))
         self._tell_progress("finals")
@@ -451,7 +442,7 @@ class _Search:
         else:
             finals = time_in_turn(evaluator, front_contenders(records), rounds)
         environment = replace(evaluator.environment, copy_us=finals.copy_us)
-        kept = self._ledger.conclude(finals, environment, records, self._ended)
+        kept = self._ledger.conclude(finals, environment, self._ended)
         return SearchResult(
             study=self._ledger.name,
             problem=evaluator.problem,

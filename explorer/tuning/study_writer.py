@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput
-from explorer.model.outcome import Environment, Outcome, TrialRecord
+from explorer.model.outcome import Environment, Measured, Outcome, TrialRecord
 from explorer.model.problem import Problem
 from explorer.system.plain_data import shown
 from explorer.tuning.bulk_storage import FINISHED, BulkStorage
@@ -121,11 +121,11 @@ class Ledger:
         """
         self.name = study.name
         self._study, self._storage, self._holds = study, storage, holds
+        self.kernels: list[Known] = []
+        """All kernels of the study that were evaluated, by this run, earlier ones or others."""
         self._unwritten: list[Known] = []
         self._running: dict[str, FrozenTrial] = {}
         """Our RUNNING trials, by digest."""
-        self._stored: list[FrozenTrial] = []
-        """The trials of the study that evaluated a kernel, whoever stored them."""
         self._seen: set[int] = set()
         """Ids of the trials that this run stored or has read."""
         self._faults: dict[int, str] = {}
@@ -134,6 +134,12 @@ class Ledger:
         with one_sentence(_UNWRITABLE, _KEPT):
             self._study_id = open_study(storage, study)
             _begin(storage, self._study_id, study, sampler)
+
+    @property
+    def records(self) -> list[TrialRecord]:
+        """The kernels that were measured."""
+        found = ((known.trial.number, known.config, known.outcome) for known in self.kernels)
+        return [TrialRecord(n, c, o) for n, c, o in found if isinstance(o, Measured)]
 
     @property
     def passed_over(self) -> str:
@@ -166,8 +172,10 @@ class Ledger:
         trial = self._trial(proposal, outcome, started)
         if ours := self._running.pop(proposal.digest, None):
             trial.number = ours.number
-        self._unwritten.append(Known(proposal.config, proposal.digest, outcome, trial))
-        return self._unwritten[-1]
+        known = Known(proposal.config, proposal.digest, outcome, trial)
+        self._unwritten.append(known)
+        self.kernels += [known] if known.digest else []
+        return known
 
     def flush(self, most: int = -1) -> None:
         """Store what is not stored yet if more than `most` of it are kernels that were evaluated.
@@ -194,24 +202,24 @@ class Ledger:
                 "it: it was deleted, replaced or damaged while it was searched"
             )
         if self._lost:
-            lacking += [known.trial for known in self._unwritten if known.digest]
             kept = keep_unsaved(self._study, self._storage, lacking) if lacking else _KEPT
             raise InvalidInput(f"{self._lost}; {kept}")
 
     def _lacking(self) -> list[FrozenTrial]:
-        """Return the stored trials that a SQLite file lacks by now."""
-        path = file_of(self._storage)
+        """Return the trials that are not stored, or that a SQLite file lacks by now."""
+        unwritten = [known.trial for known in self._unwritten if known.digest]
+        trials, path = [known.trial for known in self.kernels], file_of(self._storage)
         if path is None or not isinstance(self._storage, BulkStorage):
-            return []
+            return unwritten
         try:
             with one_sentence(""):
                 self._storage.engine.dispose()  # the file of that name at present is opened
                 if path.exists():
-                    return self._storage.lacking(self._study_id, self._stored)
+                    return self._storage.lacking(self._study_id, trials)
         except InvalidInput as error:
             if LOCKED in str(error):
-                return []
-        return list(self._stored)
+                return unwritten
+        return trials
 
     def _trial(self, proposal: Proposal, outcome: Outcome | None, started: datetime) -> FrozenTrial:
         origin = str(proposal.origin)
@@ -231,7 +239,6 @@ class Ledger:
             self._lost = str(error)
             raise
         self._unwritten = []
-        self._stored += [known.trial for known in waiting if known.digest]
         for trial in compress(trials, stored):
             self._seen.add(trial._trial_id)
             if trial.state is TrialState.RUNNING:
@@ -243,37 +250,33 @@ class Ledger:
         self._seen |= {trial._trial_id for trial in trials}
         known = []
         for trial, config, outcome in read_trials(trials, self._study.objectives, self._faults):
-            digest = str(trial.user_attrs.get("digest") or "")
-            if digest and not self._holds(config):
+            digest = trial.user_attrs.get("digest")
+            if not (isinstance(digest, str) and digest):
+                continue
+            if self._holds(config):
+                known.append(Known(config, digest, outcome, trial))
+            else:
                 self._faults[trial.number] = (
                     f"its config {shown(config.to_json(brief=True))} is none of those that are "
                     "searched"
                 )
-            elif digest:
-                self._stored.append(trial)
-                known.append(Known(config, digest, outcome, trial))
+        self.kernels += known
         return known
 
-    def conclude(
-        self,
-        finals: Finals,
-        environment: Environment,
-        records: Sequence[TrialRecord],
-        ended: str,
-    ) -> bool:
+    def conclude(self, finals: Finals, environment: Environment, ended: str) -> bool:
         """Keep the finals of the measured trials, with their environment, and why the search ended.
 
         Their verdict stands on the trials as well, where a storage can change a finished one, and
         in the notes that a dashboard shows. The finals of another process that knew of more trials
         stay. Returns whether these were kept.
         """
-        ids = {trial.number: trial._trial_id for trial in self._stored}
+        ids = {known.trial.number: known.trial._trial_id for known in self.kernels}
         ending = {"finals_through": max(ids, default=-1), "ended": ended, "searched_at": _now()}
         user = {**finals_to_attributes(finals), **ending, **self._study.described(environment)}
         verdict = {ids[number]: of for number, of in verdict_of(finals).items()}
         with one_sentence(_UNWRITABLE, _KEPT):
             existing = self._storage.get_study_system_attrs(self._study_id)
-            notes = notes_of(finals, self._study, records, ids, existing)
+            notes = notes_of(finals, self._study, self.records, ids, existing)
             return self._storage.put_attributes(self._study_id, user, notes, verdict)
 
 
