@@ -153,8 +153,8 @@ def print_space(view: SpaceView, console: Console) -> None:
     console.print(
         f"{count(points)} points, {_counted(legal)} of them legal ({share}); many emit the same "
         f"code. A search draws from {_counted(view.searched_count)} of them: those without the "
-        "values in parentheses, which lost wherever they were measured, and without most of "
-        "min_blocks; a preset, or a config of yours, may have them."
+        "values in parentheses, which lost wherever they were measured, and without most values of "
+        "min_blocks. A preset, or a config of yours, may have them."
     )
     if rules := view.rules:
         print_table(table_of(RULE, rules, "Rules: what each excludes by itself", keys=2), console)

@@ -354,8 +354,11 @@ def test_the_best_states_its_residency_and_was_tried_with_others(seed):
     assert resources == evaluator.resources(best.config) and resources.is_stated(best.config)
     assert _states_the_fastest(evaluator, storage, result)
     assert _origins(storage, result)[Origin.RESIDENCY] >= 2
-    told = trials_of(storage, result.study)[best.number].user_attrs
-    assert told["resident_blocks"] == resources.resident_blocks > 0
+    trial = trials_of(storage, result.study)[best.number]
+    assert trial.user_attrs["resident_blocks"] == resources.resident_blocks > 0
+    kept = storage.get_study_system_attrs(storage.get_study_id_from_name(result.study))
+    note = kept[f"dashboard:{trial._trial_id}:note_str:0"]
+    assert resources.residency(best.config) in note.split("\n\n")
 
 
 def test_a_replay_states_what_its_recording_has():
