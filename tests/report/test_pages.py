@@ -145,13 +145,14 @@ def test_a_page_of_a_study_holds_all_its_sections(study_page):
 
 
 def test_a_page_of_a_study_says_what_it_found(study_page, history):
-    text = text_of(study_page)
+    text, held = text_of(study_page), history.view.best.outcome.resources.resident_blocks
     for wanted in (
         history.view.best.config.exp,
         "% of the speed of copy",
         "within 1 % of the fastest",
         "What the kernels took to compile, to verify and to time on the GPU was not recorded.",
         "pairs of fast kernels",
+        f"block{'s' * (held > 1)} resident on an SM. An SM holds {held} block",
         history.view.environment.driver,
         history.view.environment.template_digest,
         "__global__",

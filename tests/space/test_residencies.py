@@ -65,10 +65,13 @@ def test_bounds_may_leave_a_thread_twelve_registers_beside_its_row():
     assert working == [1, 2, 3, 4]  # 64: enough for what kernels take by themselves
 
 
-def test_a_row_that_leaves_too_few_registers_stays_illegal_whatever_the_bounds():
-    problem, config = Problem(8192, 65536), Config(threads=256, threads_per_row=256)
-    broken = Space(problem, H200).broken_rule(config)  # a thread's share has 256 elements
+@pytest.mark.parametrize("cols", [44 * 1024, 52 * 1024, 65536])
+def test_without_bounds_a_thread_has_24_registers_beside_its_row(cols):
+    """A block of 1024 threads leaves each 64: the rule for one block is as it was."""
+    config = Config(threads=1024, threads_per_row=1024)
+    broken = Space(Problem(8192, cols), H200).broken_rule(config)
     assert broken is not None and broken.name == "registers-fit"
+    assert Space(Problem(8192, 40 * 1024), H200).is_legal(config)
 
 
 @pytest.mark.parametrize(
