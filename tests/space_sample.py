@@ -4,7 +4,8 @@
 
 draws it anew, which is due when parameters, rules, templates or the kinds below have changed: of
 each kind a covering array, and of all arrays together few configs in which still occur every
-template, every value of every parameter, and every two choices of structure that the arrays have.
+template, every value of every parameter (of min_blocks, those that a search draws), and every two
+choices of structure that the arrays have.
 """
 
 import json
@@ -15,7 +16,7 @@ from itertools import combinations
 from pathlib import Path
 
 from explorer.codegen.units import SECTIONS, assembled, library
-from explorer.model.config import WARPS, Config
+from explorer.model.config import DRAWN_MIN_BLOCKS, WARPS, Config
 from explorer.model.dtype import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op, Problem
@@ -27,6 +28,9 @@ FILE = Path(__file__).with_suffix(".json")
 COMMAND = "python -m tests.space_sample"
 
 GPU = known_gpu("NVIDIA H200")
+
+SOME_BOUNDS = {"min_blocks": DRAWN_MIN_BLOCKS}
+"""Of launch bounds: the others emit the same but for a constant."""
 
 FEW_SIZES = {"threads": (32, 96, 256), "threads_per_row": (1, 8, 32, 96, 256)}
 """Of how a row is divided, one of each kind: two kinds alone are drawn with every size."""
@@ -221,7 +225,7 @@ def drawn() -> tuple[Sampled, ...]:
     pool = [
         Sampled(kind, config)
         for kind, (problem, narrowed) in KINDS.items()
-        for config in covering_array(Space(problem, GPU, narrowed))
+        for config in covering_array(Space(problem, GPU, {**SOME_BOUNDS, **narrowed}))
     ]
     adds = {kernel: set(_told(kernel)) for kernel in pool}
     taken: list[Sampled] = []

@@ -1,7 +1,7 @@
 """The sample that quick tests compile, format and emulate is one of the whole space."""
 
 import pytest
-from space_sample import COMMAND, KINDS, drawn, space_sample, templates, templates_of
+from space_sample import COMMAND, KINDS, SOME_BOUNDS, drawn, space_sample, templates, templates_of
 
 from explorer.model.dtype import DType
 from explorer.space import parameters
@@ -19,7 +19,7 @@ def test_every_kind_is_there():
 
 @pytest.mark.parametrize("name", parameters(DType.BF16))
 def test_every_value_is_there(name):
-    values = {value for dtype in DType for value in parameters(dtype)[name]}
+    values = {value for dtype in DType for value in {**parameters(dtype), **SOME_BOUNDS}[name]}
     assert {getattr(kernel.config, name) for kernel in space_sample()} == values, ANEW
 
 
