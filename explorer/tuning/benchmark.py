@@ -133,29 +133,23 @@ def _proposed(
     waiting: dict[Proposal, int] = {}
     begun: deque[Proposal] = deque()
 
-    def begin(evaluated: int) -> None:
-        if len(begun) > HANDED_OVER // 2:
-            return
-        while waiting and len(begun) < HANDED_OVER:
-            ready = [one for one, since in waiting.items() if since + compiling <= evaluated]
-            chosen = proposer.most_promising(ready or list(waiting)[:1])
-            del waiting[chosen]
-            begun.append(chosen)
-
-    def fill(evaluated: int) -> None:
-        begin(evaluated)
-        while len(waiting) + len(begun) <= ahead and (proposal := proposer.propose()) is not None:
-            waiting[proposal] = evaluated
-            begin(evaluated)
-
-    fill(0)
-    for evaluated in count_from(1):
+    for evaluated in count_from():
+        has_more = True
+        while has_more:
+            room = HANDED_OVER - len(begun)
+            for _ in range(min(room, len(waiting)) if room >= HANDED_OVER // 2 else 0):
+                ready = [one for one, since in waiting.items() if since + compiling <= evaluated]
+                begun.append(proposer.most_promising(ready or list(waiting)[:1]))
+                del waiting[begun[-1]]
+            has_room = len(waiting) + len(begun) <= ahead
+            proposal = proposer.propose() if has_room else None
+            if has_more := proposal is not None:
+                waiting[proposal] = evaluated
         if not begun:
             return
         done = begun.popleft()
         yield done.config
         proposer.learn(done.config, done.digest, (measured.times_us[done.config],))
-        fill(evaluated)
 
 
 def random_order(measured: MeasuredSpace, seed: int) -> Tries:
