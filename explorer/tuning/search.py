@@ -159,21 +159,6 @@ class Tally:
             self.rejected[trial.outcome.stage] += 1
         self.recall(trial)
 
-    def progress(self, budget: Budget, duplicates: int, copy_us: float, phase: str) -> Progress:
-        """Return a snapshot to show; the best is stored for it, as it gets its number then."""
-        return Progress(
-            trials=self.trials + duplicates,
-            measured=self.measured_now,
-            rejected=dict(self.rejected),
-            best_trial=self.best.trial.number if self.best else None,
-            best_us=self.best_us,
-            copy_us=copy_us,
-            elapsed_s=budget.elapsed_s,
-            remaining_s=budget.remaining_s,
-            remaining_trials=budget.remaining_trials,
-            phase=phase,
-        )
-
 
 def _time_us(trial: Known) -> float:
     return trial.outcome.time_us if isinstance(trial.outcome, Measured) else math.inf
@@ -504,15 +489,26 @@ class _Search:
     def _tell_progress(self, phase: str, pending: int = 0) -> None:
         if self._on_progress is None:
             return
-        copy_us = self._evaluator.environment.copy_us
-        best = self._tally.best
-        if best and best.trial.number < 0:  # it is shown by its number
+        tally, budget = self._tally, self._budget
+        if tally.best and tally.best.trial.number < 0:  # it is shown by its number
             self._ledger.flush()
-        now = self._tally.progress(self._budget, self._duplicates, copy_us, phase)
-        left = self._candidates.left()
-        if left is not None and now.remaining_trials is not None:
-            now = replace(now, remaining_trials=min(now.remaining_trials, left + pending))
-        self._on_progress(now)
+        left, remaining = self._candidates.left(), budget.remaining_trials
+        if left is not None and remaining is not None:
+            remaining = min(remaining, left + pending)
+        self._on_progress(
+            Progress(
+                trials=tally.trials + self._duplicates,
+                measured=tally.measured_now,
+                rejected=dict(tally.rejected),
+                best_trial=tally.best.trial.number if tally.best else None,
+                best_us=tally.best_us,
+                copy_us=self._evaluator.environment.copy_us,
+                elapsed_s=budget.elapsed_s,
+                remaining_s=budget.remaining_s,
+                remaining_trials=remaining,
+                phase=phase,
+            )
+        )
 
 
 def is_replay(evaluator: Evaluator) -> bool:
