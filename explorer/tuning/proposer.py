@@ -35,8 +35,8 @@ class SpaceCandidates:
 
     def __init__(self, space: Space) -> None:
         self._space = space
-        self.values = space.parameters
-        """The values of each parameter that a config of the search may have."""
+        self.drawn = self.values = space.parameters
+        """The values of each parameter that are drawn, and those that configs may have besides."""
         if self.values["min_blocks"] == DRAWN_MIN_BLOCKS:
             every = parameters(space.problem.dtype)["min_blocks"]
             self.values = {**self.values, "min_blocks": every}
@@ -102,7 +102,7 @@ class RecordedCandidates:
     def __init__(self, configs: Sequence[Config], values: dict[str, tuple[Value, ...]]) -> None:
         self._configs = list(dict.fromkeys(configs))
         self._rows = {config: row for row, config in enumerate(self._configs)}
-        self.values = {
+        self.drawn = self.values = {
             name: tuple(dict.fromkeys([*known, *map(attrgetter(name), self._configs)]))
             for name, known in values.items()
         }
@@ -338,7 +338,7 @@ class Proposer:
         self._identity = identity
         self._on_illegal = on_illegal
         self._rng = random.Random(seed)
-        self._sampler = OptunaSampler(candidates.values, seed, objectives.number, sampler or tpe_of)
+        self._sampler = OptunaSampler(candidates.drawn, seed, objectives.number, sampler or tpe_of)
         self.sampler = self._sampler.name if sampler else ""
         """The name of the user's sampler; empty without one."""
         self._shares = SHARES if sampler is None else {Origin.SAMPLER: 1.0, Origin.RANDOM: 0.0}
@@ -488,7 +488,7 @@ class Proposer:
     def _jump(self) -> Config | None:
         """Change a few choices of one of the best, which no single step reaches."""
         base = self._rng.choice(self._elite.configs)
-        values = self._candidates.values
+        values = self._candidates.drawn
         names = self._rng.sample(list(values), self._rng.randint(2, JUMP_CHANGES))
         changes = {name: self._rng.choice(values[name]) for name in names}
         return self._candidates.adopt(replace(base, **changes), self._rng)

@@ -16,7 +16,7 @@ from explorer.evaluate.space_version import space_version
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.evaluator import Evaluator
-from explorer.model.outcome import Measured, Rejected, Stage
+from explorer.model.outcome import Measured, Rejected, Stage, TrialRecord
 from explorer.space import Rule, Space
 from explorer.space.candidates import residencies
 from explorer.tuning.contest import ROUNDS, front_contenders, run_finals, time_in_turn
@@ -219,6 +219,10 @@ REOFFERED_AFTER = 16
 """Trials after which a proposal that another process had RUNNING is offered again: that process
 may have ended before it evaluated the kernel."""
 
+STATED = 3
+"""The fastest kernels of a search that are evaluated with launch bounds for their residency at its
+end, if they were not before: one of them may win the finals."""
+
 
 class _Search:
     """One run: its study, its proposer, and its counts."""
@@ -361,7 +365,7 @@ class _Search:
         self._proposer.learn(one.config, one.digest, self._objectives.values(outcome))
         self._ledger.flush(UNWRITTEN)
 
-    def _residencies(self, trial: Known) -> list[Config]:
+    def _residencies(self, trial: Known | TrialRecord) -> list[Config]:
         """Return the residencies to try around a measured kernel's; none where they are fixed."""
         if not isinstance(trial.outcome, Measured):
             return []
@@ -370,22 +374,24 @@ class _Search:
         return [c for c in found if self._candidates.holds(c) and not self._candidates.is_tried(c)]
 
     def _state_residency(self) -> None:
-        """Evaluate the best with launch bounds for its residency, if nothing else did.
+        """Evaluate the fastest few with launch bounds for their residency, if nothing else did.
 
-        One of the last kernels that were asked for may be the best. Then this is one more, which
+        They may be among the last kernels that were asked for: then these are so many more. One
         may have been proposed, and compiled, but not evaluated.
         """
-        best = self._tally.best
-        if best is None or not isinstance(best.outcome, Measured):
-            return
-        resources = best.outcome.resources
-        if resources.is_stated(best.config):
-            return
-        stated = replace(best.config, min_blocks=resources.resident_blocks)
-        wanted = [one for one in self._pending if one.config == stated]
-        if stated in self._residencies(best):
-            new = self._proposer.of(stated, Origin.RESIDENCY)
-            wanted += [] if new is None else [new]
+        fastest = sorted(self._ledger.records, key=lambda trial: trial.outcome.time_us)[:STATED]
+        wanted: list[Proposal] = []
+        for trial in fastest:
+            resources = trial.outcome.resources
+            stated = replace(trial.config, min_blocks=resources.resident_blocks)
+            if resources.is_stated(trial.config):
+                continue
+            wanted += [one for one in self._pending if one.config == stated]
+            if stated in self._residencies(trial):
+                new = self._proposer.of(stated, Origin.RESIDENCY)
+                wanted += [] if new is None else [new]
+        for proposal in wanted:
+            self._evaluator.submit(proposal.config)
         for proposal in wanted:
             if self._ledger.run([proposal])[0]:
                 self._busy_since = time.monotonic()

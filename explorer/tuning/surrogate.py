@@ -112,7 +112,13 @@ class OptunaSampler:
         return config
 
     def tell(self, config: Config, values: tuple[float, ...]) -> None:
-        """Learn the value of each objective, infinite for what cannot be used."""
+        """Learn the value of each objective, infinite for what cannot be used.
+
+        A config with a value that the sampler does not draw is not one of its trials.
+        """
+        drawn = self._distributions.items()
+        if any(getattr(config, name) not in values.choices for name, values in drawn):
+            return
         trial = self._asked.pop(config, None)
         with blamed(type(self._study.sampler).__name__):
             if trial is None:

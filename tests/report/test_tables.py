@@ -250,7 +250,7 @@ def test_many_whole_values_are_printed_as_a_range(monkeypatch):
     text = printed(print_space, SpaceView(space, names=("min_blocks",)), 200)
     assert re.search(r"^min_blocks +1 to 32 +blocks an SM that __launch_bounds__", text, re.M)
     drawn = ", ".join(map(str, DRAWN_MIN_BLOCKS[:-1]))
-    assert f"A search draws {drawn} or {DRAWN_MIN_BLOCKS[-1]}, and steps to these" in text
+    assert f"A search draws {drawn} or {DRAWN_MIN_BLOCKS[-1]}." in text
     some = Space(space.problem, space.gpu, {"min_blocks": (1, 2, 5)})
     assert "  1, 2, 5  " in printed(print_space, SpaceView(some, names=("min_blocks",)), 200)
 
