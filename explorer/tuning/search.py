@@ -219,10 +219,6 @@ REOFFERED_AFTER = 16
 """Trials after which a proposal that another process had RUNNING is offered again: that process
 may have ended before it evaluated the kernel."""
 
-STATED = 3
-"""The fastest kernels of a search that are evaluated with launch bounds for their residency at its
-end, if they were not before: one of them may win the finals."""
-
 
 class _Search:
     """One run: its study, its proposer, and its counts."""
@@ -289,7 +285,6 @@ class _Search:
                 self._finish(self._begun.popleft())
                 self._tell_progress("search", self._on_their_way)
             self._learn(self._ledger.heard())
-        self._state_residency()
         self._exhausted = not self._pending and self._budget.allows_another()
 
     def _propose(self, wanted: int) -> bool:
@@ -373,29 +368,25 @@ class _Search:
         found = residencies(trial.config, trial.outcome.resources, problem, gpu)
         return [c for c in found if self._candidates.holds(c) and not self._candidates.is_tried(c)]
 
-    def _state_residency(self) -> None:
-        """Evaluate the fastest few with launch bounds for their residency, if nothing else did.
+    def _state_residency(self, winner: TrialRecord) -> bool:
+        """Evaluate a winner with launch bounds for its residency; return whether that was left.
 
-        They may be among the last kernels that were asked for: then these are so many more. One
-        may have been proposed, and compiled, but not evaluated.
+        It may have been proposed, and compiled, but not evaluated.
         """
-        fastest = sorted(self._ledger.records, key=lambda trial: trial.outcome.time_us)[:STATED]
-        wanted: list[Proposal] = []
-        for trial in fastest:
-            resources = trial.outcome.resources
-            stated = replace(trial.config, min_blocks=resources.resident_blocks)
-            if resources.is_stated(trial.config):
-                continue
-            wanted += [one for one in self._pending if one.config == stated]
-            if stated in self._residencies(trial):
-                new = self._proposer.of(stated, Origin.RESIDENCY)
-                wanted += [] if new is None else [new]
-        for proposal in wanted:
-            self._evaluator.submit(proposal.config)
-        for proposal in wanted:
-            if self._ledger.run([proposal])[0]:
-                self._busy_since = time.monotonic()
-                self._finish(proposal)
+        resources = winner.outcome.resources
+        if resources.is_stated(winner.config):
+            return False
+        stated = replace(winner.config, min_blocks=resources.resident_blocks)
+        wanted = next((one for one in self._pending if one.config == stated), None)
+        if stated in self._residencies(winner):
+            wanted = self._proposer.of(stated, Origin.RESIDENCY)
+        if wanted is None or not self._ledger.run([wanted])[0]:
+            return False
+        if wanted in self._pending:
+            self._pending.remove(wanted)
+        self._busy_since = time.monotonic()
+        self._finish(wanted)
+        return True
 
     def _offered_again(self) -> Proposal | None:
         """Return a proposal that another process had RUNNING, and did not finish since."""
@@ -420,7 +411,11 @@ class _Search:
         return len(self._pending) + len(self._begun)
 
     def conclude(self, rounds: int) -> SearchResult:
-        """Re-measure the best, and sum up."""
+        """Re-measure the best, and sum up.
+
+        A winner whose residency its launch bounds do not state is evaluated with such bounds, which
+        is one kernel more than was asked for, and enters the finals anew.
+        """
         tally, evaluator = self._tally, self._evaluator
         self._ledger.flush()
         self._learn(self._ledger.heard())
@@ -430,6 +425,9 @@ class _Search:
         self._tell_progress("finals")
         if self._objectives is Objectives.TIME:
             finals = run_finals(evaluator, records, rounds)
+            while self._state_residency(finals.winner.trial):
+                self._ledger.flush()
+                finals = run_finals(evaluator, self._ledger.records, rounds)
         else:
             finals = time_in_turn(evaluator, front_contenders(records), rounds)
         environment = replace(evaluator.environment, copy_us=finals.copy_us)
