@@ -19,7 +19,7 @@ from explorer.model.evaluator import Evaluator
 from explorer.model.outcome import Measured, Rejected, Stage, TrialRecord
 from explorer.space import Rule, Space
 from explorer.space.candidates import residencies
-from explorer.tuning.contest import ROUNDS, front_contenders, run_finals, time_in_turn
+from explorer.tuning.contest import ROUNDS, Finals, front_contenders, run_finals, time_in_turn
 from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives, study_name
 from explorer.tuning.proposer import (
     Candidates,
@@ -411,25 +411,14 @@ class _Search:
         return len(self._pending) + len(self._begun)
 
     def conclude(self, rounds: int) -> SearchResult:
-        """Re-measure the best, and sum up.
-
-        A winner whose residency its launch bounds do not state is evaluated with such bounds, which
-        is one kernel more than was asked for, and enters the finals anew.
-        """
+        """Re-measure the best, and sum up."""
         tally, evaluator = self._tally, self._evaluator
         self._ledger.flush()
         self._learn(self._ledger.heard())
-        records = self._ledger.records
-        if not records:
+        if not self._ledger.records:
             raise NotFound(_nothing_usable(evaluator, tally))
         self._tell_progress("finals")
-        if self._objectives is Objectives.TIME:
-            finals = run_finals(evaluator, records, rounds)
-            while self._state_residency(finals.winner.trial):
-                self._ledger.flush()
-                finals = run_finals(evaluator, self._ledger.records, rounds)
-        else:
-            finals = time_in_turn(evaluator, front_contenders(records), rounds)
+        finals = self._finals(rounds)
         environment = replace(evaluator.environment, copy_us=finals.copy_us)
         kept = self._ledger.conclude(finals, environment, self._ended)
         return SearchResult(
@@ -457,6 +446,21 @@ class _Search:
                 Goal(self._objectives, environment.accuracy),
             ),
         )
+
+    def _finals(self, rounds: int) -> Finals:
+        """Time the best in turn.
+
+        A winner whose launch bounds do not state its residency is evaluated with bounds that do,
+        which is one kernel more than was asked for, and the finals are held again.
+        """
+        if self._objectives is not Objectives.TIME:
+            front = front_contenders(self._ledger.records)
+            return time_in_turn(self._evaluator, front, rounds)
+        finals = run_finals(self._evaluator, self._ledger.records, rounds)
+        while self._state_residency(finals.winner.trial):
+            self._ledger.flush()
+            finals = run_finals(self._evaluator, self._ledger.records, rounds)
+        return finals
 
     @property
     def _ended(self) -> str:
