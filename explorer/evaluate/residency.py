@@ -1,4 +1,4 @@
-"""The blocks of a kernel that an SM holds at once, and whether they are as many as were measured.
+"""The resident blocks of a kernel on an SM, and whether they are as many as were measured.
 
 A compiler that gives a thread eight registers more can leave room for a block less. At 7000 x 5120
 bf16 that cost an H200 6 %: nvcc 13.0 gave 40 registers where NVRTC 13.0 had given 32. Launch bounds
@@ -14,11 +14,16 @@ from explorer.model.gpu_spec import GpuSpec, with_residency
 from explorer.model.outcome import Resources
 
 
-def resources_on(gpu: GpuSpec, launches: Sequence[Launch], compiled: Resources) -> Resources:
-    """Return a kernel's resources with the shared memory of its launches, and its residency."""
+def resources_on(gpu: GpuSpec | None, launches: Sequence[Launch], compiled: Resources) -> Resources:
+    """Return a kernel's resources with the shared memory of its launches, and its residency.
+
+    The residency is not worked out where the limits of the GPU are not known.
+    """
     first = launches[0]
     dynamic = max(launch.shared_bytes for launch in launches)
     whole = replace(compiled, dynamic_shared_bytes=dynamic)
+    if gpu is None:
+        return whole
     return with_residency(whole, first.block, first.grid_on(gpu.sm_count), gpu)
 
 
@@ -34,11 +39,13 @@ class MeasuredWith:
     ) -> str:
         """Say that `nvrtc` gives the kernel another residency on a GPU; empty where it does not.
 
-        `now` are the resources by `nvrtc`. A launch whose blocks are all resident either way is not
-        worth a word.
+        `now` are the resources by `nvrtc`, of the plain code: an overlapped launch has other code.
+        A launch whose blocks are all resident either way is not worth a word.
         """
+        if nvrtc == self.nvrtc:
+            return ""
         then = resources_on(gpu, launches, replace(now, registers=self.registers))
-        most = math.ceil(launches[0].grid_on(gpu.sm_count) / gpu.sm_count)  # that an SM has at once
+        most = math.ceil(launches[0].grid_on(gpu.sm_count) / gpu.sm_count)  # that an SM has
         if min(then.resident_blocks, most) == min(now.resident_blocks, most):
             return ""
         return (

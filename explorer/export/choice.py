@@ -120,7 +120,7 @@ class Chosen:
     study: str = ""
     """The name of the study that it is of; empty where it is of none."""
     measured: MeasuredWith | None = None
-    """What it was measured with; None where it was not."""
+    """What it was measured with; None where this code was not measured on this GPU."""
 
 
 def chosen_variant(what: What, scope: Scope) -> Chosen:
@@ -254,7 +254,9 @@ def _of_study(which: str | int, query: ProblemQuery, scope: Scope) -> Chosen:
             f"{limits.name}"
         )
     arch = limits.arch if limits else study.environment.arch
-    measured = MeasuredWith(study.environment.nvrtc, trial.outcome.resources.registers)
+    made, measured = study.environment, None
+    if variant.digest == trial.outcome.digest and (limits is None or limits.name == made.gpu):
+        measured = MeasuredWith(made.nvrtc, trial.outcome.resources.registers)
     return Chosen(variant, arch, limits, study.summary.name, measured)
 
 

@@ -15,7 +15,7 @@ from explorer.export.choice import Chosen, Scope, What, chosen_variant, overlapp
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput, WrongKernel
-from explorer.model.gpu_spec import GpuSpec, known_gpu_for
+from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Resources
 from explorer.model.problem import Problem
 from explorer.system.user_files import check_writable, is_writable_folder, read_text, write_file
@@ -127,29 +127,34 @@ def checked(
     except ExplorerError as error:
         notice(f"not compiled as a check: {error}")
         return None, None
-    arch, gpu = chosen.arch, chosen.gpu or known_gpu_for(chosen.arch)
-    resources = compile_for(gpu, variant)
+    arch, gpu = chosen.arch, chosen.gpu
+    resources = compile_for(arch, gpu, variant)
     for sentence in _cache_fault():
         notice(sentence)
-    unstated = "" if resources.is_stated(variant.config) else ", which launch bounds do not state"
+    stated = resources.is_stated(variant.config) or not resources.resident_blocks
+    unstated = "" if stated else ", which launch bounds do not state"
     notice(f"compiles for {arch} with NVRTC {version}: {resources}{unstated}")
-    if chosen.measured is not None:
-        other = chosen.measured.other_residency(gpu, variant.launches, resources, version)
+    if chosen.measured is not None and gpu is not None:
+        plain = (
+            compile_for(arch, gpu, chosen.variant) if variant.launches[0].overlaps else resources
+        )
+        launched = chosen.variant.launches
+        other = chosen.measured.other_residency(gpu, launched, plain, version)
         if other:
             notice(other)
     return resources, _verified(variant, arch, accuracy, notice) if verify else None
 
 
-def compile_for(gpu: GpuSpec, variant: Variant) -> Resources:
-    """Return what ptxas allots to the variant, and its residency on a GPU.
+def compile_for(arch: str, gpu: GpuSpec | None, variant: Variant) -> Resources:
+    """Return what ptxas allots to the variant on `arch`, and its residency on a GPU if it is known.
 
     Raises InvalidInput where the source does not compile, ExplorerError where NVRTC is missing.
     """
     try:
-        compiled = Compiler(gpu.arch).compile(variant.source)
+        compiled = Compiler(arch).compile(variant.source)
     except CompileFailure as failure:
         raise InvalidInput(
-            f"the config's kernel does not compile for {gpu.arch}: {failure}; choose another config"
+            f"the config's kernel does not compile for {arch}: {failure}; choose another config"
         ) from None
     return resources_on(gpu, variant.launches, compiled.resources)
 

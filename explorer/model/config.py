@@ -87,8 +87,8 @@ MEANING = {
     "load_hint": "cache hint of global loads",
     "store_hint": "cache hint of global stores",
     "min_blocks": "blocks an SM that __launch_bounds__ asks for; 1 leaves the registers to the "
-    "compiler. A search draws 1, 2, 3, 4, 6 or 8. The best is also tried with as many as it has by "
-    "itself, and with the next fewer and more",
+    "compiler. A search draws 1, 2, 3, 4, 6 or 8. The best kernel is also tried with as many "
+    "blocks as the compiler gave it, and with the next fewer and the next more",
     "static_cols": "cols known at compile time, or a run-time argument",
     "rows_per_thread": "rows that the same threads work on at once, all their loads in flight",
     "launches": "one kernel; or two, of which the first combines parts of rows, and the second all "

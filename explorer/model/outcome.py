@@ -37,7 +37,7 @@ class Resources:
     stack_bytes: int = 0
     code_bytes: int = 0
     resident_blocks: int = 0
-    """Blocks that an SM holds at once; 0 where nobody has worked it out (`with_residency`)."""
+    """Blocks that an SM holds at the same time; 0 where that is not known (`with_residency`)."""
     rests_on_registers: bool = False
     """Whether eight registers a thread more or fewer would change how many blocks are resident, of
     those that the launch has."""
@@ -53,15 +53,17 @@ class Resources:
         return self.spill_store_bytes + self.spill_load_bytes
 
     def is_stated(self, config: Config) -> bool:
-        """Whether the launch bounds of `config` keep its residency with other compilers.
+        """Whether it is known that the launch bounds of `config` keep its residency, or need not.
 
         One block an SM needs no bounds: any kernel that can be launched has as many.
         """
+        if not self.resident_blocks:
+            return False
         free = not self.rests_on_registers or self.resident_blocks == 1
         return free or config.min_blocks == self.resident_blocks
 
     def residency(self, config: Config) -> str:
-        """Say how many blocks an SM holds, and whether launch bounds keep it; empty if not known.
+        """Say how many blocks an SM holds, and whether launch bounds state it; empty if not known.
 
         `config` is the kernel's, whose launch bounds count.
         """
@@ -69,14 +71,15 @@ class Resources:
         if not blocks:
             return ""
         if blocks == 1:
-            return "An SM holds 1 block at once, which launch bounds need not state."
-        held = f"An SM holds {blocks} blocks at once"
+            return "An SM holds one of its blocks; launch bounds need not state that."
+        held = f"An SM holds {blocks} of its blocks at the same time"
         if config.min_blocks == blocks:
-            return f"{held}. The launch bounds state that, so that other compilers keep it."
+            return f"{held}. Its launch bounds ask other compilers for as many."
         if not self.rests_on_registers:
             return f"{held}. Eight registers a thread more or fewer would not change that."
         return (
-            f"{held}. The launch bounds do not state that, so that another compiler may change it."
+            f"{held}. Its launch bounds do not state that: another compiler may give fewer. A "
+            f'config with "min_blocks":{blocks} asks for as many; its kernel has a time of its own.'
         )
 
     def __str__(self) -> str:
@@ -221,7 +224,7 @@ class Contender(Timed):
     registers: int = 0
     code_bytes: int = 0
     states_residency: bool = True
-    """Whether its launch bounds keep its residency, where eight registers would change that."""
+    """Whether its launch bounds keep its residency, without spills, or need not."""
     record: TrialRecord | None = field(default=None, metadata={"key": "trial"})
     ratio_to_best: float = 1.0
     """Median over the rounds of its sample over that of the best in the same round."""
@@ -259,7 +262,8 @@ class Contender(Timed):
             max_ulp=outcome.max_ulp,
             registers=outcome.resources.registers,
             code_bytes=outcome.resources.code_bytes,
-            states_residency=outcome.resources.is_stated(config),
+            states_residency=outcome.resources.is_stated(config)
+            and not outcome.resources.spilled_bytes,
             record=record,
         )
 

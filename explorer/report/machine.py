@@ -150,8 +150,12 @@ def _residency() -> Answer:
         tables = tables_of(gpu)
     if not tables:
         return True, "nothing to compare: there is no tuned table"
-    table = tables[-1]  # the package's, if it has one
-    sample, version, others = _sampled(table, gpu), nvrtc_version(), {}
+    try:
+        version = nvrtc_version()
+    except ExplorerError as error:
+        return True, f"nothing to compare: {error}"
+    table, others = tables[0], {}  # the one that kernels are taken from
+    sample = _sampled(table, gpu)
     for problem, best in sample:
         variant = emit(problem, best.config)
         compiled = Compiler(gpu.arch).compile(variant.source).resources

@@ -140,7 +140,7 @@ def _place(row: Standing) -> str:
 
 
 def _states_residency(row: Standing) -> bool | None:
-    """Whether other compilers keep the resident blocks; None where their number is not known."""
+    """Whether other compilers give no fewer blocks; None where their number is not known."""
     known = row.resources.resident_blocks > 0
     return row.resources.is_stated(row.kernel.config) if known else None
 
@@ -425,9 +425,9 @@ def _best_notes(best: TrialRecord) -> Notes:
 _TIES = (
     "A config ties if its ratio, the median over rounds of its time over the fastest's, is within "
     f"the noise of 1, or if the ratio's {percent(CONFIDENCE, 0)} confidence interval, for all "
-    "finalists together, includes 1. Those that tie (=) come first: kernels whose residency other "
-    "compilers keep, then others; by fewer registers, then by shorter code. The others follow by "
-    "ratio."
+    "finalists together, includes 1. Those that tie (=) come first: kernels of which other "
+    "compilers give an SM no fewer blocks, then others; by fewer registers, then by shorter code. "
+    "The others follow by ratio."
 )
 
 
@@ -435,7 +435,7 @@ def _choice(finals: Finals) -> str:
     """Say why the first of several ties is the first, although another may have a lower time."""
     first, second, *_ = finals.ties
     if first.states_residency != second.states_residency:
-        why = "its residency, which other compilers keep"
+        why = "its residency: other compilers give an SM no fewer of its blocks"
     elif first.registers != second.registers:
         why = f"fewer registers: {first.registers}, not {second.registers}"
     elif first.code_bytes != second.code_bytes:

@@ -219,6 +219,9 @@ REOFFERED_AFTER = 16
 """Trials after which a proposal that another process had RUNNING is offered again: that process
 may have ended before it evaluated the kernel."""
 
+MOST_AGAIN = 2
+"""Finals that are held again at most, since their winner had to be evaluated with other bounds."""
+
 
 class _Search:
     """One run: its study, its proposer, and its counts."""
@@ -374,7 +377,7 @@ class _Search:
         It may have been proposed, and compiled, but not evaluated.
         """
         resources = winner.outcome.resources
-        if resources.is_stated(winner.config):
+        if not resources.resident_blocks or resources.is_stated(winner.config):
             return False
         stated = replace(winner.config, min_blocks=resources.resident_blocks)
         wanted = next((one for one in self._pending if one.config == stated), None)
@@ -457,7 +460,9 @@ class _Search:
             front = front_contenders(self._ledger.records)
             return time_in_turn(self._evaluator, front, rounds)
         finals = run_finals(self._evaluator, self._ledger.records, rounds)
-        while self._state_residency(finals.winner.trial):
+        for _ in range(MOST_AGAIN):
+            if not self._state_residency(finals.winner.trial):
+                break
             self._ledger.flush()
             finals = run_finals(self._evaluator, self._ledger.records, rounds)
         return finals

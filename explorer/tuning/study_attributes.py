@@ -210,9 +210,9 @@ def note_of(finals: Finals, problem: Problem, fastest: TrialRecord) -> str:
     if others:
         many = "1 other finalist ties" if others == 1 else f"{others} other finalists tie"
         more.append(
-            f"{many} with it: their times cannot be told apart. Of kernels that tie, one whose "
-            "residency other compilers keep is the best, then the one with fewer registers, then "
-            "the one with shorter code."
+            f"{many} with it: their times cannot be told apart. Of kernels that tie, one of "
+            "which other compilers give an SM no fewer blocks is the best, then the one with fewer "
+            "registers, then the one with shorter code."
         )
     if fastest.number != winner.number:
         more.append(

@@ -39,7 +39,7 @@ def test_as_json(explorer):
     assert data["resources"]["resident_blocks"] == 4 and data["states_residency"] is True
 
 
-@pytest.mark.parametrize(("stated", "says"), [(6, "state that"), (1, "do not state that")])
+@pytest.mark.parametrize(("stated", "says"), [(6, "ask other compilers"), (1, "do not state that")])
 def test_it_says_whether_launch_bounds_state_the_resident_blocks(explorer, stated, says):
     """320 threads with 32 registers: 6 blocks of an H200's SM, with 40 only 4."""
     config = f'{{"threads":320,"threads_per_row":320,"min_blocks":{stated}}}'
@@ -49,7 +49,7 @@ def test_it_says_whether_launch_bounds_state_the_resident_blocks(explorer, state
     assert blocks == data["occupancy"]["blocks_per_sm"] and data["resources"]["rests_on_registers"]
     assert data["states_residency"] is (blocks == stated)
     ran = explorer("profile", config, "--cols", "5120", "--rows", "7000", "--gpu", "H200")
-    said = f"An SM holds {blocks} blocks at once. The launch bounds {says}"
+    said = f"An SM holds {blocks} of its blocks at the same time. Its launch bounds {says}"
     assert said in " ".join(ran.out.split())
 
 

@@ -49,6 +49,18 @@ def test_where_as_many_blocks_are_resident_nothing_is_said(now, then, rows, shar
     assert said(now, then, problem=PROBLEM.resized(rows), shared=shared) == ""
 
 
+def test_one_compiler_is_not_blamed_for_what_it_gave_before():
+    measured, launched = MeasuredWith("13.5", 40), launches(PROBLEM, CONFIG)
+    now = resources_on(H200, launched, Resources(32))
+    assert measured.other_residency(H200, launched, now, "13.5") == ""
+    assert measured.other_residency(H200, launched, now, "13.6") != ""
+
+
+def test_a_gpu_without_known_limits_has_no_residency():
+    resources = resources_on(None, launches(PROBLEM, CONFIG), Resources(32))
+    assert resources.resident_blocks == 0 and not resources.is_stated(CONFIG)
+
+
 def test_shared_memory_of_all_launches_and_the_grid_of_the_first_count():
     launched = launches(PROBLEM, CONFIG)
     dynamic = replace(launched[0], shared_bytes=70000)

@@ -5,16 +5,29 @@ import shlex
 
 import pytest
 
+import explorer
 from explorer.codegen.units import emit
-from explorer.export.choice import checked_config, overlapping, parse_choice, variant_of, with_main
-from explorer.export.emission import compile_for, default_path, write_source
+from explorer.evaluate.residency import MeasuredWith
+from explorer.export.choice import (
+    Chosen,
+    Scope,
+    checked_config,
+    chosen_variant,
+    overlapping,
+    parse_choice,
+    variant_of,
+    with_main,
+)
+from explorer.export.emission import checked, compile_for, default_path, write_source
+from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Measured, Resources, TrialRecord
 from explorer.model.problem import Mask, Op, Problem
-from explorer.model.query import query_from_words
+from explorer.model.query import ProblemQuery, query_from_words
+from explorer.tuning.objective import Goal
 
 PROBLEM = Problem(64, 4096, DType.F32)
 H200 = known_gpu("NVIDIA H200")
@@ -129,8 +142,32 @@ def test_the_command_that_emits_its_config_anew_says_all_of_the_problem():
 
 
 def test_resources_come_from_the_compiler():
-    resources = compile_for(
-        known_gpu("NVIDIA H200"), emit(PROBLEM, Config(cache="shared", cache_holds="input"))
-    )
+    variant = emit(PROBLEM, Config(cache="shared", cache_holds="input"))
+    resources = compile_for("sm_90", known_gpu("NVIDIA H200"), variant)
     assert resources.registers > 0
     assert resources.dynamic_shared_bytes == 4 * 4096
+
+
+def test_a_kernel_for_a_gpu_without_known_limits_is_compiled_and_has_no_residency():
+    """Of sm_86 no GPU's number of SMs is known."""
+    resources = compile_for("sm_86", None, emit(PROBLEM, Config()))
+    assert resources.registers > 0 and resources.resident_blocks == 0
+    told: list[str] = []
+    chosen = Chosen(emit(PROBLEM, Config()), "sm_86", None, measured=MeasuredWith("12.0", 255))
+    checked(chosen, chosen.variant, Accuracy.DEFAULT, told.append, verify=False)
+    assert [text.partition(" with")[0] for text in told] == ["compiles for sm_86"]
+
+
+def test_a_trial_tells_what_it_was_measured_with_on_the_gpu_that_measured_it(tmp_path):
+    storage = f"sqlite:///{tmp_path}/studies.db"
+    found = explorer.search(cols=128, trials=3, storage=storage)
+    best = found.best.trial.outcome.resources.registers
+    told: list[str] = []
+
+    def chosen(gpu):
+        query = ProblemQuery.of(found.problem)
+        return chosen_variant("best", Scope(query, gpu, storage, Goal(), told.append))
+
+    assert chosen(None).measured == MeasuredWith("13.0", best)
+    assert chosen("NVIDIA H200").measured == MeasuredWith("13.0", best)
+    assert chosen("NVIDIA A100-SXM4-80GB").measured is None

@@ -152,7 +152,7 @@ def test_a_page_of_a_study_says_what_it_found(study_page, history):
         "within 1 % of the fastest",
         "What the kernels took to compile, to verify and to time on the GPU was not recorded.",
         "pairs of fast kernels",
-        f"block{'s' * (held > 1)} resident on an SM. An SM holds {held} block",
+        f"block{'s' * (held > 1)} resident on an SM. An SM holds {held if held > 1 else 'one'} of",
         history.view.environment.driver,
         history.view.environment.template_digest,
         "__global__",

@@ -51,7 +51,8 @@ def test_search_shows_ties_copy_and_circumstances(result, width):
         "0.12 %",
         "25 rounds, interleaved.",
         "within the noise of 1, or if the ratio's 95 % confidence interval, for all finalists",
-        "kernels whose residency other compilers keep, then others; by fewer registers, then by "
+        "kernels of which other compilers give an SM no fewer blocks, then others; by fewer "
+        "registers, then by "
         "shorter code. The others follow by ratio",
         "40 rejected by the compiler, 20 for lack of resources",
         "Seed 3",
@@ -77,11 +78,26 @@ def _with_best(result, resources, **changes):
 @pytest.mark.parametrize(
     ("blocks", "rests", "min_blocks", "said"),
     [
-        (6, True, 6, "An SM holds 6 blocks at once. The launch bounds state that, so that other"),
-        (6, True, 1, "An SM holds 6 blocks at once. The launch bounds do not state that, so that"),
-        (6, True, 4, "An SM holds 6 blocks at once. The launch bounds do not state that, so that"),
-        (6, False, 1, "An SM holds 6 blocks at once. Eight registers a thread more or fewer would"),
-        (1, True, 1, "An SM holds 1 block at once, which launch bounds need not state."),
+        (6, True, 6, "An SM holds 6 of its blocks at the same time. Its launch bounds ask other"),
+        (
+            6,
+            True,
+            1,
+            "blocks at the same time. Its launch bounds do not state that",
+        ),
+        (
+            6,
+            True,
+            4,
+            "blocks at the same time. Its launch bounds do not state that",
+        ),
+        (
+            6,
+            False,
+            1,
+            "6 of its blocks at the same time. Eight registers a thread more",
+        ),
+        (1, True, 1, "An SM holds one of its blocks; launch bounds need not state that."),
     ],
 )
 def test_it_is_said_how_many_blocks_of_the_best_an_sm_holds(
@@ -107,9 +123,15 @@ def test_a_residency_that_is_not_known_is_not_said(result):
 
 def test_a_tie_may_be_decided_by_residency(result):
     first, second, *_ = result.finals.finalists
-    ties = (first, replace(second, states_residency=False))
+    ties = (
+        replace(first, states_residency=True),
+        replace(second, states_residency=False),
+    )
     text = printed(print_search, replace(result, finals=replace(result.finals, finalists=ties)), 80)
-    assert "is chosen for its residency, which other compilers keep." in " ".join(text.split())
+    assert (
+        "is chosen for its residency: other compilers give an SM no fewer of its blocks."
+        in " ".join(text.split())
+    )
 
 
 def test_a_row_takes_two_lines_at_most(result):

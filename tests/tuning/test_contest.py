@@ -116,8 +116,14 @@ def test_of_ties_one_that_states_its_residency_is_the_best():
         2,
         0,
     ]
-    free = record(3, 60.0, 24)  # eight registers make no difference
+    unknown = record(3, 60.0, 24)  # of an earlier version
+    assert judged([few, stated, unknown], rows(60, 60, 60)).winner.trial.number == 1
+    resources = replace(unknown.outcome.resources, resident_blocks=8)
+    free = replace(unknown, outcome=replace(unknown.outcome, resources=resources))
     assert judged([few, stated, free], rows(60, 60, 60)).winner.trial.number == 3
+    spilling = replace(stated.outcome.resources, spill_load_bytes=8)
+    spilling = replace(stated, outcome=replace(stated.outcome, resources=spilling))
+    assert judged([few, spilling], rows(60, 60)).winner.trial.number == 0
     slower = judged([few, stated], rows(60.0, 63.0))
     assert slower.winner.trial.number == 0 and len(slower.ties) == 1
 
