@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from explorer.model.config import Config, parameters
+from explorer.model.config import DRAWN_MIN_BLOCKS, Config, parameters
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem
 from explorer.space import Space
@@ -28,6 +28,9 @@ NOTES = "EXPLORER_NOTE_ARRAYS"
 
 def covering(space: Space, strength: int = 1) -> list[Config]:
     """Return what `covering_array` returns, from the kept arrays if they have it."""
+    if space.parameters["min_blocks"] == parameters(space.problem.dtype)["min_blocks"]:
+        drawn_values = {**space.parameters, "min_blocks": DRAWN_MIN_BLOCKS}
+        space = Space(space.problem, space.gpu, drawn_values)
     asked = _asked(space, strength)
     kept = _kept().get(asked)
     if kept is not None and all(map(space.is_legal, kept)):
@@ -48,6 +51,7 @@ def space_of(asked: str) -> tuple[Space, int]:
     """Return the space and the strength that a line asks for."""
     data = json.loads(asked)
     fixed = {name: tuple(values) for name, values in data["fixed"].items()}
+    fixed = {"min_blocks": DRAWN_MIN_BLOCKS, **fixed}  # most of the 32 values are of few kernels
     problem = Problem.from_dict(data["problem"])
     return Space(problem, known_gpu(data["gpu"]), fixed), data["strength"]
 
@@ -59,7 +63,7 @@ def kept_arrays() -> Iterator[tuple[str, list[Config]]]:
 
 def _asked(space: Space, strength: int) -> str:
     """A line of JSON by which an array is found: what the space has that is not its type's own."""
-    every = parameters(space.problem.dtype)
+    every = {**parameters(space.problem.dtype), "min_blocks": DRAWN_MIN_BLOCKS}
     fixed = {name: vs for name, vs in space.parameters.items() if tuple(vs) != tuple(every[name])}
     data = {
         "problem": space.problem.as_dict(),

@@ -21,6 +21,7 @@ from explorer.model.outcome import Measured
 from explorer.model.problem import Op, Problem
 from explorer.model.query import ProblemQuery
 from explorer.space import Space
+from explorer.space.rules import Point, has_working_registers
 
 SHIPPED = sorted(
     file.name for file in list_recordings() if file.name.startswith(("h100-", "h200-"))
@@ -58,7 +59,13 @@ def test_every_config_of_the_sub_space_was_measured(name):
     assert header.environment.space_version == space_version(header.problem)
     space = Space.searched(header.problem, header.gpu, header.sub_space)
     recorded = {kernel.config for kernel in recording.kernels}
-    absent = [config for config in space.legal() if config not in recorded]
+    absent = [
+        config
+        for config in space.legal()
+        if config not in recorded
+        # Bounds that leave kernels fewer registers have been legal since these were recorded.
+        and has_working_registers(Point(header.problem, header.gpu, config), config.min_blocks)
+    ]
     digests = {kernel.digest for kernel in recording.kernels}
     few = random.Random(0).sample(absent, min(20, len(absent)))
     assert len(absent) < 0.1 * space.legal_count().number and len(recorded) > 1000
