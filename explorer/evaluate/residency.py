@@ -9,7 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from explorer.codegen.variant import Launch
+from explorer.codegen.variant import Launch, Variant
+from explorer.compile.compiler import Compiler, nvrtc_version
 from explorer.model.gpu_spec import GpuSpec, with_residency
 from explorer.model.outcome import Resources
 
@@ -34,13 +35,26 @@ class MeasuredWith:
     nvrtc: str
     registers: int
 
+    def other_residency_here(self, gpu: GpuSpec, plain: Variant) -> str:
+        """Say that the compiler at hand gives the kernel another residency on a GPU; else empty.
+
+        `plain` is what was measured: a launch that begins before the one before it has ended has
+        other code. Raises CompileFailure.
+        """
+        version = nvrtc_version()
+        if version == self.nvrtc:  # nothing need be compiled
+            return ""
+        compiled = Compiler(gpu.arch).compile(plain.source).resources
+        now = resources_on(gpu, plain.launches, compiled)
+        return self.other_residency(gpu, plain.launches, now, version)
+
     def other_residency(
         self, gpu: GpuSpec, launches: Sequence[Launch], now: Resources, nvrtc: str
     ) -> str:
         """Say that `nvrtc` gives the kernel another residency on a GPU; empty where it does not.
 
-        `now` are the resources by `nvrtc`, of the plain code: an overlapped launch has other code.
-        A launch whose blocks are all resident either way is not worth a word.
+        `now` are the resources by `nvrtc`. A launch whose blocks are all resident either way is not
+        worth a word.
         """
         if nvrtc == self.nvrtc:
             return ""

@@ -131,15 +131,11 @@ def checked(
     resources = compile_for(arch, gpu, variant)
     for sentence in _cache_fault():
         notice(sentence)
-    stated = resources.is_stated(variant.config) or not resources.resident_blocks
-    unstated = "" if stated else ", which launch bounds do not state"
+    is_unstated = resources.is_stated(variant.config) is False
+    unstated = ", which launch bounds do not state" if is_unstated else ""
     notice(f"compiles for {arch} with NVRTC {version}: {resources}{unstated}")
     if chosen.measured is not None and gpu is not None:
-        plain = (
-            compile_for(arch, gpu, chosen.variant) if variant.launches[0].overlaps else resources
-        )
-        launched = chosen.variant.launches
-        other = chosen.measured.other_residency(gpu, launched, plain, version)
+        other = chosen.measured.other_residency_here(gpu, chosen.variant)
         if other:
             notice(other)
     return resources, _verified(variant, arch, accuracy, notice) if verify else None

@@ -52,13 +52,13 @@ class Resources:
         """Bytes of registers that are stored to local memory and loaded again."""
         return self.spill_store_bytes + self.spill_load_bytes
 
-    def is_stated(self, config: Config) -> bool:
-        """Whether it is known that the launch bounds of `config` keep its residency, or need not.
+    def is_stated(self, config: Config) -> bool | None:
+        """Whether the launch bounds of `config` keep its residency, or need not; None if not known.
 
         One block an SM needs no bounds: any kernel that can be launched has as many.
         """
         if not self.resident_blocks:
-            return False
+            return None
         free = not self.rests_on_registers or self.resident_blocks == 1
         return free or config.min_blocks == self.resident_blocks
 
@@ -262,7 +262,7 @@ class Contender(Timed):
             max_ulp=outcome.max_ulp,
             registers=outcome.resources.registers,
             code_bytes=outcome.resources.code_bytes,
-            states_residency=outcome.resources.is_stated(config)
+            states_residency=bool(outcome.resources.is_stated(config))
             and not outcome.resources.spilled_bytes,
             record=record,
         )

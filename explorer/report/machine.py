@@ -16,7 +16,7 @@ from rich.text import Text
 from explorer import __version__
 from explorer.codegen.units import emit, template_digest
 from explorer.codegen.variant import launches
-from explorer.compile.compiler import Compiler, cache_dir, include_dir, nvrtc_version
+from explorer.compile.compiler import cache_dir, include_dir, nvrtc_version
 from explorer.devices.cuda.device import CudaDevice
 from explorer.devices.cuda.program import driver_problem
 from explorer.devices.emulated.result import Status
@@ -157,11 +157,8 @@ def _residency() -> Answer:
     table, others = tables[0], {}  # the one that kernels are taken from
     sample = _sampled(table, gpu)
     for problem, best in sample:
-        variant = emit(problem, best.config)
-        compiled = Compiler(gpu.arch).compile(variant.source).resources
-        now = resources_on(gpu, variant.launches, compiled)
         then = MeasuredWith(best.environment.nvrtc, best.registers)
-        if other := then.other_residency(gpu, variant.launches, now, version):
+        if other := then.other_residency_here(gpu, emit(problem, best.config)):
             others[problem] = other
     if not sample:
         return True, f"nothing to compare: tuned table {table.stem} is of another version"

@@ -116,7 +116,7 @@ FINALIST: tuple[Field[Standing], ...] = (
     Field("shared_bytes", lambda r: r.resources.shared_bytes),
     Field("spill_bytes", lambda r: r.resources.spilled_bytes),
     Field("resident_blocks", lambda r: r.resources.resident_blocks or None),
-    Field("states_residency", lambda r: _states_residency(r)),
+    Field("states_residency", lambda r: r.resources.is_stated(r.kernel.config)),
     Field("code_bytes", lambda r: r.resources.code_bytes),
     Field("error", lambda r: r.kernel.error),
     Field("max_ulp", lambda r: r.kernel.max_ulp, "max ulp", ulps),
@@ -137,12 +137,6 @@ _DIFFERENCE: Field[Standing] = Field(
 
 def _place(row: Standing) -> str:
     return f"{row.rank:>2}{' =' if row.is_tie else ''}"
-
-
-def _states_residency(row: Standing) -> bool | None:
-    """Whether other compilers give no fewer blocks; None where their number is not known."""
-    known = row.resources.resident_blocks > 0
-    return row.resources.is_stated(row.kernel.config) if known else None
 
 
 def _difference(row: Standing) -> str:

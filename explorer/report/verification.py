@@ -382,7 +382,6 @@ def emission_data(
     runs it from a framework, and whether that was written (null: none was asked for).
     """
     needed = needed_arch(variant.config, overlapped=variant.launches[0].overlaps)
-    known = resources is not None and resources.resident_blocks > 0
     return {
         "file": str(path),
         "written": str(written),
@@ -391,7 +390,7 @@ def emission_data(
         "digest": variant.digest,
         "arch": arch,
         "resources": None if resources is None else asdict(resources),
-        "states_residency": resources.is_stated(variant.config) if resources and known else None,
+        "states_residency": None if resources is None else resources.is_stated(variant.config),
         "verification": None if verdict is None else verdict_data(verdict),
         "launches": [asdict(launch) for launch in variant.launches],
         "arguments": _arguments(variant),

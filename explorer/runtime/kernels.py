@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING
 
 from explorer.codegen.variant import Launch, Variant
-from explorer.compile.compiler import Compiler, KernelCache, cache_dir, nvrtc_version
+from explorer.compile.compiler import Compiler, KernelCache, cache_dir
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError
 from explorer.model.gpu_spec import GpuSpec
@@ -23,9 +22,6 @@ from explorer.model.tuned_table import tables_of
 from explorer.model.work_split import WorkSplit
 from explorer.system.plain_data import read_fields
 from explorer.system.user_files import open_regular, template_dir
-
-if TYPE_CHECKING:
-    from explorer.evaluate.without_search import WithoutSearch
 
 log = logging.getLogger("explorer")
 
@@ -59,6 +55,7 @@ def make(
     Takes 0.1 to 2 s where it must be compiled. Raises ExplorerError where there is none, and
     CompileFailure.
     """
+    from explorer.codegen.units import emit
     from explorer.evaluate.emulation import exceeded_resource
     from explorer.evaluate.without_search import without_search
 
@@ -71,32 +68,16 @@ def make(
     exceeded = exceeded_resource(kernel.resources, variant.launches, gpu)
     if exceeded:
         raise ExplorerError(f"the kernel of {problem} cannot be launched on {gpu.name}: {exceeded}")
-    if other := _other_residency(taken, problem, compiler, gpu):
-        log.warning("%s: %s", problem, other)
+    if taken.measured is not None:
+        other = taken.measured.other_residency_here(gpu, emit(problem, config))
+        if other:
+            log.warning("%s: %s", problem, other)
     ready = ReadyKernel(
         kernel.cubin, variant.launches, variant.scratch_bytes, alignment(problem, config)
     )
     path = _path(problem, gpu, batch_invariant, tables)
     _keep(path, compiler.key(variant.source), ready)
     return ready
-
-
-def _other_residency(
-    taken: "WithoutSearch", problem: Problem, compiler: Compiler, gpu: GpuSpec
-) -> str:
-    """Say that the compiler gives a measured kernel another residency; empty where it does not.
-
-    Its plain code was measured, without a launch that begins before the one before it has ended.
-    """
-    from explorer.codegen.units import emit
-    from explorer.evaluate.residency import resources_on
-
-    version = nvrtc_version()
-    if taken.measured is None or taken.measured.nvrtc == version:
-        return ""
-    plain = emit(problem, taken.config)
-    resources = resources_on(gpu, plain.launches, compiler.compile(plain.source).resources)
-    return taken.measured.other_residency(gpu, plain.launches, resources, version)
 
 
 def variant_on(gpu: GpuSpec, problem: Problem, config: Config) -> Variant:

@@ -377,7 +377,7 @@ class _Search:
         It may have been proposed, and compiled, but not evaluated.
         """
         resources = winner.outcome.resources
-        if not resources.resident_blocks or resources.is_stated(winner.config):
+        if resources.is_stated(winner.config) is not False:
             return False
         stated = replace(winner.config, min_blocks=resources.resident_blocks)
         wanted = next((one for one in self._pending if one.config == stated), None)
