@@ -348,6 +348,11 @@ class Problem:
         """Bytes of one input row."""
         return self.cols * self.dtype.itemsize
 
+    @property
+    def limit(self) -> str:
+        """What a time is compared with: the fastest plain `copy` or `read` of the same bytes."""
+        return "copy"
+
     def gbps(self, time_us: float) -> float:
         """Return the bandwidth in 1e9 bytes a second if a launch takes `time_us` microseconds."""
         return self.bytes / time_us * 1e-3
