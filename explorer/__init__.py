@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from explorer.evaluate.verify import FinalistCheck
     from explorer.export.emission import Emitted
     from explorer.model.config import Config
-    from explorer.model.dtype import DType
+    from explorer.model.element import DType
     from explorer.model.errors import DeviceLost, ExplorerError, InvalidInput, NotFound, WrongKernel
     from explorer.model.outcome import Contender, Environment, Measured, Resources, TrialRecord
     from explorer.model.problem import Mask, Op, Problem
@@ -38,7 +38,7 @@ _MODULES = {
     "explorer.evaluate.verify": ("FinalistCheck",),
     "explorer.export.emission": ("Emitted",),
     "explorer.model.config": ("Config",),
-    "explorer.model.dtype": ("DType",),
+    "explorer.model.element": ("DType",),
     "explorer.model.errors": (
         "DeviceLost",
         "ExplorerError",

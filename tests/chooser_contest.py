@@ -29,7 +29,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Mask, Op, Problem
 

@@ -26,7 +26,7 @@ from explorer.codegen.units import emit
 from explorer.evaluate.profile import inspect
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config, brief_words
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op, Problem
 from explorer.model.tuned_table import read_table

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from explorer.codegen.units import SECTIONS, assembled, library
 from explorer.model.config import DRAWN_MIN_BLOCKS, WARPS, Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op, Problem
 from explorer.space import Space

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from explorer.choose import config_for
 from explorer.evaluate.space_version import space_version, template_version
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Contender, Environment
 from explorer.model.problem import Problem

@@ -10,7 +10,7 @@ from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.verify import verify_many
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Problem
 

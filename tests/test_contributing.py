@@ -16,7 +16,7 @@ from test_floors import MODULES, PACKAGE, imports
 
 from explorer.devices.cuda.tools import Question
 from explorer.devices.emulated import device as emulated
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Problem
 from explorer.ptx_emulator import arithmetic, memory, program
 from explorer.reference.layout import NUMPY_DTYPES

@@ -7,7 +7,7 @@ import pytest
 
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec, known_gpu
 from explorer.model.outcome import Environment, Measured, Rejected, Resources, Stage

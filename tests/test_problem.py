@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Problem
 from explorer.model.query import query_from_keywords

@@ -2,7 +2,7 @@
 
 import pytest
 
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask, Op, Problem
 from explorer.model.query import ProblemQuery, query_from_keywords, query_from_words

@@ -3,7 +3,7 @@
 import pytest
 from space_sample import COMMAND, KINDS, SOME_BOUNDS, drawn, space_sample, templates, templates_of
 
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.space import parameters
 
 ANEW = f"draw the sample anew: {COMMAND}"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Mask, Op, Problem
 
 SIMPLE = Config(threads_per_row=64, cache="none", cache_holds="input")

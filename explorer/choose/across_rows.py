@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from explorer.choose.residency import row_of, waves
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Op, Problem, power_of_two
 

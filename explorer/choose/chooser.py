@@ -12,7 +12,7 @@ from explorer.choose.short_rows import FEW_WAVES, short_row
 from explorer.choose.wide_rows import two_launches, wide_row
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import WARP, GpuSpec, occupancy
 from explorer.model.outcome import Resources
 from explorer.model.problem import Mask, Op, Problem

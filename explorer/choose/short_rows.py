@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from explorer.choose.residency import row_of, waves
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import WARP, GpuSpec
 from explorer.model.problem import Problem, power_of_two
 from explorer.space.design_rules import has_spans, widest_vector

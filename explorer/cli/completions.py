@@ -84,7 +84,7 @@ def parameters(incomplete: str) -> Offered:
 
 def conditions(incomplete: str) -> Offered:
     """Complete NAME=VALUE: the name, then one of its values."""
-    from explorer.model.dtype import DType
+    from explorer.model.element import DType
     from explorer.space import parameters as all_parameters
 
     known = all_parameters(DType.F32)

@@ -14,7 +14,7 @@ from explorer.cli import completions
 from explorer.cli.output import say
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Value
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.query import ProblemQuery, whole_number
 from explorer.space import Space, parameters

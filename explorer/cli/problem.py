@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from explorer.cli import completions
 from explorer.cli.options import Command, option, with_options, with_signature, words
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import NAMED_FIELDS, USUAL, Mask, Op, Problem
 from explorer.model.query import (

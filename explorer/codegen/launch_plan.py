@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from explorer.codegen.element_types import TYPE_BYTES
 from explorer.codegen.variant import (
     Launch,
     arguments,
@@ -24,6 +23,7 @@ from explorer.codegen.variant import (
     overlaps_before,
 )
 from explorer.model.config import Config
+from explorer.model.element import TYPE_BYTES
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Problem
 from explorer.model.work_split import LINE_BYTES, WorkSplit

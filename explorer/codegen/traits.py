@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
-from explorer.codegen.element_types import ELEMENT_TYPES
 from explorer.codegen.variant import (
     HostCall,
     arguments,
@@ -19,7 +18,6 @@ from explorer.codegen.variant import (
     needed_arch,
 )
 from explorer.model.config import Config
-from explorer.model.dtype import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import WARP
 from explorer.model.problem import Mask, Problem
@@ -52,19 +50,19 @@ class Traits:
     def _types(self) -> dict[str, Any]:
         """Return the type of arithmetic, the suffix of its literals, and its lowest number."""
         problem, config = self.problem, self.config
-        f64 = problem.dtype is DType.F64
-        real = "double" if f64 else "float"
+        arithmetic = problem.dtype.arithmetic.cuda
+        real, suffix = arithmetic.name, arithmetic.suffix
         compensated = config.sum == "compensated"
         same = problem.output_dtype is problem.dtype
-        zero = "{}" if compensated else f"0.0{'' if f64 else 'f'}"
+        zero = "{}" if compensated else f"0.0{suffix}"
         return {
-            "f64": f64,
+            "f64": problem.dtype.in_double,
             "real": real,
-            "element_type": ELEMENT_TYPES[problem.dtype],
-            "output_type": ELEMENT_TYPES[problem.output_dtype],
-            "f": "" if f64 else "f",
-            "lowest": "-1.7976931348623157e308" if f64 else "__int_as_float(0xff7fffff)",
-            "multiplied": "__dmul_rn" if f64 else "__fmul_rn",
+            "element_type": problem.dtype.cuda,
+            "output_type": problem.output_dtype.cuda,
+            "f": suffix,
+            "lowest": arithmetic.lowest,
+            "multiplied": arithmetic.multiplied,
             # An output of the input's type shares its names.
             "same": same,
             "out": "" if same else "Output",
@@ -143,7 +141,7 @@ class Traits:
     def _function(self) -> str:
         """Return the C++ function that exponentiates."""
         name = self.config.exp.removesuffix("-folded")
-        suffix = "" if self.problem.dtype is DType.F64 else "f"
+        suffix = self.problem.dtype.arithmetic.cuda.suffix
         names = {"expf": f"exp{suffix}", "exp2f": f"exp2{suffix}", "ex2.approx": "exp2_approximate"}
         return names.get(name, name)
 
@@ -428,17 +426,17 @@ class Traits:
             "load_word": self._load_word,
             "store_word": self._store_word,
             "stored": self._stored,
-            "element": ELEMENT_TYPES[problem.dtype].as_element,
+            "element": problem.dtype.cuda.as_element,
             # What stands in place of elements that do not count.
-            "filler": ELEMENT_TYPES[problem.dtype].as_element(
+            "filler": problem.dtype.cuda.as_element(
                 "-infinity()" if forward else f"0.0{names['f']}"
             ),
             "neutral": "-inf, which changes neither maximum nor sum"
             if forward
             else "0, which changes no sum",
-            "output_element": ELEMENT_TYPES[problem.output_dtype].as_element,
-            "number": ELEMENT_TYPES[problem.dtype].as_number,
-            "output_number": ELEMENT_TYPES[problem.output_dtype].as_number,
+            "output_element": problem.output_dtype.cuda.as_element,
+            "number": problem.dtype.cuda.as_number,
+            "output_number": problem.output_dtype.cuda.as_number,
             "reference_of": self._reference_of,
             "reference_kept": self._reference_kept,
             "normaliser": self._normaliser,
@@ -473,7 +471,7 @@ class Traits:
         """Return what exponentials are divided by or multiplied with, or logarithms lessened by."""
         if self.config.sum == "compensated":
             total = f"rounded({total})"
-        suffix = "" if self.problem.dtype is DType.F64 else "f"
+        suffix = self.problem.dtype.arithmetic.cuda.suffix
         if self.problem.op.is_log:
             return f"log{suffix}({total})"
         return total if self.config.normalise == "divide" else f"1.0{suffix} / {total}"

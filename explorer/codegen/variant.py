@@ -253,7 +253,7 @@ class HostArgument:
 
     name: str
     kind: str
-    """POINTER, or as a `ScalarType` of numbers: int32, int64, float32, float64."""
+    """POINTER, or the array name of a number's type: int32, int64, float32, float64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,4 +303,4 @@ class HostCall:
 def _argument(problem: Problem, name: str) -> HostArgument:
     numbers = scalars(problem)
     same = {"outer": "rows", "stride": "input_stride"}.get(name, name)
-    return HostArgument(name, str(numbers[same].kind) if same in numbers else POINTER)
+    return HostArgument(name, numbers[same].dtype.array_name if same in numbers else POINTER)

@@ -15,7 +15,7 @@ from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.units import emit
 from explorer.codegen.variant import MAIN_MACRO, Launch, Variant, split_source
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput, brief
 from explorer.model.problem import Mask, Problem
 from explorer.model.query import needed, query_from_words

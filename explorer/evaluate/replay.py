@@ -14,7 +14,7 @@ from explorer.devices.recorded import (
 from explorer.evaluate.residency import resources_on
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.evaluator import Comparison
 from explorer.model.gpu_spec import GpuSpec

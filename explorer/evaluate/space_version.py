@@ -5,7 +5,7 @@ from functools import cache
 
 from explorer.codegen.units import template_digest
 from explorer.model.config import REFUTED
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.outcome import Environment
 from explorer.model.problem import Problem
 from explorer.space import RULES, parameters

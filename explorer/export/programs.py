@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.traits import Traits
 from explorer.codegen.units import rendered
-from explorer.codegen.variant import HostCall, Variant
-from explorer.model.dtype import DType
+from explorer.codegen.variant import POINTER, HostCall, Variant
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import Mask, Problem
+from explorer.model.problem import Mask, Problem, inputs, scalars
 from explorer.model.work_split import WorkSplit
 from explorer.system.plain_data import shown
 
@@ -46,7 +46,7 @@ def program_names(variant: Variant, file: str) -> dict[str, Any]:
         "scratch_taken": [argument.name for argument in scratch],
         "tolerance": repr(TOLERANCES[problem.output_dtype]),
         "smallest": repr(problem.output_dtype.smallest_normal),
-        "rounds": changed and problem.dtype is not DType.F64,
+        "rounds": changed and not problem.dtype.in_double,
         "input_type": problem.dtype.array_name,
         "result_type": problem.output_dtype.array_name,
     }
@@ -147,16 +147,6 @@ def _laid_out(problem: Problem, contiguous: str, gap: str, strides: str) -> Refu
 # ------------------------------------------------------------------ PyTorch
 
 
-_C_TYPES = {
-    "pointer": "c_void_p",
-    "int32": "c_int",
-    "int64": "c_longlong",
-    "float32": "c_float",
-    "float64": "c_double",
-}
-"""Types of ctypes, by the kinds of arguments."""
-
-
 def torch(variant: Variant) -> dict[str, Any]:
     """Return what the program of PyTorch names besides; `given` is in Python."""
     problem, x = variant.problem, _matrix(variant.problem)
@@ -180,20 +170,12 @@ def torch(variant: Variant) -> dict[str, Any]:
         "output_stride": "out.stride(0)",
         "scale": "scale",
     }
-    return _python(variant) | {"refusals": refusals, "given": given, "c_types": _C_TYPES}
+    numbers = (number.dtype for number in scalars(problem).values())
+    c_types = {POINTER: "c_void_p"} | {kind.array_name: kind.c_type for kind in numbers}
+    return _python(variant) | {"refusals": refusals, "given": given, "c_types": c_types}
 
 
 # ------------------------------------------------------------------ CuPy
-
-
-_NUMPY = {
-    "rows": "int64",
-    "cols": "int32",
-    "inner": "int64",
-    "mask_rows": "int64",
-    "input_stride": "int64",
-    "output_stride": "int64",
-}
 
 
 def cupy(variant: Variant) -> dict[str, Any]:
@@ -211,13 +193,14 @@ def cupy(variant: Variant) -> dict[str, Any]:
         "mask_rows": "mask.shape[0]" if problem.mask is Mask.ADDITIVE else "mask_rows",
         "input_stride": f"{x}.strides[0] // {x}.itemsize",
         "output_stride": f"{out}.strides[0] // {out}.itemsize",
+        "scale": "scale",
     }
+    types = {name: number.dtype.array_name for name, number in scalars(problem).items()}
     given = {
         "input": x,
         "output": out,
         **{name: name for name in ("grad", "mask", "lengths", "scratch")},
-        **{name: f"numpy.{_NUMPY[name]}({text})" for name, text in numbers.items()},
-        "scale": f"numpy.{'float64' if problem.dtype is DType.F64 else 'float32'}(scale)",
+        **{name: f"numpy.{types[name]}({text})" for name, text in numbers.items()},
     }
     plan = LaunchPlan.read(variant.source)
     assert plan is not None, "the templates write a plan into every header"
@@ -304,7 +287,8 @@ def jax(variant: Variant) -> dict[str, Any]:
     """Return what the program of JAX names besides; `given` is in C++, by what XLA passes."""
     problem = variant.problem
     # Numbers that no array tells: C++'s type, NumPy's, and the name of both.
-    kinds = ("double", "float64") if problem.dtype is DType.F64 else ("float", "float32")
+    number = problem.dtype.arithmetic
+    kinds = (number.cuda.name, number.array_name)
     numbers = [("int64_t", "int64", "mask_rows")] if problem.mask is Mask.CAUSAL else []
     numbers += [] if problem.scale is None else [(*kinds, "scale")]
     return _python(variant) | {
@@ -318,17 +302,15 @@ def jax(variant: Variant) -> dict[str, Any]:
 
 def _bound(variant: Variant, numbers: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return what XLA passes to the handler: C++'s declaration, and how it is asked for."""
-    problem, x = variant.problem, _matrix(variant.problem)
-    # XLA's names of types are ours in capital letters.
-    element, out = problem.dtype.upper(), problem.output_dtype.upper()
+    problem = variant.problem
     bound = [("cudaStream_t stream", ".Ctx<ffi::PlatformStream<cudaStream_t>>()")]
     if variant.config.launches != "one":
         kind = "ffi::ScratchAllocator"
         bound.append((f"{kind} allocator", f".Ctx<{kind}>()"))
-    for name in _arrays(problem):
-        kind = f"ffi::Buffer<ffi::{'S32' if name == 'lengths' else element}>"
-        bound.append((f"{kind} {'input' if name == x else name}", f".Arg<{kind}>()"))
-    kind = f"ffi::Buffer<ffi::{out}>"
+    for operand in inputs(problem):
+        kind = f"ffi::Buffer<ffi::{operand.dtype.xla_name}>"
+        bound.append((f"{kind} {operand.name}", f".Arg<{kind}>()"))
+    kind = f"ffi::Buffer<ffi::{problem.output_dtype.xla_name}>"
     bound.append((f"ffi::Result<{kind}> output", f".Ret<{kind}>()"))
     return [*bound, *((f"{kind} {name}", f'.Attr<{kind}>("{name}")') for kind, name in numbers)]
 
@@ -340,8 +322,8 @@ def _given_to_launch(variant: Variant) -> dict[str, str]:
     element = "Element" if same else "OutputElement"
     out = f"static_cast<kernel::{element}*>(output->untyped_data())"
     source = "static_cast<const kernel::Element*>({}.untyped_data())"
-    state = "double" if problem.dtype is DType.F64 else "float"
-    state = "kernel::State" if config.splits_launches else state
+    number = problem.dtype.arithmetic.cuda.name
+    state = "kernel::State" if config.splits_launches else number
     additive = problem.mask is Mask.ADDITIVE
     # Arrays of JAX have no gaps: of rows that lie further apart the columns are the example's.
     cols = "static_cast<int>(input.dimensions()[1])" if problem.is_dense else str(problem.cols)

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.system.plain_data import parse_name
 
 

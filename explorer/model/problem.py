@@ -6,7 +6,7 @@ from enum import StrEnum
 from numbers import Real
 from typing import Any
 
-from explorer.model.dtype import DType
+from explorer.model.element import USUAL_TYPE, DType, ElementType, IndexType
 from explorer.model.errors import InvalidInput
 from explorer.system.plain_data import (
     parse_name,
@@ -170,7 +170,7 @@ class Problem:
 
     rows: int
     cols: int
-    dtype: DType = DType.F32
+    dtype: DType = USUAL_TYPE
     op: Op = Op.SOFTMAX
     out_dtype: DType | None = None
     """None becomes `dtype`."""
@@ -195,7 +195,7 @@ class Problem:
         check_extent("rows", self.rows, MAX_ROWS)
         check_extent("cols", self.cols, MAX_COLS)
         self._default("out_dtype", self.out_dtype or self.dtype)
-        for name, kind in NAMED_FIELDS.items():  # text is read: "bf16" for DType.BF16
+        for name, kind in NAMED_FIELDS.items():  # text is read, such as "bf16"
             value = getattr(self, name)
             if not isinstance(value, kind):
                 self._default(name, read_field(name, value))
@@ -266,7 +266,7 @@ class Problem:
         return self.mask is Mask.CAUSAL and self.rows < self.mask_rows
 
     def _kind_fault(self) -> str:
-        if (self.dtype is DType.F64) != (self.output_dtype is DType.F64):
+        if self.dtype.in_double != self.output_dtype.in_double:
             return f"out_dtype is {self.output_dtype}; for {self.dtype} it must be of the same kind"
         if self.scale is not None and not math.isfinite(self.scale):
             return f"scale is {self.scale}; it must be a finite number"
@@ -433,37 +433,23 @@ def default_rows(cols: int, dtype: DType) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An array in device memory: `count` elements from its address on; lengths are int32."""
+    """An array in device memory: `count` elements from its address on."""
 
     name: str
-    dtype: DType | None
+    dtype: ElementType
     count: int
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return 4 if self.dtype is None else self.dtype.itemsize
 
     @property
     def bytes(self) -> int:
         """Bytes from the first element to the last."""
-        return self.count * self.itemsize
-
-
-class ScalarType(StrEnum):
-    """Type of a number that is passed by value."""
-
-    INT32 = "int32"
-    INT64 = "int64"
-    FLOAT32 = "float32"
-    FLOAT64 = "float64"
+        return self.count * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
     """A number that a launch can name, and the type in which it is passed."""
 
-    kind: ScalarType
+    dtype: ElementType
     value: int | float
 
 
@@ -479,7 +465,7 @@ def inputs(problem: Problem) -> tuple[Operand, ...]:
     if problem.op.is_backward:
         more.append(Operand("grad", problem.dtype, problem.input_elements))
     if problem.mask is Mask.LENGTHS:
-        more.append(Operand("lengths", None, problem.rows))
+        more.append(Operand("lengths", IndexType.INT32, problem.rows))
     if problem.mask is Mask.ADDITIVE:
         more.append(Operand("mask", problem.dtype, problem.mask_rows * problem.cols))
     return (matrix, *more)
@@ -492,16 +478,12 @@ def output(problem: Problem) -> Operand:
 
 def scalars(problem: Problem) -> dict[str, Scalar]:
     """Return the numbers that a launch can name."""
-    wide = problem.dtype is DType.F64
     return {
-        "rows": Scalar(ScalarType.INT64, problem.rows),
-        "cols": Scalar(ScalarType.INT32, problem.cols),
-        "inner": Scalar(ScalarType.INT64, problem.inner),
-        "mask_rows": Scalar(ScalarType.INT64, problem.mask_rows),
-        "input_stride": Scalar(ScalarType.INT64, problem.input_stride),
-        "output_stride": Scalar(ScalarType.INT64, problem.output_stride),
-        "scale": Scalar(
-            ScalarType.FLOAT64 if wide else ScalarType.FLOAT32,
-            1.0 if problem.scale is None else problem.scale,
-        ),
+        "rows": Scalar(IndexType.INT64, problem.rows),
+        "cols": Scalar(IndexType.INT32, problem.cols),
+        "inner": Scalar(IndexType.INT64, problem.inner),
+        "mask_rows": Scalar(IndexType.INT64, problem.mask_rows),
+        "input_stride": Scalar(IndexType.INT64, problem.input_stride),
+        "output_stride": Scalar(IndexType.INT64, problem.output_stride),
+        "scale": Scalar(problem.dtype.arithmetic, 1.0 if problem.scale is None else problem.scale),
     }

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from math import isfinite, lcm, nan, prod
 from typing import Any, TypedDict
 
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import (
     MAX_ROWS,

@@ -5,7 +5,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.peer import PeerBuffers, PeerRefuses, ReadyPeer
 from explorer.model.problem import Op, Problem
 from explorer.peers.registry import FOUR, check_scope

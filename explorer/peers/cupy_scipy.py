@@ -9,7 +9,7 @@ from typing import Any
 import cupy
 from cupyx.scipy import special
 
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.peer import PeerBuffers, ReadyPeer
 from explorer.model.problem import Op, Problem
 from explorer.peers.registry import check_scope

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib.metadata import entry_points, version
 
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.peer import PeerBuffers, PeerName, PeerRefuses, ReadyPeer
 from explorer.model.problem import Op, Problem

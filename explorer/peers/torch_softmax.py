@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.peer import PeerBuffers, PeerRefuses, ReadyPeer
 from explorer.model.problem import Op, Problem
 from explorer.peers.registry import EVERY, FOUR, check_scope

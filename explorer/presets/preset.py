@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import WARP, GpuSpec, occupancy
 from explorer.model.outcome import Resources

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.model.accuracy import Accuracy, Tolerance
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.reference.layout import NUMPY_DTYPES, Array
 from explorer.reference.truth import Truth, Wide
 

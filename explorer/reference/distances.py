@@ -9,7 +9,7 @@ from math import ceil
 
 import numpy as np
 
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import WARP
 from explorer.model.problem import Op
 from explorer.reference.layout import NUMPY_DTYPES, as_held

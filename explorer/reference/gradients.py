@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Op, Problem
 from explorer.reference.distances import PLATEAU
 from explorer.reference.influence import EXACT

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.model.accuracy import Accuracy
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Op, Problem
 from explorer.reference.layout import as_held
 from explorer.reference.rows import Pattern, Row, Shares, places_of, spread_places

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.model.accuracy import Accuracy
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Mask, Problem
 from explorer.reference.distances import EQUAL_TERMS
 from explorer.reference.gradients import vary_gradients

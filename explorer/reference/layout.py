@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Operand, Problem
 
 Array = NDArray[Any]

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Mask, Problem
 from explorer.reference.distances import ONE_BEHIND
 from explorer.reference.influence import EXACT, SUBSET, telling_count

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from explorer.model.accuracy import Accuracy
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Problem
 from explorer.reference.distances import (
     ladders,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Mask, Op, Problem
 from explorer.reference.layout import Array
 

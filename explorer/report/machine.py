@@ -28,7 +28,7 @@ from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.residency import MeasuredWith, resources_on
 from explorer.evaluate.space_version import is_of_today
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import ExplorerError
 from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
 from explorer.model.outcome import Resources

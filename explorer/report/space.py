@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from explorer.model.config import DRAWN_MIN_BLOCKS, MEANING, REFUTED, Config, Value, brief_words
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Op, Problem

@@ -415,11 +415,10 @@ def _arguments(variant: Variant) -> dict[str, Data]:
     told: dict[str, Data] = {}
     for name in dict.fromkeys(name for launch in variant.launches for name in launch.arguments):
         if name in numbers:
-            told[name] = {"kind": str(numbers[name].kind), "value": numbers[name].value}
+            told[name] = {"kind": numbers[name].dtype.array_name, "value": numbers[name].value}
         elif name in arrays:
-            dtype = arrays[name].dtype
-            element = "int32" if dtype is None else str(dtype)
-            told[name] = {"kind": POINTER, "dtype": element, "bytes": arrays[name].bytes}
+            array = arrays[name]
+            told[name] = {"kind": POINTER, "dtype": str(array.dtype), "bytes": array.bytes}
         else:
             told[name] = {"kind": POINTER, "dtype": None, "bytes": variant.scratch_bytes}
     return told

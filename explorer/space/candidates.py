@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from explorer.model.config import ROW_THREADS, WARPS, Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import WARP, GpuSpec, other_residencies
 from explorer.model.outcome import Resources
 from explorer.model.problem import Op, Problem

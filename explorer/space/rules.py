@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import WARP, GpuSpec, registers_left
 from explorer.model.problem import Problem
 from explorer.model.work_split import WorkSplit

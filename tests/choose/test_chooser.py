@@ -14,7 +14,7 @@ from explorer.choose.residency import (
     with_likely_residency,
 )
 from explorer.model.accuracy import Accuracy
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import GpuSpec, known_gpu
 from explorer.model.problem import MAX_ROWS, Mask, Op, Problem
 from explorer.space import Space

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem
 

@@ -12,7 +12,7 @@ from fake_peers import FakePeerBench
 
 from explorer.cli.tune import _problems
 from explorer.evaluate.space_version import template_version
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Op
 from explorer.model.tuned_table import read_table, write_table

@@ -15,7 +15,7 @@ from space_sample import space_sample
 from explorer.codegen.units import emit, library
 from explorer.codegen.variant import MAIN_MACRO
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op, Problem
 from explorer.space import Space

@@ -4,7 +4,7 @@ import pytest
 
 from explorer.codegen.units import emit
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Mask, Op, Problem
 
 CONFIG = Config(cache_holds="input")

@@ -10,7 +10,7 @@ import pytest
 
 from explorer.codegen.units import emit
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Problem
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -8,7 +8,7 @@ import pytest
 
 from explorer.codegen.units import emit, words
 from explorer.compile.compiler import CompilePool, Compiler
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.work_split import WorkSplit
 
 

@@ -12,7 +12,7 @@ from space_sample import space_sample
 from explorer.codegen.units import emit
 from explorer.codegen.variant import needed_arch
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu_for
 from explorer.model.problem import Mask, Op, Problem
 from explorer.space import Space

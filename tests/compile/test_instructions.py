@@ -6,7 +6,7 @@ from explorer.codegen.units import emit
 from explorer.compile.compiler import Compiler
 from explorer.evaluate.profile import sass_of
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu, known_gpu_for
 from explorer.model.problem import Mask, Op, Problem
 from explorer.model.work_split import WorkSplit

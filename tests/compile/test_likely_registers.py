@@ -8,7 +8,7 @@ from explorer.choose import config_for
 from explorer.choose.residency import likely_registers, waves
 from explorer.codegen.units import emit
 from explorer.compile.compiler import CompilePool, Compiler
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu, occupancy
 from explorer.model.problem import Op, Problem
 from explorer.model.tuned_table import read_table

@@ -17,7 +17,7 @@ from explorer.devices.cuda.limits import (
     tools_sources,
 )
 from explorer.evaluate.profile import sass_of
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Mask, Op, Problem
 
 KINDS = [

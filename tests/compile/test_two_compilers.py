@@ -16,7 +16,7 @@ import pytest
 from explorer.codegen.units import emit
 from explorer.codegen.variant import Launch
 from explorer.evaluate.residency import resources_on
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Resources
 from explorer.model.problem import Op

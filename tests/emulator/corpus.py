@@ -15,7 +15,7 @@ from functools import partial
 from corpus_run import WRONG_NUMBERS
 
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Problem
 
 SHARED_RACE = "shared-race"

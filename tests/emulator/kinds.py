@@ -1,7 +1,7 @@
 """Problems of every kind, and kernels of each made wrong on purpose: for the emulator and a GPU."""
 
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Mask, Op, Problem
 
 HELD = Config(threads_per_row=64, cache_holds="input")

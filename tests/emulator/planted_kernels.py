@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Mask, Op, Problem
 
 

@@ -6,7 +6,7 @@ import pytest
 from verified import find_out, some, verify
 
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op, Problem
 from explorer.space import Space

@@ -10,7 +10,7 @@ from explorer.choose import config_for
 from explorer.codegen.units import emit
 from explorer.compile.compiler import Compiler
 from explorer.devices.emulated.device import EmulatedKernel
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Op, Problem
 from explorer.reference.inputs import verification_inputs

@@ -13,7 +13,7 @@ from explorer.devices.emulated import device
 from explorer.devices.emulated.device import EmulatedKernel, emulate
 from explorer.devices.emulated.result import LaunchRefused, Status
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Problem
 from explorer.ptx_emulator.findings import Kind
 from explorer.reference.check import check

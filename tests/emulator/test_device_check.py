@@ -15,7 +15,7 @@ from explorer.devices.cuda.tools import (
 )
 from explorer.devices.emulated.placement import Placement
 from explorer.model.accuracy import Accuracy
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Mask, Op, Problem
 from explorer.ptx_emulator.launches import launch
 from explorer.ptx_emulator.memory import Allocation

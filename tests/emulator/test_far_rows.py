@@ -16,7 +16,7 @@ from explorer.devices.emulated.result import LaunchRefused, Status
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Mask, Op, Problem
 from explorer.ptx_emulator import Kind
 from explorer.reference.inputs import verification_inputs

@@ -15,7 +15,7 @@ from explorer.devices.cuda.limits import (
     row_shapes,
 )
 from explorer.devices.cuda.tools import check_sources
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Mask, Op, Problem
 
 ROWS, COLS = 64, 512

@@ -6,7 +6,7 @@ import pytest
 from verified import find_out, verify
 
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Op, Problem
 
 ONE_WARP = Config(threads=64, threads_per_row=32)

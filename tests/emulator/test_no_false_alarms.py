@@ -20,7 +20,7 @@ from paired_sizes import IN_PAIRS  # noqa: E402
 from verified import MOST_TERMS, threads_a_row  # noqa: E402
 
 from explorer.evaluate.program_under_test import ProgramUnderTest  # noqa: E402
-from explorer.model.dtype import DType  # noqa: E402
+from explorer.model.element import DType  # noqa: E402
 from explorer.model.gpu_spec import known_gpu_for  # noqa: E402
 from explorer.model.problem import Problem  # noqa: E402
 from explorer.space import Space  # noqa: E402

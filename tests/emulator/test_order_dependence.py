@@ -14,7 +14,7 @@ from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import EVERY_ORDER, Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Problem
 from explorer.ptx_emulator import Kind, LaunchLimits, Schedule
 from explorer.reference.inputs import verification_inputs

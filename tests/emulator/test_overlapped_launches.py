@@ -13,7 +13,7 @@ from explorer.compile.compiler import Compiler
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.program_under_test import ProgramUnderTest, read_emitted
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask, Problem
 

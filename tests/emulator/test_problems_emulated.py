@@ -13,7 +13,7 @@ from explorer.devices.emulated.device import EmulatedKernel, emulate
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op, Problem
 from explorer.ptx_emulator.findings import Kind

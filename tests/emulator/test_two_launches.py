@@ -7,7 +7,7 @@ from verified import find_out, some, verify
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem
 from explorer.space import Space

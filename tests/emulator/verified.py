@@ -5,7 +5,7 @@ from planted import planted
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import ROW_THREADS
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.space import Space
 

@@ -14,7 +14,7 @@ from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest, read_emitted
 from explorer.evaluate.runs import emulated_runs
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op, Problem

@@ -12,7 +12,7 @@ from explorer.evaluate.runs import MOST_ELEMENTS, MOST_STRIDES, emulated_runs, s
 from explorer.evaluate.verify import check_finalists, verify_many
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput, WrongKernel
 from explorer.model.problem import Mask, Op, Problem
 from explorer.reference.check import Check, check

@@ -21,7 +21,7 @@ from explorer.export.choice import (
 from explorer.export.emission import checked, compile_for, default_path, write_source
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Measured, Resources, TrialRecord

@@ -8,7 +8,7 @@ from wrapper_cases import CASES, OVERLAPPED, RUN_TIME
 
 from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.units import emit
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Problem
 from explorer.report.verification import emission_data
 

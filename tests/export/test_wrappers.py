@@ -14,7 +14,7 @@ from wrapper_cases import CASES
 from explorer.codegen.units import emit
 from explorer.export.emission import default_path, write_beside
 from explorer.export.programs import FRAMEWORKS, program_for
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op

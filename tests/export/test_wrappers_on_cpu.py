@@ -26,8 +26,7 @@ NUMBERS = range(len(CASES))
 def elements(address, operand):
     """The elements of an array that begins at an address."""
     memory = (ctypes.c_char * operand.bytes).from_address(address)
-    dtype = np.int32 if operand.dtype is None else NUMPY_DTYPES[operand.dtype]
-    return np.frombuffer(memory, dtype)
+    return np.frombuffer(memory, operand.dtype.numpy)
 
 
 def write_truth(problem, addresses):
@@ -38,7 +37,9 @@ def write_truth(problem, addresses):
         if operand.name in ("input", "grad"):
             arrays[operand.name] = as_rows(problem, flat, problem.input_stride)
         else:
-            arrays[operand.name] = flat.reshape(-1, problem.cols) if operand.dtype else flat
+            arrays[operand.name] = (
+                flat if operand.name == "lengths" else flat.reshape(-1, problem.cols)
+            )
     result = elements(addresses["output"], output(problem))
     values = truth_of(problem, arrays).values.astype(result.dtype)
     for row in range(problem.rows):
@@ -127,7 +128,7 @@ def stand_in(variant, launched):
             told = dict(zip(launch.arguments, arguments, strict=True))
             for name, scalar in scalars(problem).items():
                 if name in told:
-                    assert type(told[name]).__name__ == scalar.kind
+                    assert type(told[name]).__name__ == scalar.dtype.array_name
                     assert told[name] == scalar.value
             if "scratch" in told:
                 assert told["scratch"].nbytes == variant.scratch_bytes

@@ -7,7 +7,7 @@ import pytest
 from explorer.compile.compiler import nvrtc_version
 from explorer.evaluate.live import LiveEvaluator
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.outcome import Rejected, Stage
 from explorer.model.problem import Op, Problem
 from explorer.space import Space

@@ -27,7 +27,7 @@ from explorer.evaluate.profile import profile
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.verify import verify_on
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Problem
 from explorer.ptx_emulator.counters import SECTOR_BYTES
 from explorer.reference.inputs import verification_inputs

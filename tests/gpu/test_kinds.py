@@ -10,7 +10,7 @@ from kinds import HELD, KINDS, SABOTAGE, problem_of, sabotaged
 from explorer.evaluate.live import LiveEvaluator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.outcome import Measured, Rejected, Stage
 from explorer.model.problem import Mask, Op, Problem
 from explorer.space import Space

@@ -13,7 +13,7 @@ from explorer.devices.cuda.device import CudaDevice
 from explorer.devices.cuda.session import FEW_SAMPLES, SAMPLES
 from explorer.evaluate.live import LiveEvaluator
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Measured
 from explorer.model.problem import Op, Problem

@@ -10,7 +10,7 @@ import pytest
 
 from explorer.evaluate.open_evaluator import PeerBenches
 from explorer.model.accuracy import Accuracy
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.peer import NotEntered, PeerName
 from explorer.model.problem import Op, Problem
 from explorer.peers import chosen_peers

@@ -4,7 +4,7 @@ import pytest
 
 from explorer.devices.cuda.device import CudaDevice
 from explorer.evaluate.live import LiveEvaluator
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.outcome import Measured
 from explorer.model.problem import Problem
 from explorer.presets.published import PRESETS

@@ -9,7 +9,7 @@ from explorer.devices.cuda.device import CudaDevice
 from explorer.evaluate.live import LiveEvaluator
 from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.outcome import Measured, Rejected, Stage
 from explorer.model.problem import Problem
 

@@ -8,7 +8,7 @@ from explorer.codegen.units import emit
 from explorer.devices.emulated.result import Status
 from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Op, Problem

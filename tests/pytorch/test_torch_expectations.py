@@ -16,7 +16,7 @@ from explorer.codegen.units import emit
 from explorer.compile.compiler import Compiler
 from explorer.devices.emulated.device import EmulatedKernel
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op, Problem
 from explorer.model.query import ProblemQuery

@@ -21,7 +21,7 @@ from explorer.devices.recorded import (
 )
 from explorer.evaluate.replay import ReplayEvaluator
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Environment, Measured, Rejected, Resources, Stage

@@ -15,7 +15,7 @@ from explorer.evaluate.space_version import (
     space_version,
     template_version,
 )
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import DEFAULT_GPU
 from explorer.model.outcome import Measured
 from explorer.model.problem import Op, Problem

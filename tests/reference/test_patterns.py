@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from explorer.model.accuracy import Accuracy
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.problem import Mask, Op, Problem
 from explorer.reference import inputs
 from explorer.reference.check import check

@@ -6,7 +6,7 @@ import pytest
 
 from explorer.codegen.units import emit
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.outcome import Contender, Environment, Measured, Resources, Stage, TrialRecord
 from explorer.model.problem import Problem
 from explorer.tuning.contest import Finals

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Absent, Contender
 from explorer.model.problem import Problem

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem
 from explorer.report.space import SpaceView, space_data

@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.outcome import Stage
 from explorer.model.problem import Problem
 from explorer.report.progress import ProgressLine, journey_text, progress_text

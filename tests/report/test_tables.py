@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from explorer.model.config import DRAWN_MIN_BLOCKS, Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Contender, Resources
 from explorer.model.problem import Problem

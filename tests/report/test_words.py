@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from explorer.model.config import Config, brief_words, difference_words, words
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.report.studies import markdown_notices, markdown_table
 from explorer.report.text import microseconds, seconds, with_spread
 from explorer.space import parameters

@@ -14,7 +14,7 @@ import pytest
 from explorer.choose import config_for
 from explorer.evaluate.without_search import without_search
 from explorer.model.accuracy import Accuracy
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Op, Problem, inputs, output, scalars
 from explorer.model.tuned_table import TunedTable, read_table, write_table
@@ -275,7 +275,7 @@ def test_a_pipe_in_a_files_place_does_not_stop_the_program(folder):
 
 FINDER = """
 import sys
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem
 from explorer.runtime.kernels import find

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu_for
 from explorer.model.problem import Mask, Op, Problem
 from explorer.model.work_split import WorkSplit

@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem

@@ -9,7 +9,7 @@ from explorer.codegen.units import emit
 from explorer.compile.compiler import Compiler
 from explorer.evaluate.residency import resources_on
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu, with_residency
 from explorer.model.outcome import Resources
 from explorer.model.problem import Op, Problem

@@ -8,7 +8,7 @@ import pytest
 
 from explorer.choose import config_for
 from explorer.model.config import DRAWN_MIN_BLOCKS, MEANING, REFUTED, Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu, known_gpu_for
 from explorer.model.problem import Mask, Op, Problem

@@ -6,7 +6,7 @@ import pytest
 from fake_evaluator import FLOOR_US, FakeEvaluator, model_us
 
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import NotFound
 from explorer.model.outcome import Rejected, Stage
 from explorer.model.problem import Problem

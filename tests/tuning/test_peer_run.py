@@ -8,7 +8,7 @@ from fake_evaluator import model_us
 from fake_peers import FAILURES, FakePeerBench, peers
 
 from explorer.model.config import Config
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import WrongKernel
 from explorer.model.outcome import Rejected, Stage
 from explorer.model.problem import Problem

@@ -6,7 +6,7 @@ import pytest
 
 from explorer.choose import config_for
 from explorer.model.accuracy import Accuracy
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Op, Problem
 from explorer.space import Space

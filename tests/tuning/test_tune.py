@@ -11,7 +11,7 @@ from fake_peers import FakePeerBench, peers
 
 from explorer.choose import config_for
 from explorer.codegen.units import emit
-from explorer.model.dtype import DType
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Rejected, Stage

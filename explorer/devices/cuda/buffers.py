@@ -61,7 +61,7 @@ class RotatingBuffers:
     def fill(self, tools: Tools, seed: int) -> None:
         """Fill every input of every set, and copy it to the output if the problem is in place."""
         for number, operand in enumerate(inputs(self.problem)):
-            count = self.count * self._pitch[operand.name] // operand.itemsize
+            count = self.count * self._pitch[operand.name] // operand.dtype.itemsize
             tools.fill(self.problem, operand, self._bases[operand.name], count, seed + number)
         if self.problem.in_place:
             size = self.count * self._pitch["input"]

@@ -10,7 +10,7 @@ from cuda.bindings import driver
 
 from explorer.codegen.variant import Launch
 from explorer.model.gpu_spec import GpuSpec, peak_gbps
-from explorer.model.problem import Problem, ScalarType, scalars
+from explorer.model.problem import Problem, scalars
 
 # ------------------------------------------------------------------ driver
 
@@ -99,14 +99,6 @@ def device_spec(index: int) -> GpuSpec:
 # ------------------------------------------------------------------ program
 
 
-_C_TYPES: dict[ScalarType, Any] = {
-    ScalarType.INT32: ctypes.c_int,
-    ScalarType.INT64: ctypes.c_longlong,
-    ScalarType.FLOAT32: ctypes.c_float,
-    ScalarType.FLOAT64: ctypes.c_double,
-}
-"""The C type of each type of number."""
-
 PORTABLE_CLUSTER = 8
 """Blocks of the largest cluster that every GPU with clusters has; a kernel opts in to larger
 ones."""
@@ -118,7 +110,8 @@ Bound = Mapping[str, tuple[Any, Any]]
 def bound(problem: Problem, addresses: Mapping[str, int]) -> Bound:
     """Return the arguments that launches of a problem can name: its numbers, and the addresses."""
     numbers = {
-        name: (_C_TYPES[number.kind], number.value) for name, number in scalars(problem).items()
+        name: (getattr(ctypes, number.dtype.c_type), number.value)
+        for name, number in scalars(problem).items()
     }
     return {**numbers, **{name: (ctypes.c_void_p, at) for name, at in addresses.items()}}
 

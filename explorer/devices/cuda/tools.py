@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from explorer.devices.cuda.program import Program, checked
 from explorer.model.accuracy import Accuracy
-from explorer.model.dtype import DType
+from explorer.model.element import IndexType
 from explorer.model.problem import Mask, Operand, Problem
 
 # ------------------------------------------------------------------ checks
@@ -64,7 +64,7 @@ class Question(ctypes.Structure):
             input_stride=problem.input_stride,
             output_stride=problem.output_stride,
             mask_rows=problem.mask_rows,
-            scale=scale if problem.dtype is DType.F64 else float(np.float32(scale)),
+            scale=float(problem.dtype.arithmetic.numpy.type(scale)),
             tolerance=allowed.relative,
             exact_tolerance=allowed.exact_relative,
             cols=problem.cols,
@@ -178,7 +178,7 @@ class Tools:
 
         A backward op's `input` gets possible outputs of the forward op for such noise.
         """
-        if operand.dtype is None:
+        if isinstance(operand.dtype, IndexType):
             entry = "fill_lengths"
         elif operand.name == "input" and problem.op.is_backward:
             entry = f"fill_{problem.op.forward}"

@@ -107,13 +107,15 @@ class VerificationBuffers:
         places = first_elements(misaligned_by)
         for operand in inputs(problem):
             data = in_memory(problem, operand, *_with_gap(arrays, operand))
-            self._place(operand.name, data.nbytes, places.get(operand.name, 0) * operand.itemsize)
+            self._place(
+                operand.name, data.nbytes, places.get(operand.name, 0) * operand.dtype.itemsize
+            )
             self._upload(operand.name, data)
             if problem.in_place and operand.name == "input":
                 self._input = data.copy()  # the memory of `arrays` may be used again
         target = output(problem)
         if not problem.in_place:
-            place = places.get("output", 0) * target.itemsize
+            place = places.get("output", 0) * target.dtype.itemsize
             self._place("output", target.bytes, place, guard=_GUARD)
         self._original_input = self._copy_of_input() if problem.in_place else 0
         self._scratch = int(checked(driver.cuMemAlloc(scratch_bytes))) if scratch_bytes else 0

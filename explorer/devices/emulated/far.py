@@ -471,7 +471,7 @@ def _input(
     else:
         elements, ranges = far.elements(problem.input_stride), far.ranges(problem.input_stride)
     if operand.name != "lengths" and problem.inner == 1 and problem.input_stride == problem.cols:
-        slack = NEIGHBOUR_BYTES // operand.itemsize
+        slack = NEIGHBOUR_BYTES // operand.dtype.itemsize
         ranges = np.clip(ranges + np.array([-slack, slack]), 0, operand.count)
     ranges, count = _united(ranges)
     random = np.random.default_rng(count).standard_normal(count).astype(values.dtype)

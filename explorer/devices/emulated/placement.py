@@ -1,12 +1,11 @@
 """A problem's arrays and numbers, by the names of launches' arguments, in emulated memory."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.model.problem import Problem, ScalarType, inputs, output, scalars
+from explorer.model.problem import Problem, inputs, output, scalars
 from explorer.ptx_emulator import (
     Allocation,
     Argument,
@@ -25,18 +24,11 @@ from explorer.reference.layout import (
     laid_out,
 )
 
-_NUMPY_NUMBERS: dict[ScalarType, Any] = {
-    ScalarType.INT32: np.int32,
-    ScalarType.INT64: np.int64,
-    ScalarType.FLOAT32: np.float32,
-    ScalarType.FLOAT64: np.float64,
-}
-
 
 def numbers_of(problem: Problem) -> dict[str, np.generic]:
     """Return the numbers that a launch can name, in the types in which they are passed."""
     return {
-        name: _NUMPY_NUMBERS[number.kind](number.value) for name, number in scalars(problem).items()
+        name: number.dtype.numpy.type(number.value) for name, number in scalars(problem).items()
     }
 
 
@@ -73,7 +65,7 @@ class Placement:
             over = problem.in_place and operand.name == "input"
             placed = _placed(memory, operand.name, data, places.get(operand.name, 0), written=over)
             if operand.name in ("input", "grad") and data.size > problem.rows * problem.cols:
-                between = _gaps(problem, problem.input_stride, operand.itemsize)
+                between = _gaps(problem, problem.input_stride, operand.dtype.itemsize)
                 placed.gaps = np.concatenate([np.zeros(placed.lead, np.bool_), between])
             values[operand.name] = placed
         if problem.in_place:
