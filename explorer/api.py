@@ -166,8 +166,8 @@ def search(
         notice: Called with each sentence of the result's `notices`, at once.
 
     Returns:
-        The study's name, the best's config and time, copy's time, the finalists and ties, and the
-        environment. Times are microseconds a launch.
+        The study's name, the best's config and time, the limit's time, the finalists and
+        ties, and the environment. Times are microseconds a launch.
 
     Raises:
         InvalidInput: for a value that cannot be used, or a GPU that is not there.
@@ -496,7 +496,7 @@ def compare(
     notice: Notice | None = None,
     **keywords: Unpack[ProblemKeywords],
 ) -> "PeerRun":
-    """Time our best beside copy and every installed peer on a GPU, as `explorer compare`.
+    """Time our best beside the limit and every installed peer on a GPU, as `explorer compare`.
 
     Args:
         problems: One or several, unless keywords say one (`ProblemKeywords`).

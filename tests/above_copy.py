@@ -22,7 +22,7 @@ ROUNDS = 30
 
 def share(one: TunedProblem) -> float:
     """Copy's time over the kernel's, as its table has them."""
-    return one.environment.copy_us / one.best.time_us
+    return one.environment.limit_us / one.best.time_us
 
 
 def timed(one: TunedProblem, device: CudaDevice) -> dict:
@@ -35,15 +35,15 @@ def timed(one: TunedProblem, device: CudaDevice) -> dict:
         (kernel,) = contest.samples_us
         return {
             "problem": str(problem),
-            "of_copy_before": round(share(one), 4),
-            "copy_name_before": one.environment.copy_name,
+            "of_limit_before": round(share(one), 4),
+            "limit_name_before": one.environment.limit_name,
             "kernel_us": round(median(kernel), 4),
-            "copy_us": round(median(contest.copy_us), 4),
-            "of_copy": round(
-                median(c / k for c, k in zip(contest.copy_us, kernel, strict=True)), 4
+            "limit_us": round(median(contest.limit_us), 4),
+            "of_limit": round(
+                median(c / k for c, k in zip(contest.limit_us, kernel, strict=True)), 4
             ),
-            "copy_spread": round(spread(contest.copy_us), 4),
-            "copy_name": live.environment.copy_name,
+            "limit_spread": round(spread(contest.limit_us), 4),
+            "limit_name": live.environment.limit_name,
             "date": live.environment.date,
             "driver": live.environment.driver,
             "throttle_reasons": live.environment.throttle_reasons,

@@ -134,7 +134,7 @@ def reason(one: PeerComparison) -> str:
 def slow_cases() -> str:
     """A table of the problems whose kernel is far from copy, the furthest first."""
     found = [one for dtype in TYPES for one in compared(dtype).comparisons]
-    slow = [one for one in found if one.copy_time_us / one.time_us < SLOW]
+    slow = [one for one in found if one.limit_time_us / one.time_us < SLOW]
     table = Table(
         [
             *words("rows × cols", "type"),
@@ -142,14 +142,14 @@ def slow_cases() -> str:
             *words("why"),
         ]
     )
-    for one in sorted(slow, key=lambda one: one.copy_time_us / one.time_us):
+    for one in sorted(slow, key=lambda one: one.limit_time_us / one.time_us):
         assert one.best is not None and one.best.time_us > one.time_us  # as the guide says
         table.add(
             f"{one.problem.rows} × {one.problem.cols}",
             str(one.problem.dtype),
             microseconds(one.time_us),
-            microseconds(one.copy_time_us),
-            percent(one.copy_time_us / one.time_us),
+            microseconds(one.limit_time_us),
+            percent(one.limit_time_us / one.time_us),
             f"{one.best.time_us / one.time_us:.2f} × ({one.best.name})",
             reason(one),
         )
@@ -166,8 +166,8 @@ def slow_searches() -> str:
         table.add(
             f"{problem['cols']} × {problem['rows']} {problem['dtype']}, axis 0",
             microseconds(best["time_us"]),
-            microseconds(where["copy_us"]),
-            percent(where["copy_us"] / best["time_us"]),
+            microseconds(where["limit_us"]),
+            percent(where["limit_us"] / best["time_us"]),
             where["date"][:10],
         )
     return as_markdown(table)
@@ -464,9 +464,9 @@ def searches() -> str:
             f"{problem['rows']} × {problem['cols']}",
             problem["dtype"],
             with_spread(best["time_us"], best["spread"]),
-            microseconds(finals["copy_us"]),
+            microseconds(finals["limit_us"]),
             f"{best['gbps']:.0f}",
-            percent(best["of_copy"]),
+            percent(best["of_limit"]),
             brief_words(Config.from_json(json.dumps(best["config"]))),
             str(sum(one["tied"] for one in finals["finalists"]) - 1),
         )
@@ -490,12 +490,12 @@ def searches() -> str:
 @figure
 def above_copy() -> str:
     """The greatest share of copy of these searches, and the noise of its finals."""
-    data = max((kept(f"h200-{name}") for name in OF_FIVE), key=lambda d: d["best"]["of_copy"])
+    data = max((kept(f"h200-{name}") for name in OF_FIVE), key=lambda d: d["best"]["of_limit"])
     problem, finals = data["problem"], data["finals"]
     return (
         f"{problem['rows']} × {problem['cols']} in {problem['dtype']} reached "
-        f"{percent(data['best']['of_copy'])} of copy, whose own samples spread by "
-        f"± {percent(finals['copy_spread'], 1)}"
+        f"{percent(data['best']['of_limit'])} of copy, whose own samples spread by "
+        f"± {percent(finals['limit_spread'], 1)}"
     )
 
 
@@ -509,14 +509,14 @@ def above_copy_elsewhere() -> str:
     table = Table([*words("problems"), *numbers("of", "above 101 %"), *words("the greatest share")])
     for name in ("of the H200's table", "of the H100's table"):
         gpu, problems, anew = name[7:11], read_table(TABLES[name]).problems, timed_anew(name[7:11])
-        shares = {one.problem: one.environment.copy_us / one.best.time_us for one in problems}
+        shares = {one.problem: one.environment.limit_us / one.best.time_us for one in problems}
         found = [(anew.get(str(each), share), each) for each, share in shares.items()]
         for kind in ("plain softmax", "softmax under a mask", "all others"):
             of_kind = [each for each in found if access_kind(each[1]) == kind]
             add_shares(table, f"{kind}, {gpu}'s tuned table", of_kind)
     for gpu, names in DRAWN.items():
         drawn = drawn_run(names).comparisons
-        shares = [(one.copy_time_us / one.time_us, one.problem) for one in drawn]
+        shares = [(one.limit_time_us / one.time_us, one.problem) for one in drawn]
         add_shares(table, f"shapes drawn at random, {gpu}", shares)
     return as_markdown(table)
 
@@ -524,7 +524,7 @@ def above_copy_elsewhere() -> str:
 def timed_anew(gpu: str) -> dict[str, float]:
     """Shares of copy that `python -m tests.above_copy` found on a GPU, by the problem's name."""
     problems = kept(f"above-copy-{gpu.lower()}")["problems"]
-    return {one["problem"]: one["of_copy"] for one in problems}
+    return {one["problem"]: one["of_limit"] for one in problems}
 
 
 def add_shares(table: Table, name: str, found: list[tuple[float, Problem]]) -> None:

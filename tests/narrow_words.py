@@ -81,7 +81,7 @@ def timed(problem: Problem, device: CudaDevice) -> dict:
             "rows": problem.rows,
             "cols": problem.cols,
             "dtype": str(problem.dtype),
-            "copy_us": round(median(contest.copy_us), 4),
+            "limit_us": round(median(contest.limit_us), 4),
             "kernels": kernels,
             "date": live.environment.date,
             "driver": live.environment.driver,

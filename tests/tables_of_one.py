@@ -35,7 +35,7 @@ def table_of_one(path, registers, **changes):
         space_version=space_version(PROBLEM),
         template_digest=template_version(PROBLEM),
         explorer="0.2.0",
-        copy_us=35.0,
+        limit_us=35.0,
     )
     slower = replace(CONFIG, min_blocks=1)  # another kernel, which takes other registers
     tuned = TunedProblem(

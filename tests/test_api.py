@@ -77,7 +77,7 @@ def test_a_search_tells_the_best_and_its_circumstances(result):
     assert result.replayed and result.gpu == GPU and re.match(r"\d{4}-\d\d-\d\dT", result.date)
     assert result.problem == PROBLEM and "replay" in result.study
     assert result.config == result.best.trial.config == result.ties[0].trial.config
-    assert 0.9 * result.copy_us < result.time_us == result.best.time_us
+    assert 0.9 * result.limit_us < result.time_us == result.best.time_us
     assert result.gbps == pytest.approx(PROBLEM.bytes / result.time_us * 1e-3)
     assert set(result.ties) <= set(result.finalists) and result.environment.nvrtc
     assert result.verification.checked and not result.verification.unverified
@@ -329,7 +329,7 @@ def test_a_sentence_serves_a_program_and_the_command_line(
 def test_results_are_shown_on_a_line(result, emitted, tmp_path):
     assert repr(result) == (
         f"SearchResult({PROBLEM} recorded on {GPU}: best {result.time_us:.2f} µs, "
-        f"{100 * result.copy_us / result.time_us:.1f} % of copy, of {result.measured} kernels)"
+        f"{100 * result.limit_us / result.time_us:.1f} % of copy, of {result.measured} kernels)"
     )
     assert repr(emitted) == f"Emitted({PROBLEM}, verified)"
     assert repr(emitted.verdict) == f"Verdict({PROBLEM}: verified by emulation for sm_90)"
@@ -582,7 +582,7 @@ def fastest(cols: int) -> float:
     lines: list[str] = [finding.message for finding in verdict.findings]
     run: explorer.PeerRun = explorer.compare([result.problem], peers=["torch"])
     peers: list[float] = [peer.time_us for one in run.comparisons for peer in one.peers]
-    return result.time_us / result.copy_us + len(lines) + sum(grids) + sum(peers)
+    return result.time_us / result.limit_us + len(lines) + sum(grids) + sum(peers)
 
 
 explorer.search(cols="4096")  # type: ignore[arg-type]

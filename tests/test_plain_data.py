@@ -162,11 +162,19 @@ def test_a_problem_is_read_as_it_was_written():
 
 
 @pytest.mark.parametrize(
-    "name", ["gpu", "arch", "date", "copy_us", "sm_clock_mhz", "accuracy", "throttle_reasons"]
+    "name", ["gpu", "arch", "date", "limit_us", "sm_clock_mhz", "accuracy", "throttle_reasons"]
 )
 @pytest.mark.parametrize("value", [None, [], {}, float("nan"), -1, True])
 def test_circumstances_of_other_types_are_refused(name, value):
     assert name in refused(Environment.from_dict, {**CIRCUMSTANCES.as_dict(), name: value})
+
+
+def test_keys_of_an_earlier_version_are_read():
+    known = replace(CIRCUMSTANCES, limit_us=60.0, limit_name="by 16 bytes")
+    older = known.as_dict()
+    older |= {"copy_us": older.pop("limit_us"), "copy_name": older.pop("limit_name")}
+    assert Environment.from_dict(older) == known
+    assert "limit_us" in refused(Environment.from_dict, {**older, "copy_us": -1})
 
 
 def test_circumstances_of_another_version_are_read():

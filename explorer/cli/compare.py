@@ -1,4 +1,4 @@
-"""`explorer compare`: our best, copy, and every peer that is installed, in one run."""
+"""`explorer compare`: our best, the limit, and every peer that is installed, in one run."""
 
 import os
 import sys

@@ -76,12 +76,12 @@ def show(
     history = of.history(needed(query))
     view = history.view
     trials = {attempt.number: attempt.trial for attempt in history.attempts}
-    problem, copy_us = view.summary.problem, view.environment.copy_us
+    problem, limit_us = view.summary.problem, view.environment.limit_us
     show_result(
         out.form,
         lambda console: print_study(view, console, of.storage),
         lambda: study_data(view, of.storage),
-        rows=lambda: trial_rows(trials, problem, copy_us),
+        rows=lambda: trial_rows(trials, problem, limit_us),
         plot=plot,
         chart=lambda: study_picture(history),
     )

@@ -53,7 +53,7 @@ class RecordedComparison:
     samples_us: tuple[tuple[float, ...], ...]
     again_us: tuple[float, ...]
     """The first contender's second entry."""
-    copy_us: tuple[float, ...]
+    limit_us: tuple[float, ...]
     date: str = ""
     """UTC, where they were compared later than they were measured one by one."""
 

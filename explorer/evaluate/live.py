@@ -63,8 +63,8 @@ so short, kernels are compared with the best as such a graph would time it.
 """
 
 SHORTEST_GRAPH_US = 50.0
-"""Microseconds of one launch on each set of buffers, at copy's speed, from which the start of their
-graph need not be counted."""
+"""Microseconds of one launch on each set of buffers, at the limit's speed, from which the start of
+their graph need not be counted."""
 
 SPARE_AHEAD = 6
 """Configs that compile ahead beyond what the mean times ask for. With two, the GPU waited for code
@@ -103,7 +103,7 @@ class LiveEvaluator:
         self._device = device
         self._keep_device = keep_device
         self._seed = seed
-        is_short = self.facts.buffers * self.facts.copy_us < SHORTEST_GRAPH_US
+        is_short = self.facts.buffers * self.facts.limit_us < SHORTEST_GRAPH_US
         self._start_us = START_OF_A_GRAPH_US / self.facts.buffers if is_short else 0.0
         self._slower = CLEARLY_SLOWER if for_fastest else FAR_SLOWER
         self._space = Space(problem, self.gpu)
@@ -128,8 +128,8 @@ class LiveEvaluator:
             space_version=space_version(problem),
             template_digest=template_version(problem),
             explorer=__version__,
-            copy_us=self.facts.copy_us,
-            copy_name=self.facts.copy_name,
+            limit_us=self.facts.limit_us,
+            limit_name=self.facts.limit_name,
             buffers=self.facts.buffers,
             launches_per_sample=self.facts.launches_per_sample,
             peak_gbps=self.gpu.peak_gbps,
@@ -204,7 +204,7 @@ class LiveEvaluator:
         return verdict_on(program, self.measure(program), self.gpu.name)
 
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
-        """Time measured configs and copy in turn; raises DeviceLost if one fails now."""
+        """Time measured configs and the limit in turn; raises DeviceLost if one fails now."""
         return self.compare_with_peers(configs, rounds).ours
 
     def enter(self, peer: PeerName, limit_s: float) -> Entered | NotEntered:
@@ -221,12 +221,12 @@ class LiveEvaluator:
         compared = self._device.compare(contenders, rounds, self._seed)
         self.environment = replace(
             self.environment,
-            copy_name=compared.copy_name,
+            limit_name=compared.limit_name,
             sm_clock_mhz=compared.sm_clock_mhz,
             memory_clock_mhz=compared.memory_clock_mhz,
             throttle_reasons=compared.throttle_reasons,
         )
-        return PeerTimes(Comparison(compared.samples_us, compared.copy_us), compared.peers)
+        return PeerTimes(Comparison(compared.samples_us, compared.limit_us), compared.peers)
 
     def _evaluated_once(self, compiling: Future[Job | Rejected]) -> Outcome:
         """Verify and time a kernel once it is compiled, unless the same code was run before."""

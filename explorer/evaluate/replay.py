@@ -172,8 +172,8 @@ class ReplayEvaluator:
             seen.add(kernel.digest)
             rows.append(samples[shift:] + samples[:shift])
         shortest = min(rounds, *map(len, rows))
-        copy_us = (self.environment.copy_us,) if self.environment.copy_us else ()
-        return Comparison(tuple(row[:shortest] for row in rows), copy_us, interleaved=False)
+        limit_us = (self.environment.limit_us,) if self.environment.limit_us else ()
+        return Comparison(tuple(row[:shortest] for row in rows), limit_us, interleaved=False)
 
     @property
     def _recorded_accuracy(self) -> Accuracy:
@@ -238,4 +238,4 @@ def _from_comparison(recorded: RecordedComparison, digests: Sequence[str]) -> Co
         else:
             rows.append(tuple(us * change for us, change in zip(first, changes, strict=True)))
         seen.add(digest)
-    return Comparison(tuple(rows), recorded.copy_us)
+    return Comparison(tuple(rows), recorded.limit_us)

@@ -17,9 +17,8 @@ class Comparison:
 
     samples_us: tuple[tuple[float, ...], ...]
     """Microseconds a launch: one row a contender, one column a round."""
-    copy_us: tuple[float, ...]
-    """The fastest plain copy of the same bytes, timed in the same rounds; one value, or none,
-    where it was not."""
+    limit_us: tuple[float, ...]
+    """The problem's limit, timed in the same rounds; one value, or none, where it was not."""
     interleaved: bool = True
     """False where samples taken one kernel after the other stand in."""
 
@@ -70,7 +69,7 @@ class Evaluator(Protocol):
         """Verify and time a config, once it is compiled; a variant's failures are outcomes."""
 
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
-        """Time measured configs and copy in turn, `rounds` times each."""
+        """Time measured configs and the limit in turn, `rounds` times each."""
 
 
 @runtime_checkable

@@ -333,10 +333,10 @@ class Environment:
     template_digest: str
     explorer: str
     """Version of this package."""
-    copy_us: float = 0.0
-    """Median microseconds of the fastest plain copy of the same bytes, in the same run."""
-    copy_name: str = ""
-    """Name of that plain copy."""
+    limit_us: float = 0.0
+    """Median microseconds of the problem's limit (`Problem.limit`), in the same run."""
+    limit_name: str = ""
+    """How the kernel that was the limit moves its bytes."""
     buffers: int = 0
     """Pairs of input and output that launches rotate over."""
     launches_per_sample: int = 0

@@ -104,7 +104,7 @@ class NotEntered(Absent):
 
 @dataclass(frozen=True, slots=True)
 class PeerTimes:
-    """Configs, copy and peers, timed in turn."""
+    """Configs, the limit and peers, timed in turn."""
 
     ours: Comparison
     peers: dict[str, tuple[float, ...]]
@@ -118,4 +118,4 @@ class PeerBench(Evaluator, Protocol):
         """Prepare a peer and verify its output, within `limit_s` seconds."""
 
     def compare_with_peers(self, configs: Sequence[Config], rounds: int) -> PeerTimes:
-        """Time measured configs, copy and all peers that entered in turn, `rounds` times each."""
+        """Time measured configs, the limit and all peers that entered, in turn, `rounds` times."""

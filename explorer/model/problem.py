@@ -353,6 +353,10 @@ class Problem:
         """What a time is compared with: the fastest plain `copy` or `read` of the same bytes."""
         return "copy"
 
+    def of_limit(self, time_us: float, limit_us: float) -> str:
+        """Return the limit's time over another, as `98.2 % of copy`; empty if it was not timed."""
+        return f"{100 * limit_us / time_us:.1f} % of {self.limit}" if limit_us > 0 else ""
+
     def gbps(self, time_us: float) -> float:
         """Return the bandwidth in 1e9 bytes a second if a launch takes `time_us` microseconds."""
         return self.bytes / time_us * 1e-3

@@ -44,8 +44,8 @@ FORMAT = 1
 
 OF_ONE_PROBLEM = (
     "date",
-    "copy_us",
-    "copy_name",
+    "limit_us",
+    "limit_name",
     "buffers",
     "launches_per_sample",
     "sm_clock_mhz",
@@ -73,7 +73,7 @@ class TunedProblem:
 
     problem: Problem
     environment: Environment
-    """`copy_us` is of the finals: timed in the same rounds."""
+    """`limit_us` is of the finals: timed in the same rounds."""
     finalists: tuple[Contender, ...]
     """The best first, as `Contest.ranked` has them; of each the median of its samples is kept."""
     untuned: Config
@@ -307,8 +307,7 @@ def _problem(values: dict[str, Any], configs: list[Config], machines: list[Any])
 def _environment(one: dict[str, Any], machines: list[Any]) -> Environment:
     """Return the environment of a problem: that of several, and what is its own."""
     place = read_whole(one.get("circumstances"), "circumstances", most=len(machines) - 1)
-    own = {name: one[name] for name in OF_ONE_PROBLEM if name in one}
-    return Environment.from_dict({**read_object(machines[place], "circumstances"), **own})
+    return Environment.from_dict({**read_object(machines[place], "circumstances"), **one})
 
 
 def _check_names(values: dict[str, Any], what: str, names: tuple[str, ...]) -> None:

@@ -313,15 +313,19 @@ def _told(**fields: str) -> list[Any]:
 
 
 def kernels_chart(
-    kernels: Sequence[Row], near: dict[int, int], lines: Sequence[Row], title: str = ""
+    kernels: Sequence[Row],
+    near: dict[int, int],
+    lines: Sequence[Row],
+    limit: str,
+    title: str = "",
 ) -> Chart:
     """Draw every kernel by rank, and below in the order of the search; a brush links the two.
 
     One with a title is for a file, where nothing can be brushed.
 
-    `kernels` have rank, trial, time_us, above_best and above_copy in per cent, what, and kind.
+    `kernels` have rank, trial, time_us, above_best and above_limit in per cent, what, and kind.
     `near` counts the kernels that are within so many per cent of the best, of all.
-    `lines` have trial, above_copy and line.
+    `lines` have trial, above_limit and line. `limit` names the limit.
     """
     alt = altair()
     brush = alt.selection_interval(name="brush", encodings=["x"])
@@ -346,14 +350,14 @@ def kernels_chart(
     limits = [{"at": at, "text": f"{n} within {at} %"} for at, n in near.items()]
     search = points.encode(
         x=alt.X("trial:Q", title="trial", axis=_linear()),
-        y=_above("above_copy", "% above copy's time", "y"),
+        y=_above("above_limit", f"% above {limit}'s time", "y"),
         **chosen,
     )
     names = _names(lines, "line")
     legend = alt.Legend(title=None, symbolSize=400, symbolType="stroke", columns=1)
     best = alt.Chart(_data(lines)).mark_line(interpolate="step-after")
-    best = best.encode(x="trial:Q", y="above_copy:Q", **_line_marks("line", names, legend))
-    below = search + best + _limits([{"at": 0, "text": "copy"}])
+    best = best.encode(x="trial:Q", y="above_limit:Q", **_line_marks("line", names, legend))
+    below = search + best + _limits([{"at": 0, "text": limit}])
     size = {"width": PLOT_WIDTH, "height": 260}
     upper = (curve + _limits(limits)).properties(**size, title="Every kernel, by its first time")
     below = below.properties(**size, title="The same kernels, in the order of the search")
@@ -370,7 +374,7 @@ def _limits(rows: Sequence[Row]) -> Chart:
 
 
 def _limit(channel: str, at: float) -> Chart:
-    """Draw a line without a text at a place of an axis, as that of copy."""
+    """Draw a line without a text at a place of an axis, as that of the limit."""
     rule = altair().Chart(_data([{"at": at}])).mark_rule(style="limit")
     return rule.encode(**{channel: "at:Q"})
 
@@ -495,8 +499,8 @@ def stacked(parts: Sequence[Chart]) -> Chart:
     )
 
 
-def shares_chart(rows: Sequence[Row], title: str, names: Sequence[str]) -> Chart:
-    """Draw each library's share of copy's speed over columns.
+def shares_chart(rows: Sequence[Row], title: str, names: Sequence[str], limit: str) -> Chart:
+    """Draw each library's share of the limit's speed over columns.
 
     Rows have cols, share in per cent, who, problem, and is_large: a line joins the large ones.
     `names` are the libraries of all charts of a page, so that each has one mark in all of them.
@@ -510,14 +514,14 @@ def shares_chart(rows: Sequence[Row], title: str, names: Sequence[str]) -> Chart
             scale=alt.Scale(type="log", base=2, nice=False),
             axis=_powers(),
         ),
-        y=alt.Y("share:Q", title="% of copy's speed", scale=alt.Scale(zero=True)),
+        y=alt.Y("share:Q", title=f"% of {limit}'s speed", scale=alt.Scale(zero=True)),
         color=_marks("Color", "who", names, legend),
     )
     lines = base.transform_filter("datum.is_large").mark_line(strokeWidth=1.6)
     lines = lines.encode(**_line_marks("who", names, legend))
     points = base.mark_point().encode(
         shape=_shape("who", names, legend),
-        tooltip=_told(who="=", problem="=problem", share="% of copy"),
+        tooltip=_told(who="=", problem="=problem", share=f"% of {limit}"),
     )
     return (lines + points + _limit("y", 100)).properties(width=PLOT_WIDTH, height=320, title=title)
 

@@ -27,7 +27,14 @@ from explorer.report.table import (
     table_of,
     words,
 )
-from explorer.report.text import counted, measurement_lines, microseconds, percent, share_of_copy
+from explorer.report.text import (
+    counted,
+    environment_line,
+    limit_word,
+    microseconds,
+    percent,
+    share_of_limit,
+)
 from explorer.system.user_files import COMPARISON, read_kept
 from explorer.tuning.peer_comparison import (
     LOSS,
@@ -68,12 +75,12 @@ def groups(run: PeerRun) -> dict[str, list[PeerComparison]]:
 class Means:
     """Geometric means over the problems of one op and dtype."""
 
-    of_copy: float | None
-    """Copy's time over ours."""
+    of_limit: float | None
+    """The limit's time over ours."""
     best_over_ours: float | None
     """The fastest peer's time over ours, problem by problem."""
-    of_copy_by_name: dict[str, float]
-    """Copy's time over that of each peer, where it has one, and of the heuristic or ours."""
+    of_limit_by_name: dict[str, float]
+    """The limit's time over that of each peer, where it has one, and of the heuristic or ours."""
     counts: dict[str, int]
     """How many those are."""
 
@@ -90,12 +97,12 @@ def means(comparisons: Sequence[PeerComparison]) -> Means:
         if is_timed:  # where it has no time of its own it is ours
             times[HEURISTIC] = median(one.heuristic_us or one.ours_us)
         for name, time_us in times.items():
-            shares.setdefault(name, []).append(one.copy_time_us / time_us)
+            shares.setdefault(name, []).append(one.limit_time_us / time_us)
     best = [(one, one.best) for one in comparisons]
     return Means(
-        of_copy=geometric_mean(one.copy_time_us / one.time_us for one in comparisons),
+        of_limit=geometric_mean(one.limit_time_us / one.time_us for one in comparisons),
         best_over_ours=geometric_mean(p.time_us / one.time_us for one, p in best if p is not None),
-        of_copy_by_name={name: geometric_mean(s) or 0.0 for name, s in shares.items()},
+        of_limit_by_name={name: geometric_mean(s) or 0.0 for name, s in shares.items()},
         counts={name: len(s) for name, s in shares.items()},
     )
 
@@ -126,8 +133,9 @@ def compare_data(run: PeerRun) -> dict[str, Any]:
         best = one.best
         entry |= {
             "time_us": one.time_us,
-            "copy_time_us": one.copy_time_us,
-            "of_copy": share_of_copy(one.time_us, one.copy_time_us),
+            "limit": one.problem.limit,
+            "limit_time_us": one.limit_time_us,
+            "of_limit": share_of_limit(one.time_us, one.limit_time_us),
             "noise": one.contest.noise,
             "heuristic_over_ours": one.heuristic_over_ours,
             "best_peer": None if best is None else {"name": best.name, **_peer(one, best)},
@@ -151,7 +159,7 @@ def _peer(one: PeerComparison, peer: Contender) -> dict[str, Any]:
     return {
         "time_us": peer.time_us,
         "spread": peer.spread,
-        "of_copy": share_of_copy(peer.time_us, one.copy_time_us),
+        "of_limit": share_of_limit(peer.time_us, one.limit_time_us),
         "over_ours": over.median,
         "over_ours_low": over.low,
         "over_ours_high": over.high,
@@ -160,25 +168,26 @@ def _peer(one: PeerComparison, peer: Contender) -> dict[str, Any]:
 
 
 def _means_data(found: Means) -> dict[str, Any]:
-    shares = found.of_copy_by_name.items()
+    shares = found.of_limit_by_name.items()
     return {
-        "of_copy": found.of_copy,
+        "of_limit": found.of_limit,
         "best_over_ours": found.best_over_ours,
-        "peers": {n: {"of_copy": share, "problems": found.counts[n]} for n, share in shares},
+        "peers": {n: {"of_limit": share, "problems": found.counts[n]} for n, share in shares},
     }
 
 
 def compare_rows(run: PeerRun) -> list[dict[str, Any]]:
-    """Return a row for each problem and contender: ours, copy, each peer, and who is left out."""
+    """Return a row for each problem and contender: ours, limit, each peer, and who is left out."""
     rows: list[dict[str, Any]] = []
     for one in run.comparisons:
-        made, copy_us = one.environment, one.copy_time_us
+        made, limit_us = one.environment, one.limit_time_us
         common = {"problem": one.problem.as_dict(), "gpu": made.gpu, "timing": made.timing}
         common |= {"date": made.date}
         ours = {"contender": "ours", "version": None, "time_us": one.time_us}
-        ours |= {"of_copy": share_of_copy(one.time_us, copy_us), "error": one.error}
+        ours |= {"of_limit": share_of_limit(one.time_us, limit_us), "error": one.error}
         rows.append({**common, **ours, "max_ulp": one.max_ulp, "over_ours": 1.0})
-        rows.append({**common, "contender": "copy", "time_us": copy_us, "of_copy": 1.0})
+        limit = {"contender": one.problem.limit, "time_us": limit_us, "of_limit": 1.0}
+        rows.append({**common, **limit})
         for peer in one.peers:
             known = {name: getattr(peer, name) for name in _OF_A_ROW}
             rows.append({**common, "contender": peer.name, **known, **_peer(one, peer)})
@@ -198,8 +207,8 @@ _OF_A_ROW = ("version", "note", "error", "max_ulp", "form", "other_forms")
 MARKS = {TIE: " =", LOSS: " <"}
 INEXACT = " ~"
 
-LEGEND = (
-    "Times are in µs a launch; % of copy is copy's time over ours, and the ratio is the best "
+_LEGEND = (
+    "Times are in µs a launch; % of {limit} is {limit}'s time over ours, and the ratio is the best "
     "peer's time over ours. `=` marks a peer that cannot be told from ours, `<` a peer that is "
     "faster than ours, and `~` a peer that is less exact than our kernels must be."
 )
@@ -213,15 +222,27 @@ def _ratio(one: PeerComparison, peer: Contender) -> str:
     return f"{one.over_ours(peer).median:.3f}{_mark(one, peer)}"
 
 
+def legend(run: PeerRun) -> str:
+    """Return what the numbers and marks of the tables mean."""
+    return _LEGEND.format(limit=limit_word(run.comparisons))
+
+
+def _share_heading(comparisons: Sequence[PeerComparison]) -> str:
+    return f"% of {limit_word(comparisons)}"
+
+
 _OURS: tuple[Field[PeerComparison], ...] = (
     Field("", lambda c: f"{c.problem.rows}×{c.problem.cols}", "rows × cols", kind=Kind.WORD),
-    Field("", lambda c: c.copy_time_us, "copy", microseconds),
+    Field("", lambda c: c.limit_time_us, limit_word, microseconds),
     Field("", lambda c: c.time_us, "ours", microseconds),
-    Field("", lambda c: 100 * c.copy_time_us / c.time_us, "% of copy", "{:.1f}".format),
+    Field("", lambda c: 100 * c.limit_time_us / c.time_us, _share_heading, "{:.1f}".format),
     Field("", lambda c: c.best, "best peer", _named_time, kind=Kind.WORD),
     Field("", lambda c: c.best and _ratio(c, c.best), "ratio"),
 )
 """The columns before those of single peers."""
+
+_SHARE = 3
+"""Which of them is our share of the limit's speed."""
 
 
 def tables(run: PeerRun) -> list[Table]:
@@ -233,9 +254,9 @@ def tables(run: PeerRun) -> list[Table]:
         named = [*([HEURISTIC] if HEURISTIC in mean.counts else []), *peers]
         each = [Field("", partial(_peer_cell, name=name), name) for name in named]
         table = table_of((*_OURS, *each), comparisons, label)
-        share = "" if mean.of_copy is None else f"{100 * mean.of_copy:.1f}"
+        share = "" if mean.of_limit is None else f"{100 * mean.of_limit:.1f}"
         ratio = "" if mean.best_over_ours is None else f"{mean.best_over_ours:.3f}"
-        shares = (f"{100 * mean.of_copy_by_name[name]:.0f} %" for name in named)
+        shares = (f"{100 * mean.of_limit_by_name[name]:.0f} %" for name in named)
         table.add("geometric mean", "", "", share, "", ratio, *shares)
         found.append(table)
     return found
@@ -290,7 +311,7 @@ def notes_of(run: PeerRun) -> Notes:
     lines += [("rounds", f"{run.rounds}, interleaved, seed {run.seed}")]
     if run.comparisons:
         first = run.comparisons[0].environment
-        lines += measurement_lines(first, replayed=False)[:1]
+        lines += [("measured", environment_line(first))]
         lines += [("templates", first.template_digest)]
     return lines
 
@@ -423,12 +444,12 @@ def print_compared(run: PeerRun, console: Console, *, kept: bool = False) -> Non
     for table in tables(run):
         print_table(table.only(range(len(_OURS))), console)
         if len(table.columns) > len(_OURS):
-            title = "every peer, µs (at the bottom, % of copy)"
+            title = f"every peer, µs (at the bottom, {table.columns[_SHARE].heading})"
             print_table(table.only([0, *range(len(_OURS), len(table.columns))], title), console)
     if found := losses(run):
         print_table(losses_table(found), console)
     console.print()
-    console.print(LEGEND.replace("`", ""))
+    console.print(legend(run).replace("`", ""))
     console.print(notes([*notes_of(run), *([("shown", "from a file")] if kept else [])]))
 
 
@@ -438,7 +459,7 @@ def compared_markdown(run: PeerRun) -> str:
     every = [*tables(run), *([losses_table(found)] if found else [])]
     blocks = [f"**{table.title}**\n\n{as_markdown(table)}" for table in every]
     listed = "\n".join(f"- {label}: {text}" for label, text in notes_of(run))
-    return "\n\n".join([*blocks, LEGEND, listed]) + "\n"
+    return "\n\n".join([*blocks, legend(run), listed]) + "\n"
 
 
 # ------------------------------------------------------------------ as charts and a page
@@ -449,11 +470,11 @@ LARGE_BYTES = 32 * 2**20
 
 
 def share_rows(comparisons: Sequence[PeerComparison]) -> list[Row]:
-    """Return the share of copy's speed, in per cent, of ours and of each library."""
+    """Return the share of the limit's speed, in per cent, of ours and of each library."""
     return [
         {
             "cols": one.problem.cols,
-            "share": round(100 * one.copy_time_us / who.time_us, 2),
+            "share": round(100 * one.limit_time_us / who.time_us, 2),
             "who": who.name,
             "problem": str(one.problem),
             "is_large": one.problem.bytes >= LARGE_BYTES,
@@ -471,21 +492,22 @@ def contender_names(run: PeerRun) -> list[str]:
 def shares_figure(
     label: str, comparisons: Sequence[PeerComparison], names: Sequence[str]
 ) -> Figure:
-    """Return the chart of shares of copy over columns, for one op and element type."""
-    mean, shapes = means(comparisons), len(comparisons)
-    said = [f"ours {100 * (mean.of_copy or 0.0):.0f} %"]
-    for name, share in mean.of_copy_by_name.items():
+    """Return the chart of shares of the limit over columns, for one op and element type."""
+    mean, shapes, limit = means(comparisons), len(comparisons), limit_word(comparisons)
+    said = [f"ours {100 * (mean.of_limit or 0.0):.0f} %"]
+    for name, share in mean.of_limit_by_name.items():
         number = mean.counts[name]
         of = f" (of {counted(number, 'shape')})" if number < shapes else ""
         said.append(f"{name} {100 * share:.0f} %{of}")
     says = (
-        "Copy's time over that of each library; the dashed line at 100 is copy. Lines join "
-        f"matrices of at least {LARGE_BYTES // 2**20} MiB of traffic; points without a line are "
-        f"smaller. Geometric means over {counted(shapes, 'shape')}: {', '.join(said)}. Against the "
-        f"fastest other library of each shape ours has {counts_words(comparisons)}."
+        f"{limit.capitalize()}'s time over that of each library; the dashed line at 100 is "
+        f"{limit}. Lines join matrices of at least {LARGE_BYTES // 2**20} MiB of traffic; points "
+        f"without a line are smaller. Geometric means over {counted(shapes, 'shape')}: "
+        f"{', '.join(said)}. Against the fastest other library of each shape ours has "
+        f"{counts_words(comparisons)}."
     )
-    chart = shares_chart(share_rows(comparisons), label, names)
-    return Figure(f"Share of copy's speed, {label}", says, chart)
+    chart = shares_chart(share_rows(comparisons), label, names, limit)
+    return Figure(f"Share of {limit}'s speed, {label}", says, chart)
 
 
 def comparison_chart(run: PeerRun) -> Chart:
@@ -493,7 +515,12 @@ def comparison_chart(run: PeerRun) -> Chart:
     names, made = contender_names(run), run.comparisons[0].environment
     where = f"{made.gpu}, {made.date[:10]}"
     parts = groups(run).items()
-    return stacked([shares_chart(share_rows(of), f"{kind}, {where}", names) for kind, of in parts])
+    return stacked(
+        [
+            shares_chart(share_rows(of), f"{kind}, {where}", names, limit_word(of))
+            for kind, of in parts
+        ]
+    )
 
 
 def comparison_page(run: PeerRun) -> KeptPage:
@@ -508,8 +535,8 @@ def comparison_page(run: PeerRun) -> KeptPage:
         f"the fastest other library ours has {counts_words(run.comparisons)}."
     )
     sections: dict[str, Iterable[Block]] = {
-        "Share of copy's speed over columns": drawn,
-        "Every time": [*tables(run), LEGEND],
+        f"Share of {limit_word(run.comparisons, 'the limit')}'s speed over columns": drawn,
+        "Every time": [*tables(run), legend(run)],
         "Environment of the comparison": [definitions(notes_of(run))],
     }
     return KeptPage.of("Our kernels beside other libraries", lead, sections)

@@ -26,7 +26,7 @@ from explorer.report.text import (
     environment_line,
     microseconds,
     percent,
-    share_of_copy,
+    share_of_limit,
 )
 from explorer.tuning.known_times import KnownTimes
 
@@ -168,7 +168,7 @@ def _side_data(difference: Difference, place: int) -> Data:
         "config": side.variant.config.as_dict(),
         "digest": side.variant.digest,
         "time_us": time_us,
-        "of_copy": _of_copy(difference, place),
+        "of_limit": _of_limit(difference, place),
         "of_other_code": bool(difference.times and difference.times.other_code[place]),
         "launches": launches,
         "scratch_bytes": side.variant.scratch_bytes,
@@ -183,11 +183,11 @@ def _side_data(difference: Difference, place: int) -> Data:
     }
 
 
-def _of_copy(difference: Difference, place: int) -> float | None:
+def _of_limit(difference: Difference, place: int) -> float | None:
     time_us = difference.time_us(place)
     if difference.times is None or time_us is None:
         return None
-    return share_of_copy(time_us, difference.times.environment.copy_us)
+    return share_of_limit(time_us, difference.times.environment.limit_us)
 
 
 # ------------------------------------------------------------------ for a person
@@ -246,9 +246,9 @@ def figures_table(difference: Difference) -> Table:
 
     one, other = difference.sides
     add("time", lambda us: f"{microseconds(us)} µs", difference.time_us(0), difference.time_us(1))
-    of_copy = (_of_copy(difference, 0), _of_copy(difference, 1))
-    if any(of_copy):
-        add("share of copy", percent, *of_copy)
+    of_limit = (_of_limit(difference, 0), _of_limit(difference, 1))
+    if any(of_limit):
+        add(f"share of {one.variant.problem.limit}", percent, *of_limit)
     for name, show, value in _COMPILED:
         add(name, show, value(one), value(other))
     table.add("limited by", *(", ".join(side.occupancy.limited_by) for side in (one, other)), "")

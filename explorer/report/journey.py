@@ -30,8 +30,8 @@ from explorer.report.table import (
 from explorer.report.text import (
     TIMED,
     TimedRow,
-    copy_cells,
     counted,
+    limit_cells,
     measurement_lines,
     microseconds,
     percent,
@@ -126,24 +126,25 @@ def _name(step: Step) -> Text:
 def steps(journey: Journey) -> list[Step]:
     """Return each step with the one before it, the slowest first."""
     pairs = zip(journey.steps, (None, *journey.steps), strict=False)
-    problem, copy_us = journey.problem, journey.copy_time_us
-    return [Step(kernel, problem, copy_us, journey, before) for kernel, before in pairs]
+    problem, limit_us = journey.problem, journey.limit_time_us
+    return [Step(kernel, problem, limit_us, journey, before) for kernel, before in pairs]
 
 
 def steps_table(journey: Journey) -> Table:
-    """Return the steps, then copy."""
+    """Return the steps, then the limit."""
     table = table_of(STEP, steps(journey))
-    if copy_us := journey.copy_time_us:
-        over_first = times_as_fast(journey.steps[0].time_us / copy_us)
-        cells = copy_cells(journey.problem, copy_us)
-        table.add_under(cells | {"kernel": "copy", "× first": over_first})
+    limit = journey.problem.limit
+    if limit_us := journey.limit_time_us:
+        over_first = times_as_fast(journey.steps[0].time_us / limit_us)
+        cells = limit_cells(journey.problem, limit_us)
+        table.add_under(cells | {"kernel": limit, "× first": over_first})
     return table
 
 
 def log_share(journey: Journey, time_us: float) -> float:
-    """Return a time's place between copy, or the fastest step, and the slowest, by logarithms."""
+    """Return a time's place from the limit, or the fastest step, to the slowest, by logarithms."""
     fastest_us = journey.steps[-1].time_us
-    least = min(journey.copy_time_us or fastest_us, fastest_us)
+    least = min(journey.limit_time_us or fastest_us, fastest_us)
     span = math.log(journey.steps[0].time_us / least)
     return math.log(time_us / least) / span if span > 0 else 1.0
 
@@ -183,13 +184,14 @@ def journey_data(journey: Journey) -> dict[str, Any]:
     return {
         **data,
         "noise": journey.contest.noise,
-        "copy_time_us": journey.copy_time_us or None,
+        "limit": journey.problem.limit,
+        "limit_time_us": journey.limit_time_us or None,
         "reported": [{**asdict(one), "ours": ours} for one, ours in beside_reported(journey)],
     }
 
 
 def journey_rows(journey: Journey) -> list[dict[str, Any]]:
-    """Return a row a kernel, from the slowest to the fastest, then copy."""
+    """Return a row a kernel, from the slowest to the fastest, then the limit."""
     data, made = journey_data(journey), journey.environment
     common = {"problem": data["problem"], "gpu": made.gpu, "timing": made.timing, "date": made.date}
     left_out = ("config", "samples_us", "changed")
@@ -201,7 +203,8 @@ def journey_rows(journey: Journey) -> list[dict[str, Any]]:
         }
         for step in data["steps"]
     ]
-    return [*rows, {**common, "names": ["copy"], "time_us": data["copy_time_us"], "of_copy": 1.0}]
+    limit = {"names": [data["limit"]], "time_us": data["limit_time_us"], "of_limit": 1.0}
+    return [*rows, {**common, **limit}]
 
 
 # ------------------------------------------------------------------ for a terminal and a document
@@ -238,7 +241,8 @@ def _notes(journey: Journey, *, kept: bool = False) -> list[tuple[str, str]]:
     )
     best = [("best", journey.best_from)] if journey.best_from else []
     replayed = kept or not journey.interleaved
-    return [("ties", tied), *best, *measurement_lines(journey.environment, replayed=replayed)]
+    where = measurement_lines(journey.environment, journey.problem, replayed=replayed)
+    return [("ties", tied), *best, *where]
 
 
 def journey_markdown(journey: Journey) -> str:
@@ -262,8 +266,8 @@ def journey_chart(journey: Journey, title: str = "") -> Chart:
     One with a title is for a file.
     """
     fastest = journey.steps[-1]
-    reference_us = journey.copy_time_us or fastest.time_us
-    copy = f"copy's time, {microseconds(reference_us)} µs"
+    reference_us = journey.limit_time_us or fastest.time_us
+    limit = f"{journey.problem.limit}'s time, {microseconds(reference_us)} µs"
 
     def kind(step: Contender) -> str:
         if BEST in step.names:
@@ -279,7 +283,8 @@ def journey_chart(journey: Journey, title: str = "") -> Chart:
         }
         for step in journey.steps
     ]
-    chart = lollipops_chart(rows, f"% above {copy if journey.copy_us else 'the fastest'}", step=24)
+    above = limit if journey.limit_us else "the fastest"
+    chart = lollipops_chart(rows, f"% above {above}", step=24)
     return chart.properties(title=title) if title else chart
 
 
@@ -301,9 +306,9 @@ def journey_page(journey: Journey) -> KeptPage:
     )
     tied = sum(journey.is_tie(step, fastest) for step in journey.steps) - 1
     says = (
-        "Time above copy, on an axis that is logarithmic above 0.5 %, so that the fastest kernels, "
-        f"among which it is decided, can be told apart. With the fastest {tied or 'no'} other "
-        f"{'kernel ties' if tied < 2 else 'kernels tie'}; the noise is "
+        f"Time above {journey.problem.limit}, on an axis that is logarithmic above 0.5 %, so that "
+        "the fastest kernels, among which it is decided, can be told apart. With the fastest "
+        f"{tied or 'no'} other {'kernel ties' if tied < 2 else 'kernels tie'}; the noise is "
         f"{percent(journey.contest.noise, 2)}."
     )
     table = steps_table(journey).only(_WITHOUT_BARS)

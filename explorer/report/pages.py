@@ -43,11 +43,11 @@ from explorer.report.studies import (
 from explorer.report.table import Field, Kind, Table, data_of, numbers, prose, table_of, words
 from explorer.report.text import (
     CHANGED,
-    copy_line,
     count,
     counted,
     environment_line,
     is_reproducible,
+    limit_line,
     microseconds,
     percent,
     rejections,
@@ -120,7 +120,8 @@ def study_page(history: StudyHistory, storage: str | None = None) -> KeptPage:
 def study_lead(history: StudyHistory) -> str:
     """Return the sentence below the page's title."""
     view, best = history.view, best_standing(history.view)
-    share = "" if best.of_copy is None else f", {percent(best.of_copy)} of the speed of copy"
+    limit = view.summary.problem.limit
+    share = "" if best.of_limit is None else f", {percent(best.of_limit)} of the speed of {limit}"
     origin = "recorded on" if view.summary.replayed else "on"
     in_finals = " in the finals," if view.finals is not None else ""
     return (
@@ -184,10 +185,10 @@ def _winner(history: StudyHistory, storage: str | None) -> Blocks:
 
 
 def _reference_us(history: StudyHistory) -> tuple[float, str]:
-    """Return the time that others are held against: copy's, or the fastest kernel's."""
-    copy_us = history.view.environment.copy_us
-    if copy_us:
-        return copy_us, "copy"
+    """Return the time that others are held against: the limit's, or the fastest kernel's."""
+    limit_us = history.view.environment.limit_us
+    if limit_us:
+        return limit_us, history.view.summary.problem.limit
     return min(t.outcome.time_us for t in history.measured), "the fastest kernel"
 
 
@@ -209,7 +210,7 @@ def kernel_rows(history: StudyHistory) -> list[Row]:
             "trial": trial.number,
             "time_us": round(trial.outcome.time_us, 4),
             "above_best": _above(trial.outcome.time_us, ordered[0].outcome.time_us),
-            "above_copy": _above(trial.outcome.time_us, reference_us),
+            "above_limit": _above(trial.outcome.time_us, reference_us),
             "what": brief_words(trial.config),
             "kind": kinds.get(trial.number, "other kernel"),
         }
@@ -218,7 +219,7 @@ def kernel_rows(history: StudyHistory) -> list[Row]:
 
 
 def progress_rows(history: StudyHistory) -> list[Row]:
-    """Return the best so far of the search, in per cent above copy, where it changes."""
+    """Return the best so far of the search, in per cent above the limit, where it changes."""
     reference_us, _ = _reference_us(history)
     rows, best_us, last = [], float("inf"), history.attempts[-1].number
     for attempt in history.attempts:
@@ -227,7 +228,7 @@ def progress_rows(history: StudyHistory) -> list[Row]:
             best_us = min(best_us, attempt.trial.outcome.time_us)
         if best_us < before or (attempt.number == last and best_us < float("inf")):
             above = _above(best_us, reference_us)
-            rows.append({"trial": attempt.number, "above_copy": above, "line": "best so far"})
+            rows.append({"trial": attempt.number, "above_limit": above, "line": "best so far"})
     return rows
 
 
@@ -250,7 +251,8 @@ def _thinned(rows: Sequence[Row]) -> list[Row]:
 def study_chart(history: StudyHistory, title: str = "") -> Chart:
     """Return every kernel, by rank and in the order of the search; one with a title for a file."""
     rows = kernel_rows(history)
-    return kernels_chart(_thinned(rows), _near(rows), progress_rows(history), title)
+    limit = history.view.summary.problem.limit
+    return kernels_chart(_thinned(rows), _near(rows), progress_rows(history), limit, title)
 
 
 def study_picture(history: StudyHistory) -> Chart:
@@ -278,8 +280,9 @@ def _kernels(history: StudyHistory) -> Blocks:
             f" Of the {count(len(rows))} kernels {count(len(_thinned(rows)))} are drawn: the "
             f"fastest {count(MOST_DRAWN // 2)}, and some of the others, evenly by rank."
         )
-    if reference != "copy":
-        says += " Copy was not timed, so 0 is the fastest kernel."
+    limit = history.view.summary.problem.limit
+    if reference != limit:
+        says += f" {limit.capitalize()} was not timed, so 0 is the fastest kernel."
     table = Table([*numbers("rank", "trial", "µs", "above best"), prose("config")])
     table.title = f"The fastest {min(MOST_LISTED, len(rows))} of {count(len(rows))} kernels"
     for row in rows[:MOST_LISTED]:
@@ -567,13 +570,14 @@ def _environment(history: StudyHistory) -> Blocks:
     view = history.view
     made, summary = view.environment, view.summary
     resources = view.best.outcome.resources
-    copy = f"{microseconds(made.copy_us)} µs: {copy_line(made)}"
+    limit, limit_time = summary.problem.limit, f"{microseconds(made.limit_us)} µs"
+    not_timed = f"{limit.capitalize()} was not timed."
     reached = summary.problem.gbps(best_standing(view).kernel.time_us) / (made.peak_gbps or 1.0)
     peak = f"{made.peak_gbps:.0f} GB/s; the best reaches {percent(reached)}"
     lines = [
         ("problem", f"{summary.problem}, {count(summary.problem.bytes)} bytes read and written"),
         ("replayed" if summary.replayed else "measured", environment_line(made)),
-        ("copy", copy if made.copy_us else "Copy was not timed."),
+        (limit, f"{limit_time}: {limit_line(made)}" if made.limit_us else not_timed),
         ("datasheet", peak if made.peak_gbps else "not known"),
         ("architecture", made.arch),
         ("accuracy", f"{summary.accuracy}; minimised: {summary.objectives}"),

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from explorer.model.outcome import Stage
 from explorer.model.problem import Problem
-from explorer.report.text import counted, microseconds, percent, rejections, seconds, share_of_copy
+from explorer.report.text import counted, microseconds, rejections, seconds
 from explorer.tuning.results import Progress
 from explorer.tuning.runs import RunProgress
 
@@ -126,8 +126,7 @@ def progress_text(progress: Progress, problem: Problem) -> str:
     if progress.best_us is not None:
         parts += [f"best {microseconds(progress.best_us)} µs"]
         parts += [f"{problem.gbps(progress.best_us):.0f} GB/s"]
-        share = share_of_copy(progress.best_us, progress.copy_us)
-        parts += [f"{percent(share)} of copy"] if share is not None else []
+        parts += filter(None, [problem.of_limit(progress.best_us, progress.limit_us)])
     rejected = rejections(progress.rejected)
     parts += [rejected] if rejected else []
     done = _evaluated(progress)

@@ -23,7 +23,7 @@ def recording_sentence(recording: Recording, path: Path) -> str:
     return (
         f"{path}: {header.problem} on {header.gpu.name}, {len(times)} of "
         f"{kernels} measured, the best {microseconds(min(times))} µs, "
-        f"copy {microseconds(header.environment.copy_us)} µs"
+        f"{header.problem.limit} {microseconds(header.environment.limit_us)} µs"
     )
 
 

@@ -39,19 +39,21 @@ from explorer.report.text import (
     CHANGED,
     TIMED,
     TimedRow,
-    copy_cells,
     count,
     counted,
     is_reproducible,
+    limit_cells,
+    limit_us_heading,
     measurement_lines,
     microseconds,
+    of_limit_heading,
     percent,
     problem_data,
     rejections,
     reproducing_command,
     search_command,
     seconds,
-    share_of_copy,
+    share_of_limit,
     ulps,
 )
 from explorer.tuning.contest import CONFIDENCE, Finals, front_of, ratios_to_next, since_finals
@@ -125,7 +127,7 @@ FINALIST: tuple[Field[Standing], ...] = (
 )
 """What is known of each kernel of the finals. Those with a heading are columns of their table."""
 
-_OF_FINALS = {"rank", "of_copy", "tied", "ratio_to_best", "ratio_low", "ratio_high"}
+_OF_FINALS = {"rank", "of_limit", "tied", "ratio_to_best", "ratio_low", "ratio_high"}
 
 SEARCHED = [field for field in FINALIST if field.name not in _OF_FINALS]
 """What is known of each kernel that a search has measured."""
@@ -145,7 +147,7 @@ def _difference(row: Standing) -> str:
 
 
 _FRONT = (
-    *picked(FINALIST, "rank", "trial", "time_us", "of_copy", "max_ulp"),
+    *picked(FINALIST, "rank", "trial", "time_us", "of_limit", "max_ulp"),
     replace(*picked(SEARCHED, "mean_ulp"), heading="mean ulp"),
     *picked(FINALIST, "registers"),
     _DIFFERENCE,
@@ -153,16 +155,16 @@ _FRONT = (
 """The columns of a front, which is ordered by error as well."""
 
 
-def searched(trial: TrialRecord, problem: Problem, copy_us: float, best: Config) -> Standing:
+def searched(trial: TrialRecord, problem: Problem, limit_us: float, best: Config) -> Standing:
     """Return a kernel as the search measured it."""
-    return Standing(Contender.of_trial(trial), problem, copy_us, best)
+    return Standing(Contender.of_trial(trial), problem, limit_us, best)
 
 
 def standings(finals: Finals, problem: Problem) -> list[Standing]:
     """Return the finalists, the best first."""
     best = finals.winner.config
     return [
-        Standing(one, problem, finals.copy_us, best, rank, one.tied)
+        Standing(one, problem, finals.limit_us, best, rank, one.tied)
         for rank, one in enumerate(finals.finalists, 1)
     ]
 
@@ -172,7 +174,7 @@ def best_standing(view: StudyView) -> Standing:
     problem, finals = view.summary.problem, view.finals
     if finals is not None:
         return standings(finals, problem)[0]
-    return searched(view.best, problem, view.environment.copy_us, view.best.config)
+    return searched(view.best, problem, view.environment.limit_us, view.best.config)
 
 
 def front_standings(finals: Finals, problem: Problem) -> list[Standing]:
@@ -182,7 +184,7 @@ def front_standings(finals: Finals, problem: Problem) -> list[Standing]:
         Standing(
             one,
             problem,
-            finals.copy_us,
+            finals.limit_us,
             front[0].config,
             rank,
             to_next is not None and to_next.is_tie(finals.noise),
@@ -195,14 +197,15 @@ def front_standings(finals: Finals, problem: Problem) -> list[Standing]:
 
 
 def finals_data(finals: Finals, problem: Problem) -> Data:
-    """Return how the finals were held, copy, and every finalist in order."""
+    """Return how the finals were held, the limit, and every finalist in order."""
     return {
         "interleaved": finals.interleaved,
         "rounds": finals.rounds,
         "noise": finals.noise,
-        "copy_us": finals.copy_us or None,
-        "copy_spread": finals.copy_spread,
-        "copy_gbps": problem.gbps(finals.copy_us) if finals.copy_us else None,
+        "limit": problem.limit,
+        "limit_us": finals.limit_us or None,
+        "limit_spread": finals.limit_spread,
+        "limit_gbps": problem.gbps(finals.limit_us) if finals.limit_us else None,
         "finalists": [data_of(FINALIST, one) for one in standings(finals, problem)],
     }
 
@@ -292,7 +295,7 @@ def _rejected_data(rejected: Mapping[Stage, int]) -> dict[str, int]:
 
 
 def trial_rows(
-    trials: Mapping[int, TrialRecord | Rejected], problem: Problem, copy_us: float
+    trials: Mapping[int, TrialRecord | Rejected], problem: Problem, limit_us: float
 ) -> list[Data]:
     """Return every finished trial of a study by its number: its measurement, or its rejection."""
     rows: list[Data] = []
@@ -302,7 +305,7 @@ def trial_rows(
             row |= {"stage": str(trial.stage), "reason": trial.reason}
         else:
             row |= _searched_data(trial, problem)
-            row["of_copy"] = share_of_copy(trial.outcome.time_us, copy_us)
+            row["of_limit"] = share_of_limit(trial.outcome.time_us, limit_us)
             row["config"] = row.pop("config")  # its columns are the last
         rows.append(row)
     return rows
@@ -371,19 +374,19 @@ def _print_commands(
 def finals_table(
     finals: Finals, problem: Problem, environment: Environment, *, two: bool = False
 ) -> Table:
-    """Return the best and its ties (marked =) with the next few, or the front; then copy."""
+    """Return the best and its ties (marked =) with the next few, or the front; then the limit."""
     if two:
         table = table_of(_FRONT, front_standings(finals, problem), keys=2)
     else:
         shown = standings(finals, problem)[: min(MOST_ROWS, len(finals.ties) + ROWS_AFTER_TIES)]
         table = table_of((*FINALIST, _DIFFERENCE), shown)
-    difference, copy_us = table.columns[-1].heading, finals.copy_us
-    if not copy_us:
-        table.add_under({difference: "copy was not measured"})
+    difference, limit, limit_us = table.columns[-1].heading, problem.limit, finals.limit_us
+    if not limit_us:
+        table.add_under({difference: f"{limit} was not measured"})
     else:
-        ratio = copy_us / min(f.time_us for f in finals.finalists)
-        cells = copy_cells(problem, copy_us, finals.copy_spread)
-        more = {"rank": "copy", "ratio": f"{ratio:.3f}", difference: "copy of the same bytes"}
+        ratio = limit_us / min(f.time_us for f in finals.finalists)
+        cells = limit_cells(problem, limit_us, finals.limit_spread)
+        more = {"rank": limit, "ratio": f"{ratio:.3f}", difference: f"{limit} of the same bytes"}
         table.add_under(cells | more)
     if environment.peak_gbps and not two:
         peak = f"{environment.peak_gbps:.0f}"
@@ -491,13 +494,14 @@ def tally(result: SearchResult) -> str:
 
 
 def _measured_where(result: SearchResult) -> Notes:
-    (label, line), *copy = measurement_lines(result.environment, replayed=result.replayed)
+    made, problem = result.environment, result.problem
+    (label, line), *limit = measurement_lines(made, problem, replayed=result.replayed)
     peak = result.environment.peak_gbps
     if peak:
         line += f" · best at {percent(result.gbps / peak)} of the datasheet's {peak:.0f} GB/s"
     is_old = result.environment.space_version != space_version(result.problem)
     age = [("note", _OLD)] if result.replayed and is_old else []
-    return [(label, line), *age, *copy]
+    return [(label, line), *age, *limit]
 
 
 _OLD = (
@@ -528,8 +532,8 @@ def print_study(view: StudyView, console: Console, storage: str | None = None) -
         trials = [one.trial for one in front_of(finals)] if two else trials
     elif two:
         trials = [*view.front]
-        copy_us, best = view.environment.copy_us, view.front[0].config
-        table = table_of(_FRONT[1:], [searched(t, problem, copy_us, best) for t in trials])
+        limit_us, best = view.environment.limit_us, view.front[0].config
+        table = table_of(_FRONT[1:], [searched(t, problem, limit_us, best) for t in trials])
     console.print(_title(problem, f"on {summary.gpu}", two=two), style="bold")
     console.print(f"study {summary.name}")
     _print_kernels(table, _study_notes(view, storage), console)
@@ -573,7 +577,7 @@ def _study_notes(view: StudyView, storage: str | None) -> Notes:
     measured = f"{counted(summary.measured, 'kernel')} measured"
     lines += [("trials", f"{count(summary.trials)}: {measured}, {rejected}")]
     lines += [("ended", view.ended)] if view.ended else []
-    lines += measurement_lines(view.environment, replayed=summary.replayed)
+    lines += measurement_lines(view.environment, summary.problem, replayed=summary.replayed)
     return lines if is_reproducible(best, summary.problem) else [*lines, ("code", CHANGED)]
 
 
@@ -737,8 +741,14 @@ SUMMARY: tuple[Field[StudySummary], ...] = (
     Field("trials", lambda s: s.trials),
     Field("measured", lambda s: s.measured, "measured", cell=lambda s: f"{s.measured}/{s.trials}"),
     Field("best_us", lambda s: s.best_us, "best µs", microseconds),
-    Field("copy_us", lambda s: s.copy_us or None),
-    Field("", lambda s: s.best_us and share_of_copy(s.best_us, s.copy_us), "of copy", percent),
+    Field("limit", lambda s: s.problem.limit),
+    Field("limit_us", lambda s: s.limit_us or None),
+    Field(
+        "",
+        lambda s: s.best_us and share_of_limit(s.best_us, s.limit_us),
+        of_limit_heading,
+        percent,
+    ),
     Field("date", lambda s: s.date, "date", lambda date: date[:10], kind=Kind.WORD),
     Field("", lambda s: remark(s), "remarks", kind=Kind.PROSE),
 )
@@ -763,17 +773,17 @@ def print_studies(summaries: Sequence[StudySummary], console: Console) -> None:
 
 def markdown_table(views: Sequence[StudyView]) -> str:
     """Return a line a study: the finals' winner where there were finals, else the fastest trial."""
-    columns = table_of(TIMED, []).columns
+    best_of = [best_standing(view) for view in views]
+    columns = [*table_of(TIMED, best_of).columns, *numbers(limit_us_heading(best_of))]
     last = words("config", "ties", "GPU", "date")
-    table = Table([*words("rows × cols", "dtype"), *columns, *numbers("copy µs"), *last])
-    for view in views:
+    table = Table([*words("rows × cols", "dtype"), *columns, *last])
+    for view, best in zip(views, best_of, strict=True):
         problem, finals, told = view.summary.problem, view.finals, remark(view.summary)
-        best = best_standing(view)
         table.add(
             f"{problem.rows} × {problem.cols}",
             str(problem.dtype),
             *table_of(TIMED, [best]).rows[0],
-            microseconds(best.copy_us) if best.copy_us else "",
+            microseconds(best.limit_us) if best.limit_us else "",
             brief_words(best.kernel.config),
             "no finals" if finals is None else str(len(finals.ties) - 1),
             view.summary.gpu + (f" ({told})" if told else ""),

@@ -99,8 +99,8 @@ class Field(Generic[Shown]):
     """Of the value in JSON and CSV; empty for a column of tables alone."""
     value: Callable[[Shown], Any]
     """The plain value with all digits, which JSON and CSV have; None where it is not known."""
-    heading: str | None = None
-    """Of the column of tables; None for a value of JSON and CSV alone."""
+    heading: str | Callable[[Sequence[Shown]], str] | None = None
+    """Of the column of tables, or what says it of their rows; None for JSON and CSV alone."""
     show: Callable[[Any], Cell] = str
     """Makes the cell of a value that is known; a cell without one is empty."""
     cell: Callable[[Shown], Cell] | None = None
@@ -130,9 +130,12 @@ def table_of(
     fields: Sequence[Field[Row]], rows: Iterable[Row], title: str = "", keys: int = 1
 ) -> Table:
     """Return rows as a table: a column for each field that has a heading."""
-    shown = [one for one in fields if one.heading is not None]
-    columns = [Column(one.heading or "", one.kind) for one in shown]
-    return Table(columns, [[one.text(row) for one in shown] for row in rows], title, keys)
+    listed = list(rows)
+    shown = [(one, one.heading) for one in fields if one.heading is not None]
+    columns = [
+        Column(said if isinstance(said, str) else said(listed), one.kind) for one, said in shown
+    ]
+    return Table(columns, [[one.text(row) for one, _ in shown] for row in listed], title, keys)
 
 
 # ------------------------------------------------------------------ Markdown and CSV

@@ -2,9 +2,9 @@
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from explorer.codegen.units import emit
 from explorer.model.accuracy import Accuracy
@@ -57,9 +57,33 @@ def times_as_fast(ratio: float) -> str:
     return f"{ratio:.{decimals}f}"
 
 
-def share_of_copy(time_us: float, copy_us: float) -> float | None:
-    """Return copy's time over this one's: 1 at copy's speed; None where copy was not measured."""
-    return copy_us / time_us if copy_us > 0 else None
+def share_of_limit(time_us: float, limit_us: float) -> float | None:
+    """Return the limit's time over this one's: 1 at its speed; None where it was not measured."""
+    return limit_us / time_us if limit_us > 0 else None
+
+
+class OfProblem(Protocol):
+    """Whatever is of one problem, such as a row of a table."""
+
+    @property
+    def problem(self) -> Problem:
+        """What is computed."""
+
+
+def limit_word(rows: Iterable[OfProblem], several: str = "limit") -> str:
+    """Return the name of the limit of all rows' problems, or `several` where they differ."""
+    names = {row.problem.limit for row in rows}
+    return names.pop() if len(names) == 1 else several
+
+
+def of_limit_heading(rows: Iterable[OfProblem]) -> str:
+    """Return the heading of shares: `of copy`, `of read`, or for rows of both `of limit`."""
+    return f"of {limit_word(rows)}"
+
+
+def limit_us_heading(rows: Iterable[OfProblem]) -> str:
+    """Return the heading of limits: `copy µs`, `read µs`, or for rows of both `limit µs`."""
+    return f"{limit_word(rows)} µs"
 
 
 def _decimals(time_us: float) -> int:
@@ -90,8 +114,8 @@ class TimedRow:
 
     kernel: Timed
     problem: Problem
-    copy_us: float
-    """Copy's time in the same run; 0 where it was not timed."""
+    limit_us: float
+    """The limit's time in the same run; 0 where it was not timed."""
 
     @property
     def time(self) -> str:
@@ -99,30 +123,32 @@ class TimedRow:
         return with_spread(self.kernel.time_us, self.kernel.spread)
 
     @property
-    def of_copy(self) -> float | None:
-        """Copy's time over its time; None where copy was not timed."""
-        return share_of_copy(self.kernel.time_us, self.copy_us)
+    def of_limit(self) -> float | None:
+        """The limit's time over its time; None where the limit was not timed."""
+        return share_of_limit(self.kernel.time_us, self.limit_us)
 
     @property
     def speed(self) -> str:
-        """Its time, its bandwidth and its share of copy's speed, in words."""
-        share = "" if self.of_copy is None else f", {percent(self.of_copy)} of copy"
-        return f"{self.time} µs, {self.problem.gbps(self.kernel.time_us):.0f} GB/s{share}"
+        """Its time, its bandwidth and its share of the limit's speed, in words."""
+        time_us = self.kernel.time_us
+        told = f"{self.time} µs", f"{self.problem.gbps(time_us):.0f} GB/s"
+        return ", ".join(filter(None, (*told, self.problem.of_limit(time_us, self.limit_us))))
 
 
 TIMED: tuple[Field[TimedRow], ...] = (
     Field("time_us", lambda r: r.kernel.time_us, "µs", cell=lambda r: r.time),
     Field("spread", lambda r: r.kernel.spread),
     Field("gbps", lambda r: r.problem.gbps(r.kernel.time_us), "GB/s", "{:.0f}".format),
-    Field("of_copy", lambda r: r.of_copy, "of copy", percent),
+    Field("of_limit", lambda r: r.of_limit, of_limit_heading, percent),
 )
 """What is known of whatever was timed."""
 
 
-def copy_cells(problem: Problem, copy_us: float, spread: float | None = None) -> dict[str, Cell]:
-    """Return the cells of copy below those of TIMED."""
-    time = microseconds(copy_us) if spread is None else with_spread(copy_us, spread)
-    return {"µs": time, "GB/s": f"{problem.gbps(copy_us):.0f}", "of copy": "100.0 %"}
+def limit_cells(problem: Problem, limit_us: float, spread: float | None = None) -> dict[str, Cell]:
+    """Return the cells of the limit below those of TIMED."""
+    time = microseconds(limit_us) if spread is None else with_spread(limit_us, spread)
+    share = f"of {problem.limit}"
+    return {"µs": time, "GB/s": f"{problem.gbps(limit_us):.0f}", share: "100.0 %"}
 
 
 # ------------------------------------------------------------------ environment
@@ -139,22 +165,24 @@ def environment_line(environment: Environment) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def copy_line(environment: Environment) -> str:
-    """Say which plain copy is the limit, and how launches are timed; empty where not known."""
+def limit_line(environment: Environment) -> str:
+    """Say what is the fastest of the limit, and how launches are timed; empty where not known."""
     c = environment
-    if not c.copy_name:
+    if not c.limit_name:
         return ""
     sample = f", {c.launches_per_sample} a sample" if c.launches_per_sample else ""
     if c.buffers > 1:
-        return f"{c.copy_name}; launches rotate over {c.buffers} pairs of buffers{sample}"
-    return f"{c.copy_name}; launches stay on one pair of buffers{sample}"
+        return f"{c.limit_name}; launches rotate over {c.buffers} pairs of buffers{sample}"
+    return f"{c.limit_name}; launches stay on one pair of buffers{sample}"
 
 
-def measurement_lines(environment: Environment, *, replayed: bool) -> list[tuple[str, str]]:
-    """Return notes with their labels: where and when it was measured; the copy beside it."""
+def measurement_lines(
+    environment: Environment, problem: Problem, *, replayed: bool
+) -> list[tuple[str, str]]:
+    """Return notes with their labels: where and when it was measured; the limit beside it."""
     origin = "replayed" if replayed else "measured"
-    copy = copy_line(environment)
-    return [(origin, environment_line(environment)), *([("copy", copy)] if copy else [])]
+    limit = limit_line(environment)
+    return [(origin, environment_line(environment)), *([(problem.limit, limit)] if limit else [])]
 
 
 def replay_notice(environment: Environment, why: str | None = None) -> str:

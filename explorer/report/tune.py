@@ -30,7 +30,16 @@ from explorer.report.table import (
     table_of,
     words,
 )
-from explorer.report.text import count, counted, microseconds, percent, share_of_copy
+from explorer.report.text import (
+    count,
+    counted,
+    limit_us_heading,
+    limit_word,
+    microseconds,
+    of_limit_heading,
+    percent,
+    share_of_limit,
+)
 from explorer.tuning.tune import Fault, TuneRun
 
 # ------------------------------------------------------------------ the fields of a problem
@@ -50,8 +59,9 @@ PROBLEM: tuple[Field[TunedProblem], ...] = (
         kind=Kind.WORD,
     ),
     Field("time_us", lambda p: p.best.time_us, "µs", microseconds),
-    Field("copy_us", lambda p: p.environment.copy_us, "copy µs", microseconds),
-    Field("of_copy", lambda p: of_copy(p), "of copy", percent),
+    Field("limit", lambda p: p.problem.limit),
+    Field("limit_us", lambda p: p.environment.limit_us, limit_us_heading, microseconds),
+    Field("of_limit", lambda p: of_limit(p), of_limit_heading, percent),
     Field("gain", lambda p: p.gain, "gain", times),
     Field("torch_over_best", lambda p: p.torch_over_best, "torch", times),
     Field("ties", lambda p: sum(f.tied for f in p.finalists[1:]), "ties"),
@@ -70,9 +80,9 @@ PROBLEM: tuple[Field[TunedProblem], ...] = (
 """What is known of each problem of a table. Those with a heading are columns of what is printed."""
 
 
-def of_copy(one: TunedProblem) -> float | None:
-    """Return copy's time over the best's; None where copy was not timed."""
-    return share_of_copy(one.best.time_us, one.environment.copy_us)
+def of_limit(one: TunedProblem) -> float | None:
+    """Return the limit's time over the best's; None where the limit was not timed."""
+    return share_of_limit(one.best.time_us, one.environment.limit_us)
 
 
 def tuned_rows(run: TuneRun) -> list[dict[str, Any]]:
@@ -435,15 +445,17 @@ _FAMILY: Field[TunedProblem] = Field("", lambda p: family(p.best.config), "famil
 
 
 def _best(table: TunedTable) -> Blocks:
-    shares = sorted(share for one in table.problems if (share := of_copy(one)) is not None)
+    shares = sorted(share for one in table.problems if (share := of_limit(one)) is not None)
+    limit = limit_word(table.problems, "the limit")
     yield (
-        f"The best kernel of a problem has {percent(shares[0])} to {percent(shares[-1])} of copy's "
-        f"speed, {percent(median(shares))} in the median over {counted(len(shares), 'problem')}. "
-        "A problem that takes a few microseconds is far from copy's speed, whatever its kernel."
+        f"The best kernel of a problem has {percent(shares[0])} to {percent(shares[-1])} of "
+        f"{limit}'s speed, {percent(median(shares))} in the median over "
+        f"{counted(len(shares), 'problem')}. A problem that takes a few microseconds is far from "
+        f"{limit}'s speed, whatever its kernel."
         if shares
-        else "Copy was not timed beside these kernels."
+        else f"{limit.capitalize()} was not timed beside these kernels."
     )
-    fields = [*picked(PROBLEM, "problem", "time_us", "of_copy", "ties"), _FAMILY]
+    fields = [*picked(PROBLEM, "problem", "time_us", "of_limit", "ties"), _FAMILY]
     title = "The best kernel of each problem, with its time"
     yield table_of([*fields, *picked(PROBLEM, "config")], table.problems, title)
 

@@ -313,7 +313,7 @@ class VerifyProgress(LiveLine):
 
 
 def print_timed_file(timed: TimedFile, path: Path, console: Console) -> None:
-    """Print the time with its spread, copy's, bandwidth and environment; or what is wrong."""
+    """Print the time with its spread, the limit's, bandwidth and environment; or what is wrong."""
     program, verdict = timed.verdict.program, timed.verdict
     edited = ", edited" if program.is_edited else ""
     title = f"{path}{edited}: {timed.problem}, {brief_words(program.config)}"
@@ -327,29 +327,30 @@ def print_timed_file(timed: TimedFile, path: Path, console: Console) -> None:
     else:
         console.print(time_words(timed, timed.measured), soft_wrap=not console.is_terminal)
         lines = [("takes", str(timed.measured.resources))]
-        console.print(notes([*lines, *measurement_lines(timed.environment, replayed=False)]))
+        lines += measurement_lines(timed.environment, timed.problem, replayed=False)
+        console.print(notes(lines))
     for remark in _remarks(program):
         console.print(remark, style="yellow", soft_wrap=not console.is_terminal)
 
 
 def time_words(timed: TimedFile, measured: Measured) -> str:
-    """Return time, spread, bandwidth, share of copy and copy's time of a file that was timed."""
-    copy_us = timed.environment.copy_us
-    beside = f" at {microseconds(copy_us)} µs" if copy_us else ""
-    return TimedRow(measured, timed.problem, copy_us).speed + beside
+    """Return time, spread, bandwidth, share of the limit and its time, of a file that was timed."""
+    limit_us = timed.environment.limit_us
+    beside = f" at {microseconds(limit_us)} µs" if limit_us else ""
+    return TimedRow(measured, timed.problem, limit_us).speed + beside
 
 
 _OF_A_TIME = (
-    *("time_us", "spread", "gbps", "of_copy", "error", "max_ulp", "mean_ulp"),
+    *("time_us", "spread", "gbps", "of_limit", "error", "max_ulp", "mean_ulp"),
     *("samples_us", "resources"),
 )
 
 
 def timed_file_data(timed: TimedFile, path: Path) -> dict[str, Any]:
     """Return what is printed, as data; times are null where the kernel was not verified."""
-    measured, copy_us, known = timed.measured, timed.environment.copy_us, {}
+    measured, limit_us, known = timed.measured, timed.environment.limit_us, {}
     if measured is not None:
-        row = TimedRow(measured, timed.problem, copy_us)
+        row = TimedRow(measured, timed.problem, limit_us)
         known = {**asdict(measured), **data_of(TIMED, row)}
     return {
         "file": str(path),
@@ -358,7 +359,8 @@ def timed_file_data(timed: TimedFile, path: Path) -> dict[str, Any]:
         "problem": problem_data(timed.problem),
         "verification": verdict_data(timed.verdict),
         **{name: known.get(name) for name in _OF_A_TIME},
-        "copy_us": copy_us or None,
+        "limit": timed.problem.limit,
+        "limit_us": limit_us or None,
         "circumstances": timed.environment.as_dict(),
     }
 

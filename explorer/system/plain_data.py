@@ -35,6 +35,9 @@ MAX_WHOLE = 2**53
 LEAST_TIME_US, MOST_TIME_US = 1e-6, 1e12
 """Limits of a measured time in microseconds: from a picosecond to eleven days."""
 
+OLDER_KEYS = {"copy_us": "limit_us", "copy_name": "limit_name"}
+"""Keys of files and studies that an earlier version wrote, and what these are called since."""
+
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters, which a terminal executes, and halves of a surrogate pair, which no encoding
 can write."""
@@ -227,10 +230,10 @@ def read_fields(
     Numbers must be finite and not negative. A field whose name ends in `_us` is a measured time; a
     scalar one may be 0, which means unknown. Fields that are dataclasses are read by their own
     `from_dict`, if they have one. A field's metadata may name the `key` under which files have it.
-    Raises InvalidInput for a value of another type, a missing name and, unless `ignore_unknown`, an
-    unknown name.
+    What OLDER_KEYS renames may have its older name. Raises InvalidInput for a value of another
+    type, a missing name and, unless `ignore_unknown`, an unknown name.
     """
-    given = read_object(values, what)
+    given = {OLDER_KEYS.get(key, key): one for key, one in read_object(values, what).items()}
     known = _fields(cast(Any, kind))
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None and not ignore_unknown:

@@ -117,15 +117,15 @@ def check_rows(rows: Sequence[Sequence[float]]) -> None:
 
 @dataclass(frozen=True)
 class Contest:
-    """Contenders that were timed in turn, round by round, and copy with them; in microseconds."""
+    """Contenders timed in turn, round by round, and the limit with them; in microseconds."""
 
     contenders: tuple[Contender, ...]
     again_us: tuple[float, ...]
     """The samples of the contender that was entered a second time."""
     twice: int
     """Which of `contenders` that is."""
-    copy_us: tuple[float, ...]
-    """Samples of the fastest plain copy of the same bytes; none where it was not timed."""
+    limit_us: tuple[float, ...]
+    """Samples of the problem's limit; none where it was not timed."""
     interleaved: bool = True
     """False where samples taken one kernel after the other stand in."""
 
@@ -146,7 +146,7 @@ class Contest:
         """Return the contest of a comparison whose last row is the second entry of `twice`."""
         *rows, again = comparison.samples_us
         timed = (replace(c, samples_us=row) for c, row in zip(entered, rows, strict=True))
-        return cls(tuple(timed), again, twice, comparison.copy_us, comparison.interleaved)
+        return cls(tuple(timed), again, twice, comparison.limit_us, comparison.interleaved)
 
     @cached_property
     def noise(self) -> float:
@@ -159,9 +159,9 @@ class Contest:
         return max(abs(with_itself.median - 1.0), with_itself.half_width)
 
     @property
-    def copy_time_us(self) -> float:
-        """The median of the copy's samples; 0 where it was not timed."""
-        return median(self.copy_us) if self.copy_us else 0.0
+    def limit_time_us(self) -> float:
+        """The median of the limit's samples; 0 where it was not timed."""
+        return median(self.limit_us) if self.limit_us else 0.0
 
     def over(self, one: Contender, other: Contender) -> Ratio:
         """Return one contender's time over another's; with the intervals of all, 95 % sure."""
@@ -206,9 +206,9 @@ class Finals:
     """The finalists, best first: of the tie set the one that `Contest.ranked` takes."""
 
     finalists: tuple[Contender, ...]
-    copy_us: float
-    copy_spread: float | None
-    """Interquartile range over median; None where copy was not timed in the same rounds."""
+    limit_us: float
+    limit_spread: float | None
+    """Interquartile range over median; None where the limit was not timed in the same rounds."""
     rounds: int
     noise: float
     """What the contest cannot resolve, relative: `Contest.noise`."""
@@ -266,8 +266,8 @@ def judge(contest: Contest) -> Finals:
     """Return the finals that a contest of trials is."""
     return Finals(
         finalists=contest.ranked(),
-        copy_us=contest.copy_time_us,
-        copy_spread=spread(contest.copy_us) if len(contest.copy_us) > 1 else None,
+        limit_us=contest.limit_time_us,
+        limit_spread=spread(contest.limit_us) if len(contest.limit_us) > 1 else None,
         rounds=len(contest.again_us),
         noise=contest.noise,
         interleaved=contest.interleaved,

@@ -37,8 +37,8 @@ class Journey:
     environment: Environment = field(metadata={"key": "circumstances"})
     steps: tuple[Contender, ...]
     left_out: tuple[Absent, ...]
-    copy_us: tuple[float, ...]
-    """The fastest plain copy of the same bytes, timed in the same rounds."""
+    limit_us: tuple[float, ...]
+    """The problem's limit, timed in the same rounds."""
     again_us: tuple[float, ...]
     """One of the fastest once more: its two rows differ by what the contest cannot resolve."""
     twice: str
@@ -49,14 +49,14 @@ class Journey:
 
     @cached_property
     def contest(self) -> Contest:
-        """The steps, one of which is entered twice, and copy."""
+        """The steps, one of which is entered twice, and the limit."""
         twice = [step.digest for step in self.steps].index(self.twice)
-        return Contest(self.steps, self.again_us, twice, self.copy_us, self.interleaved)
+        return Contest(self.steps, self.again_us, twice, self.limit_us, self.interleaved)
 
     @property
-    def copy_time_us(self) -> float:
-        """Median microseconds of the copy; 0 where it was not measured."""
-        return self.contest.copy_time_us
+    def limit_time_us(self) -> float:
+        """Median microseconds of the limit; 0 where it was not measured."""
+        return self.contest.limit_time_us
 
     def speedup(self, slower: Contender, faster: Contender) -> Ratio:
         """How many times as fast one step is as another, with its confidence interval."""
@@ -191,10 +191,10 @@ def _in_turn(
     contest = Contest.held(evaluator, ranked, rounds, twice=-1)
     return Journey(
         problem=evaluator.problem,
-        environment=replace(evaluator.environment, copy_us=contest.copy_time_us),
+        environment=replace(evaluator.environment, limit_us=contest.limit_time_us),
         steps=tuple(sorted(contest.contenders, key=lambda step: -step.time_us)),
         left_out=tuple(left_out),
-        copy_us=contest.copy_us,
+        limit_us=contest.limit_us,
         again_us=contest.again_us,
         twice=ranked[-1].digest,
         best_from=found.origin if found is not None else "",

@@ -38,7 +38,7 @@ class KnownTimes:
     other_code: tuple[bool, ...]
     """Whether a time may be of code that earlier templates emitted for the config."""
     environment: Environment
-    """With the time of copy beside which the kernels were timed; 0 where it is not known."""
+    """With the time of the limit beside which the kernels were timed; 0 where it is not known."""
 
     @property
     def known(self) -> int:

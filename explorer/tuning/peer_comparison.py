@@ -1,4 +1,4 @@
-"""Time our best kernel, copy and every peer in turn, problem by problem; and what that gives."""
+"""Time our best kernel, its limit and every peer in turn, problem by problem, and compare."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -61,8 +61,8 @@ class PeerComparison:
     ours_us: tuple[float, ...]
     again_us: tuple[float, ...]
     """Ours once more: its two rows differ by what the contest cannot resolve."""
-    copy_us: tuple[float, ...]
-    """The fastest plain copy of the same bytes, timed in the same rounds."""
+    limit_us: tuple[float, ...]
+    """The problem's limit, timed in the same rounds."""
     peers: tuple[Contender, ...]
     """In the order in which they entered."""
     left_out: tuple[Absent, ...]
@@ -99,13 +99,13 @@ class PeerComparison:
 
     @cached_property
     def contest(self) -> Contest:
-        """Ours, which is entered twice, the peers and copy."""
-        return Contest((self.ours, *self.peers), self.again_us, 0, self.copy_us)
+        """Ours, which is entered twice, the peers and the limit."""
+        return Contest((self.ours, *self.peers), self.again_us, 0, self.limit_us)
 
     @property
-    def copy_time_us(self) -> float:
-        """Median microseconds of the copy."""
-        return self.contest.copy_time_us
+    def limit_time_us(self) -> float:
+        """Median microseconds of the limit."""
+        return self.contest.limit_time_us
 
     @property
     def best(self) -> Contender | None:
@@ -138,8 +138,8 @@ class PeerComparison:
         timed = [peer.samples_us for peer in read.peers]
         timed += [read.heuristic_us] if read.heuristic_us else []
         check_rows([read.ours_us, read.again_us, *timed])
-        if not read.copy_us:
-            raise InvalidInput("copy_us is empty; copy is timed beside every kernel")
+        if not read.limit_us:
+            raise InvalidInput("limit_us is empty; a limit is timed beside every kernel")
         return read
 
 
@@ -254,7 +254,7 @@ class Regression:
 
     problem: Problem
     before: Ratio
-    """Our time over copy's, round by round, in the earlier run; with its 95 % interval."""
+    """Our time over the limit's, round by round, in the earlier run; with its 95 % interval."""
     now: Ratio
 
     @property
@@ -263,19 +263,20 @@ class Regression:
         return self.now.median / self.before.median - 1
 
     def __str__(self) -> str:
+        now, before = f"{self.now.median:.3f}", f"{self.before.median:.3f}"
         return (
             f"{self.problem} takes {100 * self.slower:.1f} % more time than before: "
-            f"{self.now.median:.3f} of copy's time instead of {self.before.median:.3f}"
+            f"{now} of {self.problem.limit}'s time instead of {before}"
         )
 
 
 def regressions(run: PeerRun, before: PeerRun) -> list[Regression]:
     """Return the problems of both runs for which ours is slower now, the greatest loss first.
 
-    Times are taken over copy's of the same rounds, so that a GPU whose memory is a little slower
-    today is no regression. One is said where the two intervals are apart by more than the noise of
-    both contests, so that a run beside itself has none. Raises InvalidInput for a problem that was
-    measured on another GPU, or timed otherwise, before.
+    Times are taken over the limit's of the same rounds, so that a GPU whose memory is a little
+    slower today is no regression. One is said where the two intervals are apart by more than the
+    noise of both contests, so that a run beside itself has none. Raises InvalidInput for a problem
+    that was measured on another GPU, or timed otherwise, before.
     """
     earlier = {one.problem: one for one in before.comparisons}
     slower = []
@@ -284,16 +285,16 @@ def regressions(run: PeerRun, before: PeerRun) -> list[Regression]:
         if other is None:
             continue
         _check_same_conditions(one, other)
-        now, then = (ratio(each.ours_us, _copy_of(each)) for each in (one, other))
+        now, then = (ratio(each.ours_us, _limit_of(each)) for each in (one, other))
         noise = one.contest.noise + other.contest.noise
         if now.low > then.high * (1 + noise):
             slower.append(Regression(one.problem, then, now))
     return sorted(slower, key=lambda regression: -regression.slower)
 
 
-def _copy_of(one: PeerComparison) -> tuple[float, ...]:
-    """Return copy's times, one a round: of a run that kept one time it stands for all."""
-    return one.copy_us if len(one.copy_us) > 1 else one.copy_us * len(one.ours_us)
+def _limit_of(one: PeerComparison) -> tuple[float, ...]:
+    """Return the limit's times, one a round: of a run that kept one time it stands for all."""
+    return one.limit_us if len(one.limit_us) > 1 else one.limit_us * len(one.ours_us)
 
 
 def _check_same_conditions(one: PeerComparison, other: PeerComparison) -> None:
@@ -335,7 +336,7 @@ def compare_with_peers(
     limit_s: float = PEER_LIMIT_S,
     tell: Tell | None = None,
 ) -> PeerComparison:
-    """Verify ours and each peer, then time all that passed, ours twice, and copy in turn.
+    """Verify ours and each peer, then time all that passed, ours twice, and the limit in turn.
 
     Where ours is of a search, what would be taken without one is timed as well.
 
@@ -353,10 +354,10 @@ def compare_with_peers(
     clock.lap("timing")
     peer_times, lost = _timed(entered, times)
     ours_us, *rest, again_us = times.ours.samples_us
-    copy_us = times.ours.copy_us
+    limit_us = times.ours.limit_us
     return PeerComparison(
         problem=bench.problem,
-        environment=replace(bench.environment, copy_us=median(copy_us)),
+        environment=replace(bench.environment, limit_us=median(limit_us)),
         config=ours.config,
         origin=ours.origin,
         digest=outcome.digest,
@@ -365,7 +366,7 @@ def compare_with_peers(
         registers=outcome.resources.registers,
         ours_us=ours_us,
         again_us=again_us,
-        copy_us=copy_us,
+        limit_us=limit_us,
         peers=tuple(fastest_forms(peer_times)),
         left_out=(*rejected, *left_out, *lost),
         heuristic=beside[0] if beside else None,

@@ -180,7 +180,7 @@ class Kernels:
             measured=len(self.kernels) - sum(rejected.values()),
             rejected=rejected,
             best_us=self._best_us,
-            copy_us=self._evaluator.environment.copy_us,
+            limit_us=self._evaluator.environment.limit_us,
             elapsed_s=monotonic() - self._start,
             remaining_trials=self._left,
         )
@@ -235,7 +235,7 @@ def _compare(
         digests=tuple(kernel.digest for kernel in best),
         samples_us=tuple(map(_rounded, comparison.samples_us[:-1])),
         again_us=_rounded(comparison.samples_us[-1]),
-        copy_us=_rounded(comparison.copy_us),
+        limit_us=_rounded(comparison.limit_us),
     )
 
 

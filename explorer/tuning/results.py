@@ -25,8 +25,8 @@ class Progress:
     """Kernels verified and timed in this run."""
     rejected: dict[Stage, int]
     best_us: float | None
-    copy_us: float
-    """0 until copy was measured."""
+    limit_us: float
+    """0 until the limit was measured."""
     elapsed_s: float
     remaining_trials: int | None
     best_trial: int | None = None
@@ -71,11 +71,11 @@ class SearchResult:
 
     def __repr__(self) -> str:
         """Return a line for a notebook, without the samples."""
-        of_copy = f", {100 * self.copy_us / self.time_us:.1f} % of copy" if self.copy_us else ""
+        of_limit = self.problem.of_limit(self.time_us, self.limit_us)
         kernels = "1 kernel" if self.measured == 1 else f"{self.measured} kernels"
         return (
             f"SearchResult({self.problem} {'recorded on' if self.replayed else 'on'} {self.gpu}: "
-            f"best {self.time_us:.2f} µs{of_copy}, of {kernels})"
+            f"best {self.time_us:.2f} µs{of_limit and f', {of_limit}'}, of {kernels})"
         )
 
     @property
@@ -100,9 +100,9 @@ class SearchResult:
         return self.best.time_us
 
     @property
-    def copy_us(self) -> float:
-        """Median microseconds of the fastest plain copy of the same bytes, in the finals."""
-        return self.finals.copy_us
+    def limit_us(self) -> float:
+        """Median microseconds of the problem's limit, in the finals."""
+        return self.finals.limit_us
 
     @property
     def gbps(self) -> float:
@@ -144,8 +144,8 @@ class StudySummary:
     trials: int
     measured: int
     best_us: float | None
-    """Of the finals where there were any, as `copy_us`; else the fastest trial's."""
-    copy_us: float
+    """Of the finals where there were any, as `limit_us`; else the fastest trial's."""
+    limit_us: float
     date: str
     replayed: bool
     accuracy: Accuracy = Accuracy.DEFAULT

@@ -44,7 +44,7 @@ FINALS_SHARE, FINALS_SHARE_MAX = 0.1, 0.4
 """Fractions of the time budget that are left for the finals, at least and at most."""
 
 EVALUATIONS_OF_FINALS = 16.0
-"""Cost of the finals, in evaluations: a dozen contenders, the best again, copy, and some margin."""
+"""Cost of the finals, in evaluations: a dozen contenders, the best again, limits, some margin."""
 
 
 class Budget:
@@ -422,7 +422,7 @@ class _Search:
             raise NotFound(_nothing_usable(evaluator, tally))
         self._tell_progress("finals")
         finals = self._finals(rounds)
-        environment = replace(evaluator.environment, copy_us=finals.copy_us)
+        environment = replace(evaluator.environment, limit_us=finals.limit_us)
         kept = self._ledger.conclude(finals, environment, self._ended)
         return SearchResult(
             study=self._ledger.name,
@@ -515,7 +515,7 @@ class _Search:
                 rejected=dict(tally.rejected),
                 best_trial=tally.best.trial.number if tally.best else None,
                 best_us=tally.best_us,
-                copy_us=self._evaluator.environment.copy_us,
+                limit_us=self._evaluator.environment.limit_us,
                 elapsed_s=budget.elapsed_s,
                 remaining_s=budget.remaining_s,
                 remaining_trials=remaining,

@@ -34,7 +34,7 @@ class StudyIdentity:
     def described(self, environment: Environment | None = None) -> dict[str, Any]:
         """Return the attributes that tell of the environment, its own or another, and the seed."""
         environment = environment or self.environment
-        attributes = {"circumstances": environment.as_dict(), "copy_us": environment.copy_us}
+        attributes = {"circumstances": environment.as_dict(), "limit_us": environment.limit_us}
         return {**attributes, "seed": self.seed}
 
     def trial(
@@ -65,7 +65,7 @@ class StudyIdentity:
             return {}
         if isinstance(outcome, Rejected):
             return {"stage": str(outcome.stage), "reason": outcome.reason}
-        copy_us, resources = self.environment.copy_us, outcome.resources
+        limit_us, resources = self.environment.limit_us, outcome.resources
         return {
             "samples_us": [round(sample, 4) for sample in outcome.samples_us],
             "spread": round(outcome.spread, 5),
@@ -77,7 +77,7 @@ class StudyIdentity:
             "spill_bytes": resources.spill_store_bytes + resources.spill_load_bytes,
             "shared_bytes": resources.shared_bytes,
             "gbps": round(self.problem.gbps(outcome.time_us), 1),
-            **({"of_copy": round(copy_us / outcome.time_us, 4)} if copy_us else {}),
+            **({"of_limit": round(limit_us / outcome.time_us, 4)} if limit_us else {}),
             "resources": asdict(resources),
         }
 
@@ -146,10 +146,11 @@ MOST_CHARACTERS = 1600
 """Quotation marks within take two each."""
 
 
-def finals_to_attributes(finals: Finals) -> dict[str, Any]:
+def finals_to_attributes(finals: Finals, problem: Problem) -> dict[str, Any]:
     """Return the finals as JSON, in parts, how many these are, and the verdict in words."""
     parts, winner = _in_parts(finals_to_json(finals)), finals.winner
-    verdict = f"trial {winner.trial.number}: {_time(winner.time_us, finals.copy_us)}, by the finals"
+    time = _time(winner.time_us, finals.limit_us, problem)
+    verdict = f"trial {winner.trial.number}: {time}, by the finals"
     numbered = {f"finals:{n}": part for n, part in enumerate(parts)}
     return {**numbered, "finals_parts": len(parts), "best": verdict}
 
@@ -187,9 +188,9 @@ def verdict_of(finals: Finals) -> dict[int, dict[str, Any]]:
     }
 
 
-def _time(time_us: float, copy_us: float) -> str:
-    share = f", {100 * copy_us / time_us:.1f} % of copy" if copy_us else ""
-    return f"{time_us:.2f} µs a launch{share}"
+def _time(time_us: float, limit_us: float, problem: Problem) -> str:
+    told = f"{time_us:.2f} µs a launch", problem.of_limit(time_us, limit_us)
+    return ", ".join(filter(None, told))
 
 
 def why_finals_count(finals: Finals) -> str:
@@ -220,7 +221,7 @@ def note_of(finals: Finals, problem: Problem, fastest: TrialRecord) -> str:
             f"search is the least: {fastest.outcome.time_us:.2f} µs. {why_finals_count(finals)} "
             "Trials have it as `finals_rank`, `finals_us` and `finals_tied`."
         )
-    time = _time(finals.winner.time_us, finals.copy_us)
+    time = _time(finals.winner.time_us, finals.limit_us, problem)
     head = f"**{problem}**: the best is trial {winner.number}, {time}."
     return _kernel_note(head, winner.config, problem, more)
 
@@ -250,11 +251,11 @@ def notes_of(
         place = f"dashboard:{ids[trial.number]}:note_"
         if f"{place}ver" not in existing:
             notes[f"{place}ver"] = 1
-            notes[f"{place}str:0"] = trial_note(trial, study.problem, study.environment.copy_us)
+            notes[f"{place}str:0"] = trial_note(trial, study.problem, study.environment.limit_us)
     return notes
 
 
-def trial_note(trial: TrialRecord, problem: Problem, copy_us: float) -> str:
+def trial_note(trial: TrialRecord, problem: Problem, limit_us: float) -> str:
     """Return what a dashboard shows of a measured trial, as Markdown."""
     outcome, resources = trial.outcome, trial.outcome.resources
     spilled = resources.spill_store_bytes + resources.spill_load_bytes
@@ -266,5 +267,5 @@ def trial_note(trial: TrialRecord, problem: Problem, copy_us: float) -> str:
     ]
     if ulp is not None:
         more.append(f"Its largest error is {ulp:.3g} units in the last place.")
-    head = f"**{_time(outcome.time_us, copy_us)}**, in the search."
+    head = f"**{_time(outcome.time_us, limit_us, problem)}**, in the search."
     return _kernel_note(head, trial.config, problem, more)

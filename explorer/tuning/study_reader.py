@@ -138,7 +138,7 @@ class StoredStudy:
             trials=len(self.attempts) + len(self.faults),
             measured=len(self.measured()),
             best_us=best_us if self.finals is None else self.finals.winner.time_us,
-            copy_us=environment.copy_us,
+            limit_us=environment.limit_us,
             date=environment.date,
             replayed=self.replayed,
             accuracy=environment.accuracy,

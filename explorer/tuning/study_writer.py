@@ -272,7 +272,11 @@ class Ledger:
         """
         ids = {known.trial.number: known.trial._trial_id for known in self.kernels}
         ending = {"finals_through": max(ids, default=-1), "ended": ended, "searched_at": _now()}
-        user = {**finals_to_attributes(finals), **ending, **self._study.described(environment)}
+        user = {
+            **finals_to_attributes(finals, self._study.problem),
+            **ending,
+            **self._study.described(environment),
+        }
         verdict = {ids[number]: of for number, of in verdict_of(finals).items()}
         with one_sentence(_UNWRITABLE, _KEPT):
             existing = self._storage.get_study_system_attrs(self._study_id)

@@ -186,7 +186,7 @@ def _judged(
     torch_us = times.peers.get(torch.name, ()) if torch is not None and beside else ()
     return TunedProblem(
         problem=bench.problem,
-        environment=replace(bench.environment, copy_us=contest.copy_time_us),
+        environment=replace(bench.environment, limit_us=contest.limit_time_us),
         finalists=contest.ranked(),
         untuned=untuned,
         timed=tuple(TimedConfig(c, o.time_us, o.resources.registers) for c, o in timed),

@@ -100,7 +100,7 @@ def header(count):
         space_version=space_version(PROBLEM),
         template_digest=template_version(PROBLEM),
         explorer=__version__,
-        copy_us=1.9,
+        limit_us=1.9,
         sm_clock_mhz=1980,
         memory_clock_mhz=3201,
         peak_gbps=GPU.peak_gbps,

@@ -80,7 +80,7 @@ def test_times_come_from_the_study_that_has_both(explorer, searched, without_dis
     times = {f["trial"]: f["time_us"] for f in shown["finals"]["finalists"]}
     assert data["times"]["source"].endswith("finals")
     assert (data["a"]["time_us"], data["b"]["time_us"]) == (times[best], times[second])
-    assert data["a"]["of_copy"] == pytest.approx(1.9 / times[best])
+    assert data["a"]["of_limit"] == pytest.approx(1.9 / times[best])
     assert data["problem"]["rows"] == PROBLEM.rows  # those of the study, though none were said
 
 

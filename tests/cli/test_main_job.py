@@ -81,8 +81,8 @@ def test_one_result_has_one_time_and_one_copy_wherever_it_is_shown(searched, exp
     times = [listed["best_us"], shown["best_us"], shown["best"]["time_us"]]
     times += [finals["finalists"][0]["time_us"], again["best"]["time_us"]]
     assert len(set(times)) == 1
-    copies = [listed["copy_us"], shown["copy_us"], finals["copy_us"]]
-    assert {*copies, shown["circumstances"]["copy_us"]} == {1.9}
+    copies = [listed["limit_us"], shown["limit_us"], finals["limit_us"]]
+    assert {*copies, shown["circumstances"]["limit_us"]} == {1.9}
     text = microseconds(times[0])
     for command in (("studies",), ("studies", "--markdown"), ("show", *SHAPE)):
         assert text in explorer(*command).out

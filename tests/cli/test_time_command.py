@@ -38,8 +38,8 @@ class StandIn:
         self.environment = Environment(
             *(self.gpu.name, "sm_90", "570.86", "13.0", timing, "2026-03-04T05:06:07+00:00"),
             *("0" * 8, "1" * 8, __version__),
-            copy_us=9.5,
-            copy_name="copy by 16 bytes",
+            limit_us=9.5,
+            limit_name="copy by 16 bytes",
             buffers=3,
         )
 
@@ -109,7 +109,7 @@ def test_it_is_timed_at_what_the_options_say(explorer, mine, gpu):
     problem, device, timing, _ = gpu.asked
     assert (problem.rows, problem.cols, device, timing) == (7, 1024, 2, "warm")
     assert data["problem"]["rows"] == 7 and data["verification"]["status"] == "verified"
-    assert (data["time_us"], data["copy_us"], data["of_copy"]) == (10.0, 9.5, 0.95)
+    assert (data["time_us"], data["limit_us"], data["of_limit"]) == (10.0, 9.5, 0.95)
     assert data["gbps"] == pytest.approx(2 * 7 * 1024 * 4 / 10.0 * 1e-3)
     assert data["circumstances"]["timing"] == "warm" and not data["is_edited"]
 
@@ -132,7 +132,7 @@ def test_what_is_not_verified_has_no_time(explorer, mine, gpu, stage, code, stat
     shown = explorer("time", "mine.cu", "--json")
     data = json.loads(shown.out)
     assert shown.code == code and data["verification"]["status"] == status
-    assert data["time_us"] is data["samples_us"] is data["of_copy"] is None
+    assert data["time_us"] is data["samples_us"] is data["of_limit"] is None
 
 
 def test_an_edited_host_part_is_mentioned(explorer, mine, gpu):

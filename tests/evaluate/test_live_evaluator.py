@@ -99,7 +99,7 @@ def test_after_an_error_nothing_is_under_way(live):
 
 
 @pytest.mark.parametrize(
-    ("copy_us", "buffers", "for_fastest", "known_best_us", "slower"),
+    ("limit_us", "buffers", "for_fastest", "known_best_us", "slower"),
     [
         (60.0, 8, True, 66.0, CLEARLY_SLOWER),
         (60.0, 8, False, 66.0, FAR_SLOWER),
@@ -110,9 +110,9 @@ def test_after_an_error_nothing_is_under_way(live):
     ],
 )
 def test_a_kernel_is_compared_with_the_best_where_that_can_be_told(
-    monkeypatch, copy_us, buffers, for_fastest, known_best_us, slower
+    monkeypatch, limit_us, buffers, for_fastest, known_best_us, slower
 ):
-    facts = SessionFacts("580.1", copy_us, "a copy", buffers, 10)
+    facts = SessionFacts("580.1", limit_us, "a copy", buffers, 10)
     monkeypatch.setattr(Device, "open", lambda *_: facts)
     device = Device()
     with LiveEvaluator(Problem(8192, 4096), device, for_fastest=for_fastest) as live:

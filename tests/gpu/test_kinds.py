@@ -39,11 +39,11 @@ def test_first_light(evaluator, kind):
     with evaluator(problem_of(kind, 8000, 1000)) as live:
         outcome = live.evaluate(HELD)
         assert isinstance(outcome, Measured), outcome
-        share = live.facts.copy_us / outcome.time_us
+        share = live.facts.limit_us / outcome.time_us
         print(
-            f"\n{live.problem}: {outcome.time_us:.1f} us, {share:.0%} of {live.facts.copy_name} "
-            f"({live.facts.copy_us:.1f} us); error {outcome.error:.1e}, {outcome.max_ulp:.3g} ulp, "
-            f"{outcome.mean_ulp:.2g} on average"
+            f"\n{live.problem}: {outcome.time_us:.1f} us, {share:.0%} of {live.facts.limit_name} "
+            f"({live.facts.limit_us:.1f} us); error {outcome.error:.1e}, "
+            f"{outcome.max_ulp:.3g} ulp, {outcome.mean_ulp:.2g} on average"
         )
         # Lengths are data, so the limit copies whole rows, of which a kernel reads about half.
         assert 0.1 < share < (2.0 if live.problem.mask is Mask.LENGTHS else 1.1)
@@ -120,9 +120,9 @@ def test_a_kernel_in_place_is_checked_on_the_whole_problem(evaluator):
 def test_the_limit_moves_the_problems_bytes(evaluator, problem, kinds):
     """As fast as any: the limits of two kinds differ by what reads and writes cost, no more."""
     with evaluator(problem) as live:
-        assert live.facts.copy_name.startswith(kinds)
-        gbps = problem.gbps(live.facts.copy_us)
-        print(f"\n{problem}: {gbps:.0f} GB/s by {live.facts.copy_name}")
+        assert live.facts.limit_name.startswith(kinds)
+        gbps = problem.gbps(live.facts.limit_us)
+        print(f"\n{problem}: {gbps:.0f} GB/s by {live.facts.limit_name}")
         assert 0.6 * live.gpu.peak_gbps < gbps < 1.02 * live.gpu.peak_gbps
 
 
@@ -132,7 +132,7 @@ def test_no_gradient_is_faster_than_its_limit(evaluator):
         config = Config(threads=512, threads_per_row=512, cache_holds="input")
         assert isinstance(live.evaluate(config), Measured)
         compared = live.compare([config], 15)
-        assert median(compared.samples_us[0]) > 0.98 * median(compared.copy_us)
+        assert median(compared.samples_us[0]) > 0.98 * median(compared.limit_us)
 
 
 @pytest.mark.alone

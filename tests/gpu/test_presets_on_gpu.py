@@ -37,6 +37,6 @@ def test_a_journey_times_all_of_them_in_turn():
     problem = Problem(2048, 4096)
     with LiveEvaluator(problem, CudaDevice(0, takes_turns=False)) as live:
         journey = run_journey(live, lambda: None, rounds=10)
-    assert len(journey.steps) > 15 and journey.copy_us and journey.interleaved
+    assert len(journey.steps) > 15 and journey.limit_us and journey.interleaved
     assert journey.steps[0].time_us > 5 * journey.steps[-1].time_us
-    assert journey.steps[-1].time_us > 0.95 * journey.copy_time_us
+    assert journey.steps[-1].time_us > 0.95 * journey.limit_time_us

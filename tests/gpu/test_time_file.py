@@ -35,7 +35,7 @@ def test_a_files_time_is_its_trials(path):
         trial = live.evaluate(CONFIG)
     assert code == 0 and data["verification"]["status"] == "verified"
     assert data["time_us"] == pytest.approx(trial.time_us, rel=0.05)
-    assert 0 < data["of_copy"] < 1.1 and data["circumstances"]["copy_us"] == data["copy_us"]
+    assert 0 < data["of_limit"] < 1.1 and data["circumstances"]["limit_us"] == data["limit_us"]
     assert data["gbps"] == pytest.approx(PROBLEM.gbps(data["time_us"]))
 
 

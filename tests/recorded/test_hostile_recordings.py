@@ -39,7 +39,7 @@ def path(tmp_path, monkeypatch):
     path = tmp_path / "studies" / "recorded" / "mine.json.gz"
     write_recording(recording("mine", PROBLEM), path)
     rows = {"digests": ["fast", "slow"], "samples_us": [[60.0, 60.1], [66.0, 66.1]]}
-    comparison = {**rows, "again_us": [60.2, 60.1], "copy_us": [58.0]}
+    comparison = {**rows, "again_us": [60.2, 60.1], "limit_us": [58.0]}
     unpacked = gzip.decompress(path.read_bytes()) + line({"comparison": comparison})
     path.write_bytes(gzip.compress(unpacked))
     assert read_recording(path).comparison is not None
@@ -122,7 +122,7 @@ OTHER = [
     *((COMPARISON, "comparison", value) for value in (None, [], {})),
     *((COMPARISON, "comparison", "samples_us", v) for v in ([], [[1.0], [2.0]], [["a", "b"]] * 2)),
     *((COMPARISON, "comparison", "again_us", v) for v in (None, [1.0], [0.0, 1.0])),
-    *((COMPARISON, "comparison", "copy_us", v) for v in (None, [0.0])),
+    *((COMPARISON, "comparison", "limit_us", v) for v in (None, [0.0])),
     *((COMPARISON, "comparison", "digests", v) for v in (["fast"], ["fast", "bad"], ["fast"] * 2)),
     *((0, "problem", "rows", value) for value in (0, True, "8192", 2**33)),
     *((0, "problem", "mask", value) for value in ("causal ", {})),
@@ -132,7 +132,7 @@ OTHER = [
     (0, "gpu", "arch", "sm_"),
     (0, "gpu", "name", "\x1b]0;x\x07"),
     (0, "gpu", None),
-    *((0, "circumstances", "copy_us", value) for value in (-1.0, "60", 1e300)),
+    *((0, "circumstances", "limit_us", value) for value in (-1.0, "60", 1e300)),
     (0, "circumstances", "accuracy", "exact"),
     (0, "circumstances", []),
     (0, "rule", None),

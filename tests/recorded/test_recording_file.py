@@ -47,7 +47,7 @@ def recording(name="h200-f32-4096", problem=None, date="2026-01-02T03:04:05Z"):
         space_version="1a2b3c4d",
         template_digest="0" * 12,
         explorer="0.1.0",
-        copy_us=58.0,
+        limit_us=58.0,
     )
     kernels = (
         RecordedKernel(FAST, "fast", measured("fast", 60.0)),
@@ -230,7 +230,7 @@ def test_a_replayed_comparison_pairs_recorded_samples(path):
     fast, slow, again = comparison.samples_us
     assert fast == measured("fast", 60.0).samples_us
     assert len(fast) == len(slow) == 8
-    assert comparison.copy_us == (58.0,)
+    assert comparison.limit_us == (58.0,)
     assert not comparison.interleaved
     assert sorted(again) == sorted(fast)
     assert again != fast
@@ -244,5 +244,5 @@ def test_a_recorded_comparison_is_preferred():
     evaluator = ReplayEvaluator(replace(recording(), comparison=compared))
     comparison = evaluator.compare([SLOW, FAST, FAST], 30)
     assert comparison.samples_us == (rows[1], rows[0], (60.2, 60.3))
-    assert comparison.copy_us == (58.0, 58.1)
+    assert comparison.limit_us == (58.0, 58.1)
     assert comparison.interleaved

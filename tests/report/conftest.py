@@ -55,7 +55,7 @@ def environment():
         space_version="1",
         template_digest="abcdefabcdef",
         explorer="0.1.0",
-        copy_us=60.0,
+        limit_us=60.0,
         sm_clock_mhz=1980,
         memory_clock_mhz=3201,
         peak_gbps=4800.0,
@@ -70,8 +70,8 @@ def finals():
             finalist(trial(7, 61.45, 40, threads=512, threads_per_row=512), 1.0008, tied=True),
             finalist(trial(230, 66.0, 48, cache="shared", exp="expf", unroll=4), 1.075, tied=False),
         ),
-        copy_us=60.0,
-        copy_spread=0.003,
+        limit_us=60.0,
+        limit_spread=0.003,
         rounds=25,
         noise=0.0012,
         interleaved=True,
@@ -107,7 +107,7 @@ def summary():
         trials=400,
         measured=310,
         best_us=61.4,
-        copy_us=60.0,
+        limit_us=60.0,
         date="2026-03-04T05:06:07+00:00",
         replayed=False,
     )
@@ -134,3 +134,9 @@ def view(summary, environment, finals):
         ),
         unpaired=(Unpaired("cluster", (1, 61.4, 300), (2, 70.0, 10)),),
     )
+
+
+@pytest.fixture
+def is_read(monkeypatch):
+    """Make reading the limit of every problem."""
+    monkeypatch.setattr(Problem, "limit", "read")

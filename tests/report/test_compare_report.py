@@ -15,6 +15,7 @@ from explorer.model.problem import Problem
 from explorer.report.compare import (
     NAMED_PROBLEMS,
     compare_data,
+    compare_rows,
     compared_markdown,
     few_of,
     groups,
@@ -48,7 +49,7 @@ def peer(name, time_us, inexact=""):
 
 @pytest.fixture
 def run(environment):
-    def one(problem, copy_us, ours_us, *peers, left_out=()):
+    def one(problem, limit_us, ours_us, *peers, left_out=()):
         return PeerComparison(
             problem=problem,
             environment=environment,
@@ -60,7 +61,7 @@ def run(environment):
             registers=32,
             ours_us=row(ours_us),
             again_us=row(ours_us),
-            copy_us=row(copy_us),
+            limit_us=row(limit_us),
             peers=peers,
             left_out=left_out,
         )
@@ -157,9 +158,9 @@ def test_geometric_means_are_over_what_has_times(run):
     f32 = groups(run)["softmax f32"]
     found = means(f32)
     assert found.best_over_ours == pytest.approx(sqrt(1.0 * 0.75), rel=1e-3)
-    assert found.of_copy == pytest.approx(sqrt(60 / 62 * 60 / 64), rel=1e-3)
+    assert found.of_limit == pytest.approx(sqrt(60 / 62 * 60 / 64), rel=1e-3)
     assert found.counts == {"torch": 2, "quack": 1}
-    assert found.of_copy_by_name["quack"] == pytest.approx(60 / 62, rel=1e-3)
+    assert found.of_limit_by_name["quack"] == pytest.approx(60 / 62, rel=1e-3)
 
 
 def test_the_origins_of_ours_are_counted_where_they_are_many():
@@ -179,7 +180,7 @@ def test_the_heuristic_is_ours_where_nothing_else_was_found(run):
     first, *others = groups(run)["softmax f32"]
     timed = [replace(first, heuristic=Config(), heuristic_us=first.ours_us), *others]
     found = means(timed)
-    assert found.of_copy_by_name["heuristic"] == pytest.approx(found.of_copy)
+    assert found.of_limit_by_name["heuristic"] == pytest.approx(found.of_limit)
     assert found.counts["heuristic"] == 2
     lines = compared_markdown(replace(run, comparisons=tuple(timed))).splitlines()
     assert [line.split("|")[7].strip() for line in lines if "8192×409" in line] == ["62.00", "ours"]
@@ -188,7 +189,7 @@ def test_the_heuristic_is_ours_where_nothing_else_was_found(run):
 def test_json_says_what_follows_from_the_times(run):
     data = compare_data(run)
     second = data["comparisons"][1]
-    assert second["best_peer"]["verdict"] == "loss" and second["of_copy"] == pytest.approx(60 / 64)
+    assert second["best_peer"]["verdict"] == "loss" and second["of_limit"] == pytest.approx(60 / 64)
     assert data["comparisons"][0]["peers"][1]["verdict"] == "tie"
     assert [entry["of"] for entry in data["geometric_means"]] == ["softmax f32", "softmax bf16"]
     assert PeerRun.from_dict(data) == run
@@ -199,8 +200,8 @@ def test_json_says_what_follows_from_the_times(run):
     [
         ("ours_us", []),
         ("again_us", [1.0]),
-        ("copy_us", []),
-        ("copy_us", [0.0]),
+        ("limit_us", []),
+        ("limit_us", [0.0]),
         ("heuristic_us", [1.0]),
         ("peers", {}),
         ("peers", [{}]),
@@ -249,3 +250,11 @@ def test_a_file_without_a_comparison(tmp_path, text, says):
     path.write_text(text)
     with pytest.raises(InvalidInput, match=rf"none\.json {says}"):
         read_compared(path)
+
+
+@pytest.mark.usefixtures("is_read")
+def test_a_comparison_beside_a_reading(run):
+    text = compared_markdown(run)
+    assert "| rows × cols | read | ours | % of read |" in text and "copy" not in text
+    assert {one["limit"] for one in compare_data(run)["comparisons"]} == {"read"}
+    assert compare_rows(run)[1]["contender"] == "read"

@@ -16,6 +16,7 @@ from explorer.report.journey import (
     bar,
     journey_data,
     journey_markdown,
+    journey_rows,
     log_share,
     print_journey,
     read_journey,
@@ -55,7 +56,7 @@ def journey(environment: Environment):
             step(BEST, 62.0, config=Config(exp="ex2.approx")),
         ),
         left_out=(Absent("oneflow-warp", "it is for rows of at most 1024 columns"),),
-        copy_us=samples(60.0),
+        limit_us=samples(60.0),
         again_us=samples(62.01),
         twice=f"{BEST}-digest",
         best_from="trial 7 of study x",
@@ -109,7 +110,7 @@ def test_json_says_what_follows_and_is_read_back(journey, tmp_path):
     data = json.loads(json.dumps(journey_data(journey)))
     slow, *_, fast = data["steps"]
     assert slow["over_previous"] is None and slow["over_first"] == 1.0
-    assert fast["of_copy"] == pytest.approx(60 / 62) and fast["source"] == "trial 7 of study x"
+    assert fast["of_limit"] == pytest.approx(60 / 62) and fast["source"] == "trial 7 of study x"
     assert data["steps"][3]["tied_with_previous"] is True
     assert data["steps"][2]["changed"]["unroll"] == [1, 4]
     assert data["reported"][0]["ours"] == pytest.approx(1.1)
@@ -135,8 +136,8 @@ OTHER_VALUES = [
     ("twice", "nobody"),
     ("again_us", []),
     ("again_us", [0.0, 1.0]),
-    ("copy_us", [-1.0]),
-    ("copy_us", "ab"),
+    ("limit_us", [-1.0]),
+    ("limit_us", "ab"),
     ("best_from", 5),
     ("left_out", [{"name": 5, "reason": ""}]),
     ("interleaved", "no"),
@@ -197,3 +198,10 @@ def test_a_pipe_is_no_journey(tmp_path):
         InvalidInput, match="it is a pipe; name a file that explorer journey --save wrote"
     ):
         read_journey(path)
+
+
+@pytest.mark.usefixtures("is_read")
+def test_a_journey_beside_a_reading(journey):
+    assert "of read" in journey_markdown(journey) and "copy" not in journey_markdown(journey)
+    assert journey_data(journey)["limit"] == "read"
+    assert journey_rows(journey)[-1]["names"] == ["read"]

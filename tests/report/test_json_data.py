@@ -18,12 +18,12 @@ SEARCH_KEYS = (
 )
 FINALIST_KEYS = (
     "rank trial time_us spread gbps config registers shared_bytes spill_bytes "
-    "resident_blocks states_residency code_bytes error max_ulp mean_ulp digest of_copy tied "
+    "resident_blocks states_residency code_bytes error max_ulp mean_ulp digest of_limit tied "
     "ratio_to_best ratio_low ratio_high"
 )
 SUMMARY_KEYS = (
     "study problem gpu timing replayed accuracy objectives is_current space_version trials "
-    "measured best_us copy_us date"
+    "measured best_us limit limit_us date"
 )
 
 
@@ -33,7 +33,7 @@ def test_search(result):
     assert list(data["problem"]) == ["op", "rows", "cols", "dtype", "bytes"]
     assert set(data["best"]) == set(FINALIST_KEYS.split())
     assert [f["trial"] for f in data["finals"]["finalists"]] == [41, 7, 230]
-    assert data["best"]["of_copy"] == 60.0 / 61.4
+    assert data["best"]["of_limit"] == 60.0 / 61.4
     assert data["rejected"]["compile"] == 40 and data["rejected"]["crash"] == 0
     assert (data["objectives"], data["front"]) == ("time", None)
     assert data["emit"] == "explorer emit 41 --cols 4096 --rows 8192 --dtype f32"

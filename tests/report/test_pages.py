@@ -200,10 +200,10 @@ def test_kernels_are_ranked_and_the_best_and_ties_are_marked(history):
 
 def test_the_best_so_far_is_a_staircase_to_the_best(history):
     own = progress_rows(history)
-    heights = [row["above_copy"] for row in own]
+    heights = [row["above_limit"] for row in own]
     assert heights == sorted(heights, reverse=True)
     assert own[-1]["trial"] == history.attempts[-1].number
-    assert heights[-1] == min(row["above_copy"] for row in kernel_rows(history))
+    assert heights[-1] == min(row["above_limit"] for row in kernel_rows(history))
 
 
 def test_seconds_are_of_trials_and_between_them_but_not_of_pauses(history):
@@ -252,7 +252,7 @@ def test_shares_are_copys_time_over_each_time():
     one = read_compared(RESULTS / "compare-h200-f32.json").comparisons[0]
     rows = share_rows([one])
     assert [row["who"] for row in rows] == ["ours", *(peer.name for peer in one.peers)]
-    assert rows[0]["share"] == pytest.approx(100 * one.copy_time_us / one.time_us, abs=0.01)
+    assert rows[0]["share"] == pytest.approx(100 * one.limit_time_us / one.time_us, abs=0.01)
 
 
 def test_a_mean_of_fewer_shapes_says_of_how_many():
@@ -284,7 +284,7 @@ def test_what_a_study_does_not_hold_is_said_and_not_invented(history):
         effects=(),
         rejected={},
         reasons=(),
-        environment=replace(history.view.environment, copy_us=0.0),
+        environment=replace(history.view.environment, limit_us=0.0),
     )
     text = text_of_study(replace(history, view=view, attempts=bare))
     for sentence in (

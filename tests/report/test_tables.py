@@ -175,7 +175,7 @@ def test_finals_say_how_they_were_compared(result):
 
 
 def test_a_copy_that_was_not_timed_in_turn_has_no_spread(result):
-    finals = replace(result.finals, copy_spread=None)
+    finals = replace(result.finals, limit_spread=None)
     text = printed(print_search, replace(result, finals=finals), 100)
     (line,) = (line for line in text.splitlines() if "copy of the same" in line)
     assert line.split()[:2] == ["copy", "60.00"] and "±" not in line
@@ -194,7 +194,7 @@ def test_a_replay_that_had_nothing_to_try_says_so(result):
 
 def test_the_copy_and_how_it_is_timed(result, view):
     copy = "4 x 16 bytes a thread, 256 threads, cs"
-    known = replace(result.environment, copy_name=copy, buffers=2, launches_per_sample=6)
+    known = replace(result.environment, limit_name=copy, buffers=2, launches_per_sample=6)
     line = f"copy {copy}; launches rotate over 2 pairs of buffers, 6 a sample"
     for print_it, thing in ((print_search, result), (print_study, view)):
         assert "launches rotate" not in printed(print_it, thing, 120)

@@ -127,7 +127,7 @@ class FakeEvaluator:
             space_version=self._version,
             template_digest="0" * 12,
             explorer="0.1.0",
-            copy_us=FLOOR_US * 0.98,
+            limit_us=FLOOR_US * 0.98,
             accuracy=self._accuracy,
         )
 
@@ -162,7 +162,7 @@ class FakeEvaluator:
         drift = [1.0 + 0.02 * i / rounds for i in range(rounds)]
         return Comparison(
             samples_us=tuple(tuple(self._sample(c) * d for d in drift) for c in configs),
-            copy_us=tuple(FLOOR_US * 0.98 * d for d in drift),
+            limit_us=tuple(FLOOR_US * 0.98 * d for d in drift),
         )
 
     def _sample(self, config: Config) -> float:

@@ -171,7 +171,7 @@ FINALS = {
     ("finalists", 0, "trial"): ({},),
     ("finalists", 0, "trial", "config", "threads"): (1.5,),
     ("finalists", 0, "trial", "outcome", "samples_us"): ([],),
-    ("copy_us",): (None,),
+    ("limit_us",): (None,),
     ("noise",): (float("nan"),),
     ("hats",): (1,),
 }

@@ -223,7 +223,7 @@ def test_time_and_copy_of_a_study_are_those_of_its_finals(searched):
     (summary,) = survey(storage).summaries
     finals = result.finals
     assert summary.best_us == finals.winner.time_us != finals.winner.trial.outcome.time_us
-    assert summary.copy_us == finals.copy_us == result.environment.copy_us
+    assert summary.limit_us == finals.limit_us == result.environment.limit_us
     assert load_history(storage, result.problem).view.environment == result.environment
 
 
@@ -231,7 +231,7 @@ def test_a_stopped_search_leaves_the_finals_and_tells_what_looks_faster(storage)
     class Interrupted(FakeEvaluator):
         @property
         def environment(self):
-            return replace(super().environment, copy_us=99.0, driver="another")
+            return replace(super().environment, limit_us=99.0, driver="another")
 
         def evaluate(self, config):
             if len(self.evaluated) == 60:
@@ -244,7 +244,7 @@ def test_a_stopped_search_leaves_the_finals_and_tells_what_looks_faster(storage)
     view = load_history(storage, first.problem).view
     assert view.finals == first.finals
     assert view.environment == first.environment
-    assert view.summary.copy_us == first.finals.copy_us
+    assert view.summary.limit_us == first.finals.limit_us
     assert view.best == first.finals.winner.trial == load_trial(storage, first.problem, "best")[1]
     assert view.since.outcome.time_us < view.best.outcome.time_us
     last = run_search(FakeEvaluator(), storage, trials=1)

@@ -69,7 +69,7 @@ def test_ties_and_speedups_pair_the_rounds():
     assert journey.is_tie(best, best) and not journey.is_tie(first, best)
     expected = model_us(first.config) / model_us(best.config)
     assert journey.speedup(first, best).median == pytest.approx(expected, rel=1e-3)
-    assert journey.copy_time_us == pytest.approx(0.98 * FLOOR_US * 1.01, rel=0.02)
+    assert journey.limit_time_us == pytest.approx(0.98 * FLOOR_US * 1.01, rel=0.02)
 
 
 def test_a_journey_comes_back_from_json():

@@ -36,7 +36,7 @@ def test_peers_are_timed_beside_ours_and_failures_are_named():
     assert one.time_us == pytest.approx(model_us(OURS.config) * 1.01, rel=0.01)
     assert one.best.name == "triton-tuned" and one.best.version == "triton-tuned 1.0"
     assert one.over_ours(one.best).median == pytest.approx(1.02, rel=2e-3)
-    assert one.environment.copy_us == one.copy_time_us
+    assert one.environment.limit_us == one.limit_time_us
 
 
 def test_beside_a_searched_config_stands_what_needs_no_search():
@@ -70,7 +70,7 @@ def test_a_peer_that_does_not_enter_again_is_left_out():
 
 def test_without_any_peer_ours_still_stands_beside_copy():
     one = compare_with_peers(FakePeerBench(), OURS, peers("absent"), rounds=12)
-    assert one.best is None and one.peers == () and one.copy_time_us > 0
+    assert one.best is None and one.peers == () and one.limit_time_us > 0
 
 
 def test_a_kernel_of_ours_that_is_wrong_is_not_compared():

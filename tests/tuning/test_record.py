@@ -53,7 +53,7 @@ def test_a_recording_keeps_failures_and_the_comparison_of_the_best(recorded):
     assert compared == tuple(sorted(times, key=times.__getitem__)[: len(compared)])
     close = sum(time_us <= 1.03 * min(times.values()) for time_us in times.values())
     assert len(compared) == max(48, close)
-    assert len(recorded.comparison.again_us) == len(recorded.comparison.copy_us) == 40
+    assert len(recorded.comparison.again_us) == len(recorded.comparison.limit_us) == 40
 
 
 def test_all_close_to_the_fastest_are_compared_up_to_a_limit(tmp_path, monkeypatch):
@@ -212,7 +212,7 @@ def test_finals_say_whether_they_were_interleaved_when_recorded(recorded):
     others = [trial for trial in trials if trial.config not in evaluator.compared]
     finals = run_finals(evaluator, others)
     assert not finals.interleaved
-    assert finals.copy_spread is None and finals.copy_us == evaluator.environment.copy_us
+    assert finals.limit_spread is None and finals.limit_us == evaluator.environment.limit_us
 
 
 def test_finalists_of_the_recorded_comparison_are_preferred_to_slower_ones(recorded):

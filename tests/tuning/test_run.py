@@ -573,7 +573,7 @@ def test_the_database_speaks_for_itself(tmp_path):
     for trial in measured:
         told = trial.user_attrs
         assert told["gbps"] == pytest.approx(result.problem.gbps(trial.value), abs=0.1)
-        assert 0 < told["of_copy"] < 1.1 and told["spill_bytes"] == 0 and told["shared_bytes"] >= 0
+        assert 0 < told["of_limit"] < 1.1 and told["spill_bytes"] == 0 and told["shared_bytes"] >= 0
         assert told["config"].startswith(f"{trial.params['algorithm']}, ")
         words = shlex.split(told["emit"])
         config = Config.from_dict({**Config().as_dict(), **json.loads(words[2])})
@@ -623,7 +623,7 @@ def test_finals_of_an_earlier_version_are_read():
     """They were in one attribute."""
     storage = Memory()
     result = run_search(FakeEvaluator(), storage, trials=20)
-    told = finals_to_attributes(result.finals)
+    told = finals_to_attributes(result.finals, result.problem)
     assert finals_text(told) == finals_text({"finals": finals_text(told)})
     with pytest.raises(InvalidInput, match="finals:1"):
         finals_text({"finals_parts": 2, "finals:0": "{"})

@@ -165,7 +165,7 @@ class LaunchGraph:
 
 
 SAMPLE_US = 400.0
-"""About the length of a sample at the speed of copy: an event is exact to half a microsecond."""
+"""About the length of a sample at the limit's speed: an event is exact to half a microsecond."""
 
 SLOW_SAMPLE_US = 100_000.0
 """A slow kernel's sample gets fewer launches, so that it takes no longer than this."""
@@ -194,7 +194,7 @@ class Bench:
         limits = Limits(tools, self.sets)
         rough_us = min(self.samples_us(limits.rough, ROUGH_SAMPLES))
         self.launches *= max(1, round(SAMPLE_US / (rough_us * self.sets.count)))
-        self.copies = limits.fastest(self.samples_us)
+        self.limits = limits.fastest(self.samples_us)
         self.restore_inputs()
 
     def restore_inputs(self) -> None:

@@ -92,7 +92,7 @@ class CudaDevice:
         seed: int = 0,
         accuracy: Accuracy = Accuracy.DEFAULT,
     ) -> SessionFacts:
-        """Prepare a problem: buffers, a check of the GPU's reference, copy. Raises InvalidInput.
+        """Prepare a problem: buffers, a check of the GPU's reference, a limit. Raises InvalidInput.
 
         The problem that was open before is closed, its peers included.
         """
@@ -102,7 +102,7 @@ class CudaDevice:
             cubins = tuple(one.result().cubin for one in compiling)
         self._opened = Open(problem, timing, cubins, seed, accuracy)
         facts = self._open_again()
-        self._limit_s = max(self._kernel_limit_s, round(facts.copy_us * COPIES_ALLOWED * 1e-6))
+        self._limit_s = max(self._kernel_limit_s, round(facts.limit_us * COPIES_ALLOWED * 1e-6))
         return facts
 
     def begin(self, job: Job) -> None:
@@ -144,7 +144,7 @@ class CudaDevice:
         return NotEntered(peer.name, f"not ready and verified within {limit_s:g} s", "timeout")
 
     def compare(self, contenders: Sequence[Job], rounds: int, seed: int) -> Compared:
-        """Time verified kernels, copy and the peers that entered, in turn.
+        """Time verified kernels, the limit and the peers that entered, in turn.
 
         Raises DeviceLost if one of them fails.
         """

@@ -42,9 +42,9 @@ class SessionFacts:
     """Facts that the worker measured while it prepared a problem."""
 
     driver: str
-    copy_us: float
-    copy_name: str
-    """Name of the fastest plain copy."""
+    limit_us: float
+    limit_name: str
+    """How the fastest kernel of the limit moves its bytes."""
     buffers: int
     """Pairs of input and output that launches rotate over."""
     launches_per_sample: int
@@ -92,7 +92,7 @@ class Enter:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Verify contenders again, then time them, peers and copy in turn, `rounds` samples each."""
+    """Verify contenders again; time them, peers and the limit in turn, `rounds` samples each."""
 
     contenders: tuple[Job, ...]
     rounds: int
@@ -101,11 +101,11 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Samples in microseconds a launch: a row a contender, and copy's."""
+    """Samples in microseconds a launch: a row a contender, and the limit's."""
 
     samples_us: tuple[tuple[float, ...], ...]
-    copy_us: tuple[float, ...]
-    copy_name: str
+    limit_us: tuple[float, ...]
+    limit_name: str
     sm_clock_mhz: int
     memory_clock_mhz: int
     throttle_reasons: str

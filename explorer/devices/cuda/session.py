@@ -66,11 +66,11 @@ class Session:
 
     def facts(self) -> SessionFacts:
         """Return the facts that were measured while the problem was prepared."""
-        name, _, samples = self._bench.copies[0]
+        name, _, samples = self._bench.limits[0]
         return SessionFacts(
             driver=self._clocks.driver_version(),
-            copy_us=median(samples),
-            copy_name=name,
+            limit_us=median(samples),
+            limit_name=name,
             buffers=self._bench.sets.count,
             launches_per_sample=self._bench.launches,
         )
@@ -222,7 +222,7 @@ class Session:
         self._tools.free()
 
     def compare(self, request: Compare) -> Compared:
-        """Verify contenders once more, then time them, peers and the fastest copies in turn.
+        """Verify contenders once more, then time them, peers and the fastest limits in turn.
 
         No two launches overlap, so contenders share scratch memory. Raises ExplorerError if a
         contender is wrong, or needs more memory than is free.
@@ -240,21 +240,21 @@ class Session:
                 enqueue = partial(self._enqueue, program, job.launches, scratch)
                 self._check_contender(program, job, enqueue)
                 graphs.append(stack.enter_context(self._bench.graph(enqueue, self._few(enqueue))))
-            copies = [
+            limits = [
                 stack.enter_context(self._bench.graph(enqueue))
-                for _, enqueue, _ in self._bench.copies
+                for _, enqueue, _ in self._bench.limits
             ]
-            graphs_in_turn = [*graphs, *(peer.graph for peer in self._peers), *copies]
+            graphs_in_turn = [*graphs, *(peer.graph for peer in self._peers), *limits]
             samples, clocks = self._bench.interleaved_us(
                 graphs_in_turn, request.rounds, request.seed, self._clocks
             )
-        peer_samples = samples[len(graphs) : len(samples) - len(copies)]
-        copy_samples = samples[len(samples) - len(copies) :]
-        fastest = min(range(len(copies)), key=lambda i: median(copy_samples[i]))
+        peer_samples = samples[len(graphs) : len(samples) - len(limits)]
+        limit_samples = samples[len(samples) - len(limits) :]
+        fastest = min(range(len(limits)), key=lambda i: median(limit_samples[i]))
         return Compared(
             samples_us=tuple(tuple(row) for row in samples[: len(graphs)]),
-            copy_us=tuple(copy_samples[fastest]),
-            copy_name=self._bench.copies[fastest][0],
+            limit_us=tuple(limit_samples[fastest]),
+            limit_name=self._bench.limits[fastest][0],
             sm_clock_mhz=clocks.sm_mhz,
             memory_clock_mhz=clocks.memory_mhz,
             throttle_reasons=clocks.throttle_reasons,
