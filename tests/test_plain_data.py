@@ -1,7 +1,7 @@
 """Values from outside are read with their types and limits, or refused in one line."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
