@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from explorer.api import compare, emit, search, tune, verify
     from explorer.codegen.variant import Launch, Variant
-    from explorer.evaluate.emulation import Verdict
+    from explorer.devices.verdict import Verdict
     from explorer.evaluate.verify import FinalistCheck
     from explorer.export.emission import Emitted
     from explorer.model.config import Config
@@ -34,7 +34,7 @@ __version__ = "0.2.0"
 _MODULES = {
     "explorer.api": ("compare", "emit", "search", "tune", "verify"),
     "explorer.codegen.variant": ("Launch", "Variant"),
-    "explorer.evaluate.emulation": ("Verdict",),
+    "explorer.devices.verdict": ("Verdict",),
     "explorer.evaluate.verify": ("FinalistCheck",),
     "explorer.export.emission": ("Emitted",),
     "explorer.model.config": ("Config",),

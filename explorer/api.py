@@ -40,7 +40,7 @@ from explorer.tuning.results import Progress, SearchResult
 
 if TYPE_CHECKING:
     from explorer.compile.compiler import CompilePool
-    from explorer.evaluate.emulation import Verdict
+    from explorer.devices.verdict import Verdict
     from explorer.evaluate.verify import Checks, FinalistCheck
     from explorer.export.choice import What
     from explorer.export.emission import Emitted
@@ -299,10 +299,9 @@ def _sampler(name: str | None) -> "SamplerOf | None":
 
 def _replay_notices(evaluator: "Evaluator", why: str | None) -> list[str]:
     """Whose times a replay shows; nothing of a GPU."""
-    from explorer.evaluate.replay import ReplayEvaluator
     from explorer.report.text import replay_notice
 
-    if not isinstance(evaluator, ReplayEvaluator):
+    if evaluator.catalogue is None:
         return []
     return [replay_notice(evaluator.environment, why), *evaluator.notices]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from explorer.devices.cuda.device import CudaDevice
-from explorer.evaluate.live import LiveEvaluator
+from explorer.evaluate.device_evaluator import DeviceEvaluator
 from explorer.model.outcome import Measured, spread
 from explorer.model.tuned_table import TunedProblem, read_table, table_path
 from tests.narrow_words import write_timed
@@ -28,7 +28,7 @@ def share(one: TunedProblem) -> float:
 def timed(one: TunedProblem, device: CudaDevice) -> dict:
     """What the problem's kernel takes, and the fastest copy beside it, in microseconds."""
     problem, config = one.problem, one.best.config
-    with LiveEvaluator(problem, device, keep_device=True) as live:
+    with DeviceEvaluator(problem, device, keep_device=True) as live:
         outcome = live.evaluate(config)
         assert isinstance(outcome, Measured), (problem, outcome)
         contest = live.compare([config], ROUNDS)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from explorer.system.user_files import template_dir
 
-TESTED = ("codegen", "reference", "compile", "devices/cuda")
+TESTED = ("codegen", "reference", "compile", "devices/cuda", "devices/device.py")
 """Folders and files of the package that the digest is of, beside the templates."""
 
 ROOT = Path(__file__).resolve().parents[1]

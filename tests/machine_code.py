@@ -17,7 +17,7 @@ from pathlib import Path
 from explorer.codegen.units import emit
 from explorer.compile.compiler import Compiler, nvrtc_version
 from explorer.compile.resources import cubin_sections, read_cubin
-from explorer.devices.recorded import Recording, list_recordings, load_recording, write_recording
+from explorer.devices.recording import Recording, list_recordings, load_recording, write_recording
 from explorer.model.config import Config
 
 FILE = Path(__file__).with_suffix(".json")

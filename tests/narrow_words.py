@@ -14,7 +14,7 @@ from statistics import median
 
 from explorer.choose import config_for
 from explorer.devices.cuda.device import CudaDevice
-from explorer.evaluate.live import LiveEvaluator
+from explorer.evaluate.device_evaluator import DeviceEvaluator
 from explorer.model.config import Config
 from explorer.model.gpu_spec import WARP
 from explorer.model.outcome import Measured
@@ -65,7 +65,7 @@ def blocks(problem: Problem, first: Config) -> Iterator[Config]:
 
 def timed(problem: Problem, device: CudaDevice) -> dict:
     """What each of the problem's kernels that are right takes, in microseconds, in turn."""
-    with LiveEvaluator(problem, device, keep_device=True) as live:
+    with DeviceEvaluator(problem, device, keep_device=True) as live:
         space = Space(problem, live.gpu)
         ideas = dict.fromkeys(blocks(problem, config_for(problem, live.gpu)))
         legal = [idea for idea in ideas if space.is_legal(idea)]

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.emulation import Emulator
-from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.devices.emulated.emulator import Emulator
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.verdict import Status
 from explorer.evaluate.verify import verify_many
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
@@ -34,7 +34,9 @@ def verdict(config, accuracy, dtype=DType.F32, cols=4096, rows=18, change=None):
     if change is not None:
         assert change[0] in program.source
         program = replace(program, source=program.source.replace(*change))
-    return Emulator("sm_90", accuracy=accuracy).verify(program, rows)
+    emulator = Emulator("sm_90")
+    emulator.open(program.problem, accuracy=accuracy)
+    return emulator.verify(program, rows)
 
 
 def test_expf_and_a_division_are_strict_and_its_errors_are_known():

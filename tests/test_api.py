@@ -219,7 +219,7 @@ TREE = '{"threads":128,"threads_per_row":128,"reduction":"shared-tree"}'
 
 
 def test_a_wrong_kernel_is_an_error_with_its_verdict(tmp_path, monkeypatch):
-    from explorer.evaluate.program_under_test import ProgramUnderTest
+    from explorer.devices.program_under_test import ProgramUnderTest
 
     real = ProgramUnderTest.of
 

@@ -21,21 +21,21 @@ def gpu_for_a_time(device):
 
 
 def test_auto_is_the_first_gpu_or_what_needs_none(driver):
-    assert names.gpu_or_recording("auto") == ("" if driver else 0)
-    assert names.gpu_or_emulator("auto") == (None if driver else 0)
+    assert names.gpu_or_recording("auto") == ("recorded:" if driver else "cuda:0")
+    assert names.gpu_or_emulator("auto") == ("emulated" if driver else "cuda:0")
 
 
 def test_a_device_that_is_named_is_taken(driver):
-    assert names.gpu_or_recording("recorded:H200-x") == "H200-x"
-    assert names.gpu_or_recording("recorded") == ""
-    assert names.gpu_or_recording("cuda:12") == 12  # its evaluator says that it is not there
-    assert names.gpu_or_emulator("emulated") is None
+    assert names.gpu_or_recording("recorded:H200-x") == "recorded:H200-x"
+    assert names.gpu_or_recording("recorded") == "recorded:"
+    assert names.gpu_or_recording("cuda:12") == "cuda:12"  # opening it says that it is not there
+    assert names.gpu_or_emulator("emulated") == "emulated"
 
 
 def test_a_gpu_that_is_named_needs_a_driver(driver):
     for taken in (names.gpu_or_emulator, gpu_for_a_time):
         if driver is None:
-            assert taken("cuda:12") == 12
+            assert taken("cuda:12") == "cuda:12"
             continue
         with pytest.raises(InvalidInput, match=ABSENT):
             taken("cuda:12")

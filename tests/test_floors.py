@@ -93,6 +93,29 @@ def test_libraries_stay_in_their_folders(library):
     assert [m for m in users if not m.startswith(HOMES[library])] == []
 
 
+KINDS = ("explorer.devices.cuda", "explorer.devices.emulated", "explorer.devices.recorded")
+"""The modules of one kind of device."""
+
+KNOW_A_KIND = {
+    "devices/names.py": "it opens a device by its name",
+    "evaluate/nsight.py": "NVIDIA's profiler watches a process that launches a kernel once",
+    "evaluate/profile.py": "only the emulator counts what a kernel does",
+    "runtime/jax_arrays.py": "the runtime launches kernels in the user's process",
+    "runtime/launcher.py": "the runtime launches kernels in the user's process",
+}
+"""Modules outside a kind's own that import it, and why."""
+
+
+def is_of_a_kind(name: str) -> bool:
+    return name.startswith(tuple(f"{kind}." for kind in KINDS)) or name in KINDS
+
+
+def test_nothing_above_knows_which_device_it_has():
+    own = [f"{kind.removeprefix('explorer.').replace('.', '/')}" for kind in KINDS]
+    others = [module for module in MODULES if not module.startswith(tuple(own))]
+    assert {m for m in others if any(map(is_of_a_kind, imports(m)))} == set(KNOW_A_KIND)
+
+
 def test_every_module_has_a_floor():
     assert {floor_name(m) for m in MODULES} - ENTRIES == set(FLOORS)
 

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from explorer.devices.cuda.messages import Job
 from explorer.devices.cuda.session import FEW_SAMPLES, SAMPLES, Session
-from explorer.evaluate.live import START_OF_A_GRAPH_US
+from explorer.devices.device import Job
+from explorer.evaluate.device_evaluator import START_OF_A_GRAPH_US
+from explorer.model.config import Config
 from explorer.model.outcome import Resources
 
 SETS = 4
@@ -38,7 +39,7 @@ def samples(time_us, launches=100 * SETS, late_us=0.0, sets=SETS, **job):
     session = object.__new__(Session)
     session._bench = FakeBench(time_us, launches, late_us)
     session._bench.sets.count = sets
-    told = Job(b"", "", "", Resources(registers=32), (), (), **job)
+    told = Job(Config(), "", b"", "", Resources(registers=32), (), (), **job)
     return session._samples(None, told)
 
 

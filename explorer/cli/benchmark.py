@@ -42,7 +42,7 @@ def benchmark(
     out: JsonOption, recording: Names = None, strategy: Strategies = None, seeds: Seeds = 10
 ) -> None:
     """Compare search strategies on recordings in which every kernel was measured."""
-    from explorer.devices.recorded import list_recordings, load_recording
+    from explorer.devices.recording import list_recordings, load_recording
     from explorer.report.recordings import SCORE, print_scores
     from explorer.report.table import data_of
     from explorer.tuning.benchmark import STRATEGIES, MeasuredSpace, score
@@ -87,7 +87,7 @@ Name = Annotated[
 @with_options
 def recordings(out: RowsOptions, name: Name = None, t4: T4 = None) -> None:
     """List the recordings that a search can replay, or write one as T4, for Kernel Tuner."""
-    from explorer.devices.recorded import list_recordings, load_recording
+    from explorer.devices.recording import list_recordings, load_recording
     from explorer.report.recordings import RECORDING, t4_data
     from explorer.report.table import data_of, print_table, table_of
     from explorer.system.user_files import write_file

@@ -36,7 +36,7 @@ def several(*values: str) -> Completion:
 
 def devices(incomplete: str) -> Offered:
     """Complete a device on which a search runs: a GPU, or a recording that is there."""
-    from explorer.devices.recorded import list_recordings
+    from explorer.devices.recording import list_recordings
 
     recorded = (f"recorded:{file.name}" for file in list_recordings())
     return _that_begin(incomplete, ("auto", "cuda:0", *recorded))
@@ -44,7 +44,7 @@ def devices(incomplete: str) -> Offered:
 
 def recordings(incomplete: str) -> Offered:
     """Complete the name of a recording."""
-    from explorer.devices.recorded import list_recordings
+    from explorer.devices.recording import list_recordings
 
     return _that_begin(incomplete, (file.name for file in list_recordings()))
 

@@ -87,7 +87,6 @@ def _run(query: ProblemQuery, of: Where, budget_s: float | None, save: bool) -> 
     """
     from explorer.devices.names import why_no_gpu
     from explorer.evaluate.open_evaluator import open_evaluator
-    from explorer.evaluate.replay import ReplayEvaluator
     from explorer.report.progress import JourneyLine
     from explorer.report.table import notices
     from explorer.tuning.journey import run_journey
@@ -106,8 +105,7 @@ def _run(query: ProblemQuery, of: Where, budget_s: float | None, save: bool) -> 
                     "the repository's studies/results/journey-*.json: --from FILE"
                 ) from None
             path = _path(evaluator) if save else None
-            replayed = evaluator.notices if isinstance(evaluator, ReplayEvaluator) else []
-            for notice in [*replayed, *rows_notice(problem, query.rows)]:
+            for notice in [*evaluator.notices, *rows_notice(problem, query.rows)]:
                 say(notice)
             with JourneyLine(notices()) as line:
                 made = run_journey(
@@ -146,7 +144,7 @@ def _best(evaluator: "Evaluator", of: Where, budget_s: float | None) -> "Entry":
 
 def _path(evaluator: "Evaluator") -> Path:
     """Return where the journey is kept, checked before it is measured. Raises InvalidInput."""
-    from explorer.devices.recorded import SUFFIX, local_path
+    from explorer.devices.recording import SUFFIX, local_path
 
     made = evaluator.environment
     file = local_path(evaluator.problem, evaluator.gpu, made.timing, made.accuracy)

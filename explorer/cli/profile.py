@@ -34,13 +34,13 @@ def profile(
     device: ProfileDevice = "auto",
 ) -> None:
     """Count what a kernel does: traffic, conflicts, instructions, occupancy."""
-    from explorer.devices.names import gpu_limits, gpu_or_emulator
+    from explorer.devices.names import device_index, gpu_limits, gpu_or_emulator
     from explorer.evaluate.profile import profile as profile_variant
     from explorer.export.choice import chosen_variant
     from explorer.model.gpu_spec import known_gpu_for
     from explorer.report.profile import print_profile, profile_data
 
-    index = gpu_or_emulator(device)
+    index = device_index(gpu_or_emulator(device))
     chosen = chosen_variant(what, of.scope(query))
     limits = chosen.gpu or known_gpu_for(chosen.arch)
     if index is not None:

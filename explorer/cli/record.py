@@ -15,7 +15,7 @@ from explorer.model.query import ProblemQuery, needed, rows_notice, whole_number
 from explorer.system.user_files import check_writable, is_there
 
 if TYPE_CHECKING:
-    from explorer.devices.recorded import Recording
+    from explorer.devices.recording import Recording
     from explorer.model.config import Value
     from explorer.model.evaluator import Evaluator
 
@@ -70,7 +70,7 @@ def record(
 ) -> None:
     """Measure every config of a sub-space, or a sample of the space, or both, for replays."""
     from explorer.cli.options import sub_space
-    from explorer.devices.recorded import own_file
+    from explorer.devices.recording import own_file
     from explorer.evaluate.open_evaluator import open_evaluator
     from explorer.report.recordings import recording_data, recording_sentence
     from explorer.report.text import as_json
@@ -101,7 +101,7 @@ def record(
 
 
 def _to_compare(name: str, is_alone: bool) -> "Recording":
-    from explorer.devices.recorded import load_recording
+    from explorer.devices.recording import load_recording
 
     if not is_alone:
         raise InvalidInput(
@@ -140,7 +140,7 @@ def _measure(
 
 def _path(output: str | None, evaluator: "Evaluator", *, force: bool) -> Path:
     """Return where to write, checked before the hours of measuring. Raises InvalidInput."""
-    from explorer.devices.recorded import SUFFIX, local_path
+    from explorer.devices.recording import SUFFIX, local_path
 
     if not evaluator.interleaves:
         raise InvalidInput("a recording cannot be recorded; name a GPU such as --device cuda:0")

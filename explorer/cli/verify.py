@@ -197,7 +197,7 @@ def time(
 
     Exit code 1: it is wrong. Exit code 2: it could not be verified.
     """
-    from explorer.evaluate.program_under_test import read_emitted
+    from explorer.devices.program_under_test import read_emitted
     from explorer.evaluate.verify import time_file
     from explorer.report.verification import exit_code, print_timed_file, timed_file_data
 

@@ -1,9 +1,12 @@
-"""The registers, shared memory and spills of a kernel, read from its cubin and ptxas's log."""
+"""The resources of a kernel, read from its cubin and ptxas's log, and what a GPU makes of them."""
 
 import re
 import struct
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+from explorer.codegen.variant import Launch
+from explorer.model.gpu_spec import GpuSpec, with_residency
 from explorer.model.outcome import Resources
 
 # ------------------------------------------------------------------ cubin
@@ -112,3 +115,34 @@ def kernel_resources(log: str, cubin: bytes) -> Resources:
         stack_bytes=facts.stack_bytes,
         code_bytes=facts.code_bytes,
     )
+
+
+# ------------------------------------------------------------------ on a GPU
+
+
+def resources_on(gpu: GpuSpec | None, launches: Sequence[Launch], compiled: Resources) -> Resources:
+    """Return a kernel's resources with the shared memory of its launches, and its residency.
+
+    The residency is not worked out where the limits of the GPU are not known.
+    """
+    first = launches[0]
+    dynamic = max(launch.shared_bytes for launch in launches)
+    whole = replace(compiled, dynamic_shared_bytes=dynamic)
+    if gpu is None:
+        return whole
+    return with_residency(whole, first.block, first.grid_on(gpu.sm_count), gpu)
+
+
+def exceeded_resource(resources: Resources, launches: Sequence[Launch], gpu: GpuSpec) -> str | None:
+    """Return a sentence on the first limit that a kernel exceeds, or None."""
+    if resources.shared_bytes > gpu.shared_per_block_bytes:
+        return (
+            f"a block needs {resources.shared_bytes} bytes of shared memory; {gpu.name} has "
+            f"{gpu.shared_per_block_bytes}"
+        )
+    block = max(launch.block for launch in launches)
+    # Registers are allocated to warps in units of 256.
+    allocated = -(-resources.registers * 32 // 256) * 256 * (block // 32)
+    if allocated > gpu.registers_per_sm:
+        return f"a block needs {allocated} registers; an SM has {gpu.registers_per_sm}"
+    return None

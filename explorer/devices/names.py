@@ -1,30 +1,57 @@
-"""The names of devices: auto, cuda:N, recorded:NAME and emulated, and which command takes which.
+"""Devices by their names: auto, cuda:N, recorded:NAME and emulated, and which command takes which.
 
 A GPU measures and checks kernels, a recording replays measurements, and the emulator only checks.
-Each function raises the error for a name that its caller cannot use.
+What a name stands for is a name as well, of one device. Here alone it is asked of which kind that
+is, and a kind's modules are imported when one is opened.
 """
 
-from explorer.devices.cuda.program import device_index, driver_problem, has_driver
+import re
+
+from explorer.devices.cuda.program import CudaError, device_spec, driver_problem, has_driver
+from explorer.devices.device import Device
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
+from explorer.model.problem import Problem
 
 EMULATED = "emulated"
+RECORDED = "recorded:"
+FIRST_GPU = "cuda:0"
 
 
-def gpu_or_recording(device: str) -> int | str:
-    """Return the index of the GPU, or the name of the recording, that has a search's times.
+def open_device(name: str, arch: str = "", **limits: int) -> Device:
+    """Open the device of a name that a function below returned; it is to be closed.
 
-    `auto` is cuda:0 if a driver answers, else any recording, whose name is then empty. Raises
-    InvalidInput for another device. Whether the GPU or the recording exists is not checked.
+    The emulator compiles for `arch`, such as sm_90, and `limits` are its `step_limit`. Raises
+    InvalidInput for a GPU that cannot be used, and DeviceLost.
+    """
+    if name == EMULATED:
+        from explorer.devices.emulated.emulator import Emulator
+
+        return Emulator(arch, **limits)
+    if name.startswith(RECORDED):
+        from explorer.devices.recorded import RecordedDevice
+
+        return RecordedDevice(name.removeprefix(RECORDED))
+    from explorer.devices.cuda.device import CudaDevice
+
+    index = device_index(name)
+    assert index is not None, name
+    return CudaDevice(index)
+
+
+def gpu_or_recording(device: str) -> str:
+    """Return the name of the GPU, or of the recording, that has a search's times.
+
+    `auto` is cuda:0 if a driver answers, else any recording of the problem. Raises InvalidInput for
+    another device. Whether the GPU or the recording exists is not checked.
     """
     if device == "auto":
-        return 0 if driver_problem() is None else ""
-    index = device_index(device)
+        return FIRST_GPU if driver_problem() is None else RECORDED
+    if device_index(device) is not None:
+        return device
     kind, _, name = device.partition(":")
-    if index is not None:
-        return index
     if kind == "recorded":
-        return name
+        return RECORDED + name
     if kind == EMULATED:
         raise InvalidInput(
             "device 'emulated' checks kernels and times none: check them with explorer verify, or "
@@ -35,42 +62,71 @@ def gpu_or_recording(device: str) -> int | str:
     )
 
 
-def gpu_or_emulator(device: str) -> int | None:
-    """Return the index of the GPU that checks a kernel, or None for the emulator.
+def gpu_or_emulator(device: str) -> str:
+    """Return the name of the GPU that checks a kernel, or of the emulator.
 
     `auto` is cuda:0 if a driver answers, else the emulator. Raises InvalidInput for another device,
     and for a GPU without a driver that answers.
     """
     if device == EMULATED:
-        return None
+        return EMULATED
     problem = driver_problem()
     if device == "auto":
-        return 0 if problem is None else None
-    index = device_index(device)
-    if index is None:
+        return FIRST_GPU if problem is None else EMULATED
+    if device_index(device) is None:
         raise InvalidInput(
             f"device '{device}' is not known; it is emulated, cuda:N such as cuda:0, or auto"
         )
     if problem is not None:
         raise InvalidInput(f"device {device} cannot be used: {problem}")
-    return index
+    return device
 
 
-def gpu_alone(device: str, wanted: str, instead: str) -> int:
-    """Return the index of the GPU that `auto`, which is cuda:0, or `cuda:N` names.
+def gpu_alone(device: str, wanted: str, instead: str) -> str:
+    """Return the name of the GPU that `auto`, which is cuda:0, or `cuda:N` names.
 
     Raises InvalidInput for a name of no GPU, and if no driver answers: the message says that
     `wanted` needs a GPU, and `instead` what can be done without one.
     """
-    index = 0 if device == "auto" else device_index(device)
-    if index is None:
+    name = FIRST_GPU if device == "auto" else device
+    if device_index(name) is None:
         raise InvalidInput(
             f"device is '{device}'; {wanted} needs a GPU: take auto or cuda:N such as cuda:0"
         )
     problem = driver_problem()
     if problem is not None:
         raise InvalidInput(f"{wanted} needs a GPU, and there is none: {problem}; {instead}")
-    return index
+    return name
+
+
+def device_index(device: str) -> int | None:
+    """Return the number N of a device `cuda:N`; None for another name."""
+    match = re.fullmatch("cuda:([0-9]{1,3})", device)
+    return int(match[1]) if match else None
+
+
+# ------------------------------------------------------------------ before a device is open
+
+
+def takes_code(name: str) -> bool:
+    """Return whether kernels are compiled for a device that has times."""
+    return device_index(name) is not None
+
+
+def limits_of(name: str) -> GpuSpec | None:
+    """Ask the driver for a GPU's limits in this process; None where no GPU can be used."""
+    index = device_index(name)
+    try:
+        return device_spec(index) if index is not None and has_driver() else None
+    except CudaError:
+        return None
+
+
+def own_sources(problem: Problem) -> tuple[str, ...]:
+    """Return the CUDA C++ that a GPU's device needs compiled to prepare a problem."""
+    from explorer.devices.cuda.limits import tools_sources
+
+    return tools_sources(problem)
 
 
 # ------------------------------------------------------------------ the GPU whose limits count
@@ -95,9 +151,7 @@ def gpu_limits(name: str | None) -> GpuSpec:
         return known_gpu(name)
     if assumes_gpu(name):
         return known_gpu(DEFAULT_GPU)
-    from explorer.devices.cuda.device import CudaDevice
-
-    with CudaDevice(0) as device:
+    with open_device(FIRST_GPU) as device:
         return device.gpu
 
 

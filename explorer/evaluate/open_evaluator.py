@@ -2,13 +2,20 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from explorer.compile.compiler import CompilePool
-from explorer.devices.names import gpu_alone, gpu_or_recording
+from explorer.devices.device import Device
+from explorer.devices.names import (
+    gpu_alone,
+    gpu_or_recording,
+    limits_of,
+    open_device,
+    own_sources,
+    takes_code,
+)
 from explorer.evaluate.compile_processes import CompileProcesses
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
@@ -17,9 +24,6 @@ from explorer.model.evaluator import Evaluator
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.peer import PeerBench
 from explorer.model.problem import Problem
-
-if TYPE_CHECKING:
-    from explorer.devices.cuda.device import CudaDevice
 
 TIMINGS = ("cold", "warm")
 
@@ -42,27 +46,25 @@ def open_evaluator(
     """Open the evaluator of `auto`, `cuda:N` or `recorded:NAME` for a problem; close it at the end.
 
     `auto` is cuda:0 where a driver answers, else the recording of the problem. `meanwhile` is
-    called while a GPU is prepared, and `for_fastest` is explained by `LiveEvaluator`. Raises
+    called while a GPU is prepared, and `for_fastest` is explained by `DeviceEvaluator`. Raises
     InvalidInput for an unknown device or timing, a GPU that is not there or a problem that does not
     fit it, and NotFound where there is no recording.
     """
     if timing not in TIMINGS:
         raise InvalidInput(f"timing '{timing}' is not known; choose cold or warm")
-    named = gpu_or_recording(device)
-    if not isinstance(named, int):
-        yield _replay(problem, named, timing, accuracy)
-        return
-    with CompileProcesses() as processes:
-        with _prepared(problem, named, processes, meanwhile) as device_of_gpu:
-            from explorer.evaluate.live import LiveEvaluator
+    name = gpu_or_recording(device)
+    processes = CompileProcesses()
+    with processes if takes_code(name) else nullcontext():
+        with _prepared(problem, name, processes, meanwhile) as opened:
+            from explorer.evaluate.device_evaluator import DeviceEvaluator
 
-            evaluator = LiveEvaluator(
+            evaluator = DeviceEvaluator(
                 problem,
-                device_of_gpu,
+                opened,
                 timing,
                 seed,
                 accuracy,
-                compiler=processes.compiler(device_of_gpu.gpu.arch),
+                compiler=processes.compiler,
                 for_fastest=for_fastest,
             )
         with evaluator as live:
@@ -72,65 +74,31 @@ def open_evaluator(
                 processes.end()  # it takes them 0.07 s, while the GPU's process ends in 0.1
 
 
-def _replay(problem: Problem, name: str, timing: str, accuracy: Accuracy) -> Evaluator:
-    from explorer.evaluate.replay import ReplayEvaluator
-
-    replay = ReplayEvaluator.open(problem, name or None, accuracy)
-    recorded = replay.environment.timing
-    if timing == "warm" and recorded != timing:
-        raise InvalidInput(
-            f"timing is {timing}, and the recording of {problem} was timed {recorded}; leave "
-            "timing out, or measure on a GPU"
-        )
-    return replay
-
-
 @contextmanager
 def _prepared(
-    problem: Problem, index: int, processes: CompileProcesses, meanwhile: Meanwhile | None
-) -> Iterator["CudaDevice"]:
-    """Start a GPU's process, and do meanwhile, until the end of the block, what else takes time.
+    problem: Problem, name: str, processes: CompileProcesses, meanwhile: Meanwhile | None
+) -> Iterator[Device]:
+    """Open a device, and do meanwhile, until the end of the block, what else takes time.
 
-    The process takes a second or two to start and to prepare the problem. What it needs is compiled
-    first, as it waits for that. `meanwhile` has a thread of its own, which is waited for at the
-    end; what it compiles comes after. If the block fails, what has not begun to compile is left.
-    Raises InvalidInput for a GPU that cannot be used.
+    A GPU's process takes a second or two to start and to prepare the problem. What it needs is
+    compiled first, as it waits for that. `meanwhile` has a thread of its own, which is waited for
+    at the end; what it compiles comes after. If the block fails, what has not begun to compile is
+    left. Raises InvalidInput for a GPU that cannot be used.
     """
-    gpu = _limits(index)
+    gpu = limits_of(name)
     pool = CompilePool(processes.compiler(gpu.arch)) if gpu else None
     with ThreadPoolExecutor(1) as aside:
         if gpu and pool:
-            from explorer.devices.cuda.limits import tools_sources
-
-            for source in tools_sources(problem):
+            for source in own_sources(problem):
                 pool.submit(source)
-            aside.submit(import_module, "explorer.evaluate.live")
+            aside.submit(import_module, "explorer.evaluate.device_evaluator")
             if meanwhile is not None:
                 aside.submit(meanwhile, gpu, pool)
         try:
-            yield _started(index)
+            yield open_device(name)
         finally:
             if pool:
                 pool.leave()
-
-
-def _limits(index: int) -> GpuSpec | None:
-    """Ask the driver for a GPU's limits in this process; None where the GPU cannot be used."""
-    from explorer.devices.cuda.program import CudaError, device_spec, has_driver
-
-    try:
-        return device_spec(index) if has_driver() else None
-    except CudaError:
-        return None
-
-
-def _started(index: int) -> "CudaDevice":
-    """Start a GPU's process; raises InvalidInput for a GPU that cannot be used."""
-    from explorer.devices.cuda.device import (
-        CudaDevice,  # a replay need not wait 0.1 s for its imports
-    )
-
-    return CudaDevice(index)
 
 
 # ------------------------------------------------------------------ comparisons with peers
@@ -139,12 +107,12 @@ def _started(index: int) -> "CudaDevice":
 class PeerBenches:
     """Opens one problem after another on a GPU. Use as a context manager."""
 
-    def __init__(self, index: int, timing: str, seed: int, accuracy: Accuracy) -> None:
-        self._index = index
+    def __init__(self, name: str, timing: str, seed: int, accuracy: Accuracy) -> None:
+        self._name = name
         self._timing = timing
         self._seed = seed
         self._accuracy = accuracy
-        self._device: CudaDevice | None = None
+        self._device: Device | None = None
         self._processes = CompileProcesses()
         self._ahead: CompilePool | None = None
 
@@ -152,7 +120,7 @@ class PeerBenches:
     def gpu(self) -> GpuSpec:
         """The GPU, whose process is started if it was given up."""
         if self._device is None:
-            self._device = _started(self._index)
+            self._device = open_device(self._name)
         return self._device.gpu
 
     def compile_ahead(self, problem: Problem, configs: Iterable[Config]) -> None:
@@ -162,11 +130,10 @@ class PeerBenches:
         a list on an H200's host. What fails to compile now fails again when it is evaluated.
         """
         from explorer.codegen.units import emit
-        from explorer.devices.cuda.limits import tools_sources
 
         if self._ahead is None:
             self._ahead = CompilePool(self._processes.compiler(self.gpu.arch))
-        for source in tools_sources(problem):
+        for source in own_sources(problem):
             self._ahead.submit(source)
         for config in configs:
             self._ahead.submit(emit(problem, config).source)
@@ -174,19 +141,19 @@ class PeerBenches:
     @contextmanager
     def on(self, problem: Problem) -> Iterator[PeerBench]:
         """Open the bench of a problem; raises InvalidInput if it does not fit, and DeviceLost."""
-        from explorer.evaluate.live import LiveEvaluator
+        from explorer.evaluate.device_evaluator import DeviceEvaluator
 
         if self._device is None:
-            self._device = _started(self._index)
+            self._device = open_device(self._name)
         try:
-            with LiveEvaluator(
+            with DeviceEvaluator(
                 problem,
                 self._device,
                 self._timing,
                 self._seed,
                 self._accuracy,
                 keep_device=True,
-                compiler=self._processes.compiler(self._device.gpu.arch),
+                compiler=self._processes.compiler,
             ) as live:
                 yield live
         except ExplorerError:
@@ -202,7 +169,7 @@ class PeerBenches:
         """Start the GPU's worker; raises InvalidInput for a GPU that is not there, DeviceLost."""
         with ExitStack() as unless_started:
             unless_started.enter_context(self._processes)
-            self._device = _started(self._index)
+            self._device = open_device(self._name)
             unless_started.pop_all()
         return self
 

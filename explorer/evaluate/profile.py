@@ -18,11 +18,11 @@ from tempfile import NamedTemporaryFile
 
 from explorer.codegen.variant import Variant, scratch_bytes
 from explorer.compile.compiler import CompileFailure, Compiler, Kernel, nvrtc_version
+from explorer.compile.resources import resources_on
 from explorer.devices.emulated.device import EmulatedKernel, emulate
-from explorer.devices.emulated.result import NotEmulated
-from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.evaluate.residency import resources_on
-from explorer.evaluate.runs import FEW_ELEMENTS, MOST_ELEMENTS
+from explorer.devices.emulated.refusals import NotEmulated
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.runs import FEW_ELEMENTS, MOST_ELEMENTS
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec, Occupancy, occupancy
 from explorer.model.outcome import Resources

@@ -11,21 +11,9 @@ from dataclasses import dataclass, replace
 
 from explorer.codegen.variant import Launch, Variant
 from explorer.compile.compiler import Compiler, nvrtc_version
-from explorer.model.gpu_spec import GpuSpec, with_residency
+from explorer.compile.resources import resources_on
+from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Resources
-
-
-def resources_on(gpu: GpuSpec | None, launches: Sequence[Launch], compiled: Resources) -> Resources:
-    """Return a kernel's resources with the shared memory of its launches, and its residency.
-
-    The residency is not worked out where the limits of the GPU are not known.
-    """
-    first = launches[0]
-    dynamic = max(launch.shared_bytes for launch in launches)
-    whole = replace(compiled, dynamic_shared_bytes=dynamic)
-    if gpu is None:
-        return whole
-    return with_residency(whole, first.block, first.grid_on(gpu.sm_count), gpu)
 
 
 @dataclass(frozen=True, slots=True)

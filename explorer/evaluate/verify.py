@@ -8,11 +8,18 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from explorer.devices.emulated.result import Status
-from explorer.devices.names import gpu_alone, gpu_limits, gpu_or_emulator
-from explorer.evaluate.emulation import Emulator, Verdict
-from explorer.evaluate.program_under_test import ProgramUnderTest, read_emitted
-from explorer.evaluate.runs import emulated_runs
+from explorer.devices.device import Device
+from explorer.devices.names import (
+    EMULATED,
+    gpu_alone,
+    gpu_limits,
+    gpu_or_emulator,
+    open_device,
+)
+from explorer.devices.program_under_test import ProgramUnderTest, read_emitted
+from explorer.devices.runs import emulated_runs
+from explorer.devices.verdict import Status, Verdict
+from explorer.evaluate.device_evaluator import environment_of
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.errors import WrongKernel
@@ -31,9 +38,9 @@ FEW = 6
 
 
 @cache
-def _emulator(arch: str, accuracy: Accuracy, **limits: int) -> Emulator:
+def _emulator(arch: str) -> Device:
     """Return the emulator of this process, which is cached with its compiler."""
-    return Emulator(arch, accuracy=accuracy, **limits)
+    return open_device(EMULATED, arch)
 
 
 def verify_many(
@@ -62,7 +69,9 @@ def verify_many(
 
 def _verify(program: ProgramUnderTest, arch: str, rows: int | None, accuracy: Accuracy) -> Verdict:
     """Verify a program with the emulator of the process that runs this."""
-    return _emulator(arch, accuracy).verify(program, rows)
+    emulator = _emulator(arch)
+    emulator.open(program.problem, accuracy=accuracy)
+    return emulator.verify(program, rows)
 
 
 # ------------------------------------------------------------------ on a device by its name
@@ -80,28 +89,25 @@ def verify_on(
     Programs are of one problem; the emulator compiles them for `arch`. Raises InvalidInput for
     another device, and for a GPU that does not exist.
     """
-    index = gpu_or_emulator(device)
-    if index is None:
-        yield from verify_many(programs, arch, rows, accuracy)
-        return
-    from explorer.devices.cuda.device import CudaDevice
-    from explorer.evaluate.live import LiveEvaluator
-
-    problem = emulated_runs(programs[0], rows)[0].problem
-    with LiveEvaluator(problem, CudaDevice(index), accuracy=accuracy) as live:
-        emulator = Emulator(live.gpu.arch, accuracy=accuracy)
+    with open_device(gpu_or_emulator(device), arch) as opened:
+        if not opened.can_time:
+            yield from verify_many(programs, arch, rows, accuracy)
+            return
+        opened.open(emulated_runs(programs[0], rows)[0].problem, accuracy=accuracy)
         for program in programs:
-            yield _second_opinion(live.judge(program), emulator, rows)
+            yield _with_second_opinion(opened.verify(program), opened, rows, accuracy)
 
 
-def _second_opinion(verdict: Verdict, emulator: Emulator, rows: int | None) -> Verdict:
+def _with_second_opinion(
+    verdict: Verdict, device: Device, rows: int | None, accuracy: Accuracy
+) -> Verdict:
     """Return the verdict of a GPU, corrected if the emulator finds rounding and no defect.
 
     A GPU's check does not distinguish wrong numbers from rounding.
     """
     if verdict.status is not Status.WRONG or "ulp" not in verdict.sentence:
         return verdict
-    emulated = emulator.verify(verdict.program, rows)
+    emulated = _verify(verdict.program, device.gpu.arch, rows, accuracy)
     if emulated.status is not Status.INACCURATE:
         return verdict
     return replace(verdict, status=Status.INACCURATE)
@@ -180,17 +186,13 @@ def time_file(
     """
     problem = program.problem.resized(rows, program.cols)
     instead = f"check the kernel without one: explorer verify {program.file}"
-    index = gpu_alone(device, "a time", instead)
-    from explorer.devices.cuda.device import CudaDevice
-    from explorer.evaluate.live import LiveEvaluator, verdict_on
-
-    with LiveEvaluator(problem, CudaDevice(index), timing, accuracy=accuracy) as live:
-        outcome = live.measure(program)
-        verdict = verdict_on(program, outcome, live.gpu.name)
-        emulator = Emulator(live.gpu.arch, accuracy=accuracy)
-        measured = outcome if isinstance(outcome, Measured) else None
-        verdict = _second_opinion(verdict, emulator, None)
-        return TimedFile(problem, verdict, measured, live.environment)
+    with open_device(gpu_alone(device, "a time", instead)) as opened:
+        facts = opened.open(problem, timing, accuracy=accuracy)
+        environment = environment_of(opened, facts, problem, timing, accuracy)
+        verdict = opened.verify(program)
+        measured = verdict.outcome if isinstance(verdict.outcome, Measured) else None
+        verdict = _with_second_opinion(verdict, opened, None, accuracy)
+        return TimedFile(problem, verdict, measured, environment)
 
 
 # ------------------------------------------------------------------ finalists of a replay
@@ -230,15 +232,15 @@ def check_finalists(
 ) -> FinalistCheck:
     """Check configs in order within `budget_s` seconds; raises WrongKernel for a wrong one."""
     programs = [ProgramUnderTest.of_config(problem, config) for config in configs]
-    emulator = _emulator(arch, accuracy, step_limit=STEP_LIMIT)
+    emulator = open_device(EMULATED, arch, step_limit=STEP_LIMIT)
+    emulator.open(problem, accuracy=accuracy)
     started = time.monotonic()
     counts: Counter[Status] = Counter()
     for number, program in enumerate(programs, 1):
         if time.monotonic() - started > budget_s:
             break
         # Only the next one compiles ahead: often there is time for no more than the first two.
-        with emulator.compiling_ahead(programs[number : number + 1]):
-            verdict = emulator.verify(program)
+        verdict = emulator.verify(program, then=programs[number : number + 1])
         if verdict.status is Status.WRONG:
             raise _wrong(verdict)
         counts[verdict.status] += 1

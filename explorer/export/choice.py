@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from explorer.codegen.units import emit
 from explorer.codegen.variant import Variant, can_overlap
 from explorer.devices.names import gpu_limits
-from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.evaluate.residency import MeasuredWith
 from explorer.evaluate.verify import Checks
 from explorer.evaluate.without_search import without_search

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from explorer.codegen.variant import Launch, Variant
 from explorer.compile.compiler import CompileFailure, Compiler, cache_dir, nvrtc_version
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.emulation import Emulator, Verdict
-from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.evaluate.residency import resources_on
+from explorer.compile.resources import resources_on
+from explorer.devices.names import EMULATED, open_device
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.verdict import Status, Verdict
 from explorer.export.choice import Chosen, Scope, What, chosen_variant, overlapping, with_main
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
@@ -173,7 +173,8 @@ def _cache_fault() -> list[str]:
 
 def _verified(variant: Variant, arch: str, accuracy: Accuracy, notice: Notice) -> Verdict:
     """Return what the emulator says of a variant; a very slow one is left unverified."""
-    emulator = Emulator(arch, step_limit=STEP_LIMIT, accuracy=accuracy)
+    emulator = open_device(EMULATED, arch, step_limit=STEP_LIMIT)
+    emulator.open(variant.problem, accuracy=accuracy)
     verdict = emulator.verify(ProgramUnderTest.of(variant))
     if verdict.status is Status.WRONG:
         wrong = WrongKernel(

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from explorer.model.config import Config
 from explorer.model.gpu_spec import GpuSpec
@@ -43,6 +43,14 @@ class Evaluator(Protocol):
         """The only configs that can be evaluated (a recording's), or None for every legal one."""
 
     @property
+    def compared(self) -> Collection[Config]:
+        """The configs of the catalogue that were timed in turn; none where there is none."""
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Sentences on what limits the catalogue, for a user to know; mostly none."""
+
+    @property
     def interleaves(self) -> bool:
         """Whether `compare` measures afresh, in turn; a recording gives what it has instead."""
 
@@ -70,12 +78,3 @@ class Evaluator(Protocol):
 
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
         """Time measured configs and the limit in turn, `rounds` times each."""
-
-
-@runtime_checkable
-class ReplaysComparison(Protocol):
-    """What an Evaluator has besides, where `compare` can only give what was recorded."""
-
-    @property
-    def compared(self) -> Collection[Config]:
-        """The configs that were timed in turn when they were recorded."""

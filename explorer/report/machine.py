@@ -17,15 +17,13 @@ from explorer import __version__
 from explorer.codegen.units import emit, template_digest
 from explorer.codegen.variant import launches
 from explorer.compile.compiler import cache_dir, include_dir, nvrtc_version
-from explorer.devices.cuda.device import CudaDevice
-from explorer.devices.cuda.program import driver_problem
-from explorer.devices.emulated.result import Status
-from explorer.devices.names import gpu_limits
-from explorer.devices.recorded import RecordingFile, list_recordings, read_recording
-from explorer.evaluate.emulation import Emulator
+from explorer.compile.resources import resources_on
+from explorer.devices.names import EMULATED, FIRST_GPU, gpu_limits, open_device, why_no_gpu
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.recording import RecordingFile, list_recordings, read_recording
+from explorer.devices.verdict import Status
 from explorer.evaluate.profile import MISSING, disassembler
-from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.evaluate.residency import MeasuredWith, resources_on
+from explorer.evaluate.residency import MeasuredWith
 from explorer.evaluate.space_version import is_of_today
 from explorer.model.config import Config
 from explorer.model.element import DType
@@ -125,14 +123,14 @@ def _headers() -> Answer:
 
 
 def _driver() -> Answer:
-    problem = driver_problem()
+    problem = why_no_gpu("auto")
     return (True, "libcuda answers") if problem is None else (False, problem)
 
 
 def _gpu() -> Answer:
-    if driver_problem() is not None:
+    if why_no_gpu("auto") is not None:
         return False, "none without a driver"
-    with CudaDevice(0) as device:
+    with open_device(FIRST_GPU) as device:
         gpu = device.gpu
     return True, f"{gpu.name} ({gpu.arch}), {gpu.memory_bytes / 1e9:.0f} GB"
 
@@ -189,7 +187,7 @@ def _sampled(table: Path, gpu: GpuSpec) -> list[tuple[Problem, TunedBest]]:
 def _emulator() -> Answer:
     """Run one small kernel, from its source to its verdict."""
     program = ProgramUnderTest.of_config(Problem(1, 64), Config(threads=32, threads_per_row=32))
-    verdict = Emulator(known_gpu(DEFAULT_GPU).arch).verify(program)
+    verdict = open_device(EMULATED, known_gpu(DEFAULT_GPU).arch).verify(program)
     verified = verdict.status is Status.VERIFIED
     return verified, "executes PTX in NumPy" if verified else verdict.sentence
 

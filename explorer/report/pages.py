@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from explorer.codegen.units import emit
-from explorer.devices.recorded import SUFFIX, read_header
+from explorer.devices.recording import SUFFIX, read_header
 from explorer.model.config import MEANING, Config, brief_words
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Stage, TrialRecord

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from explorer.devices.recorded import RecordedKernel, Recording, RecordingFile
+from explorer.devices.recording import RecordedKernel, Recording, RecordingFile
 from explorer.model.outcome import Measured, Stage
 from explorer.report.table import Field, Kind, notes, print_table, table_of
 from explorer.report.text import counted, microseconds, percent, problem_data

@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from explorer.codegen.variant import LIBRARY_MACRO, POINTER, HostCall, Variant, needed_arch
-from explorer.devices.emulated.result import Emulation, Status
-from explorer.evaluate.emulation import Verdict
-from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.verdict import Emulation, Status, Verdict
 from explorer.evaluate.verify import TimedFile
 from explorer.model.config import brief_words
 from explorer.model.outcome import Measured, Resources

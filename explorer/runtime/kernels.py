@@ -56,7 +56,7 @@ def make(
     CompileFailure.
     """
     from explorer.codegen.units import emit
-    from explorer.evaluate.emulation import exceeded_resource
+    from explorer.compile.resources import exceeded_resource
     from explorer.evaluate.without_search import without_search
 
     taken = without_search(problem, gpu, batch_invariant=batch_invariant, tables=tables)

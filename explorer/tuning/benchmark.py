@@ -14,8 +14,8 @@ from functools import cached_property
 from itertools import count as count_from
 from statistics import mean, median, quantiles
 
-from explorer.devices.recorded import RecordedComparison, Recording
-from explorer.evaluate.replay import ReplayEvaluator
+from explorer.devices.recording import RecordedComparison, Recording
+from explorer.evaluate.device_evaluator import AHEAD_OF_A_CATALOGUE
 from explorer.model.config import Config, Value
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Measured
@@ -93,14 +93,14 @@ Tries = Iterator[Config]
 Strategy = Callable[[MeasuredSpace, int], Tries]
 """Searches a measured space with a seed."""
 
-AHEAD = ReplayEvaluator.ahead
+AHEAD = AHEAD_OF_A_CATALOGUE
 """Proposals that wait while one is evaluated."""
 
 COMPILING = 8
 """Evaluations, of 20 ms each, during the 165 ms in which a kernel compiles on an H200's host."""
 
 AHEAD_OF_COMPILING = COMPILING + 6
-"""Proposals that compile or wait there while one is evaluated (`LiveEvaluator.ahead`)."""
+"""Proposals that compile or wait there while one is evaluated (`DeviceEvaluator.ahead`)."""
 
 
 def ours(measured: MeasuredSpace, seed: int) -> Tries:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
-from explorer.model.evaluator import Comparison, Evaluator, ReplaysComparison
+from explorer.model.evaluator import Comparison, Evaluator
 from explorer.model.outcome import Contender, TrialRecord, spread
 from explorer.system.plain_data import parse_json, read_fields, shown, write_fields
 from explorer.tuning.objective import Objectives
@@ -240,7 +240,7 @@ def contenders(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
 def run_finals(evaluator: Evaluator, trials: Sequence[TrialRecord], rounds: int = ROUNDS) -> Finals:
     """Compare those that may be the fastest."""
     entered = contenders(trials)
-    if isinstance(evaluator, ReplaysComparison):
+    if evaluator.compared:
         entered = _compared(entered, evaluator.compared)
     return time_in_turn(evaluator, entered, rounds)
 

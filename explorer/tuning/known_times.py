@@ -12,7 +12,7 @@ from statistics import median
 from optuna.storages import BaseStorage
 
 from explorer.codegen.variant import Variant
-from explorer.devices.recorded import Recording, list_recordings, read_recording
+from explorer.devices.recording import Recording, list_recordings, read_recording
 from explorer.evaluate.space_version import template_version
 from explorer.model.errors import ExplorerError, NotFound
 from explorer.model.gpu_spec import GpuSpec

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
-from explorer.devices.recorded import (
+from explorer.devices.recording import (
     RecordedComparison,
     RecordedKernel,
     Recording,

@@ -11,14 +11,14 @@ from command_line import command_line, keep_search, kept_search
 
 from explorer import __version__
 from explorer.codegen.units import emit
-from explorer.devices.recorded import (
+from explorer.devices.emulated.emulator import Emulator
+from explorer.devices.recording import (
     RecordedKernel,
     Recording,
     RecordingHeader,
     read_recording,
     write_recording,
 )
-from explorer.evaluate.emulation import Emulator
 from explorer.evaluate.space_version import space_version, template_version
 from explorer.model.outcome import Environment, Measured, Rejected, Resources, Stage
 from explorer.space import Space
@@ -40,12 +40,12 @@ def one_verdict_a_kernel(once, request, monkeypatch):
         return
     emulate = Emulator.verify
 
-    def verify(emulator, program, rows=None):
+    def verify(emulator, program, rows=None, then=()):
         environment = (emulator.arch, emulator._accuracy, emulator._step_limit)
         said = pickle.dumps((program, environment, rows))
 
         def fill(folder):
-            verdict = emulate(emulator, program, rows)
+            verdict = emulate(emulator, program, rows, then)
             (folder / "verdict").write_bytes(pickle.dumps(verdict))
 
         folder = once(f"verdict-{hashlib.sha256(said).hexdigest()}", fill)

@@ -20,7 +20,7 @@ from rich.text import Text
 from explorer import __version__
 from explorer.cli.options import duration_s
 from explorer.codegen.variant import split_source
-from explorer.devices.recorded import read_recording
+from explorer.devices.recording import read_recording
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.report.guides import ORDER, print_guide, read_guide
@@ -97,7 +97,7 @@ def test_space_as_json(explorer):
 @pytest.fixture
 def only_recording(recording, monkeypatch):
     """Return the one recording there is: to read the shipped ones takes 2 s."""
-    monkeypatch.setattr("explorer.devices.recorded.recording_dirs", lambda: [recording.parent])
+    monkeypatch.setattr("explorer.devices.recording.recording_dirs", lambda: [recording.parent])
     return recording
 
 
@@ -192,11 +192,11 @@ def test_a_recording_is_not_recorded(explorer, recording):
 
 def test_record(explorer, recording, monkeypatch, tmp_path, kernels):
     """A replay that claims to measure stands in for the GPU, and its own configs are selected."""
-    from explorer.evaluate.replay import ReplayEvaluator
+    from explorer.evaluate.device_evaluator import DeviceEvaluator
     from explorer.tuning.recorder import Selection
 
     configs = tuple(kernel.config for kernel in kernels)
-    monkeypatch.setattr(ReplayEvaluator, "interleaves", True)
+    monkeypatch.setattr(DeviceEvaluator, "interleaves", True)
     monkeypatch.setattr(
         "explorer.tuning.recorder.choose_configs",
         lambda *_, **__: Selection(configs, "all", {}),
@@ -215,7 +215,7 @@ def test_record(explorer, recording, monkeypatch, tmp_path, kernels):
 
 
 def test_the_best_of_a_recording_are_compared_again(explorer, recording, monkeypatch):
-    monkeypatch.setattr("explorer.evaluate.replay.ReplayEvaluator.interleaves", True)
+    monkeypatch.setattr("explorer.evaluate.device_evaluator.DeviceEvaluator.interleaves", True)
     command = ("record", "--again", "by-hand", "--device", "recorded:by-hand")
     refused = explorer(*command)
     assert refused.code == 2 and "exists; name another --output, or" in refused.err
@@ -236,7 +236,7 @@ def test_a_recording_to_compare_again_stands_alone(explorer, recording):
 
 
 def test_a_sub_space_too_large_to_measure(explorer, recording, monkeypatch):
-    monkeypatch.setattr("explorer.evaluate.replay.ReplayEvaluator.interleaves", True)
+    monkeypatch.setattr("explorer.evaluate.device_evaluator.DeviceEvaluator.interleaves", True)
     where = ("--where", "threads=256,512", "--where", "static_cols=True")
     ran = explorer("record", *SHAPE, *where, "--device", "recorded:by-hand")
     assert ran.code == 2 and "narrow it further, or give --sample 500" in ran.err

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from by_hand import KERNELS, SHAPE
 
-from explorer.devices.recorded import list_recordings
+from explorer.devices.recording import list_recordings
 from explorer.model.outcome import Measured
 from explorer.model.tuned_table import read_table
 from explorer.presets.published import PRESETS

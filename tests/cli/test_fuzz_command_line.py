@@ -115,7 +115,7 @@ def run(explorer, line):
 
 @pytest.fixture
 def far_from_recordings(monkeypatch, tmp_path):
-    monkeypatch.setattr("explorer.devices.recorded.recording_dirs", lambda: [tmp_path])
+    monkeypatch.setattr("explorer.devices.recording.recording_dirs", lambda: [tmp_path])
 
 
 @given(st.data())

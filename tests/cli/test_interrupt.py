@@ -17,13 +17,13 @@ SLOW_SEARCH = """
 import signal, sys, time
 import explorer.devices.names
 from explorer.cli import main
-from explorer.evaluate.replay import ReplayEvaluator
+from explorer.evaluate.device_evaluator import DeviceEvaluator
 
-fast = ReplayEvaluator.evaluate
+fast = DeviceEvaluator.evaluate
 def slow(self, config):
     time.sleep(0.05)
     return fast(self, config)
-ReplayEvaluator.evaluate = slow
+DeviceEvaluator.evaluate = slow
 explorer.devices.names.driver_problem = lambda: "no driver"
 sys.argv[0] = "explorer"
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it

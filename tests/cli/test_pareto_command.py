@@ -10,7 +10,7 @@ import pytest
 from by_hand import RECORDING, SEARCH, SHAPE
 from command_line import keep_search
 
-from explorer.devices.recorded import read_recording, write_recording
+from explorer.devices.recording import read_recording, write_recording
 from explorer.model.outcome import Measured
 
 BOTH = ("--objectives", "time,error")

@@ -5,10 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from explorer import __version__
-from explorer.evaluate import live
+from explorer.devices.cuda.device import CudaDevice
+from explorer.devices.cuda.messages import Open
+from explorer.devices.device import Device, Facts
+from explorer.devices.program_under_test import read_emitted
+from explorer.devices.verdict import Verdict
+from explorer.model.accuracy import Accuracy
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.outcome import Environment, Measured, Rejected, Resources, Stage
+from explorer.model.outcome import Measured, Rejected, Resources, Stage
+from explorer.model.problem import Problem
 
 CONFIG = '{"threads_per_row":64,"static_cols":false,"cache":"none","cache_holds":"input"}'
 NO_GPU = "a time needs a GPU, and there is none: no NVIDIA driver (libcuda.so.1 is not found)"
@@ -26,39 +31,29 @@ def mine(explorer, tmp_path):
     return tmp_path / "mine.cu"
 
 
-class StandIn:
-    """Evaluates as a LiveEvaluator does, without a GPU: what it is given comes out."""
+class StandIn(Device):
+    """Answers as a GPU does, without one: what it is given comes out."""
 
+    gpu = known_gpu("NVIDIA H200")
     outcome = MEASURED
     asked = None
 
-    def __init__(self, problem, device, timing, *, accuracy):
-        self.gpu = known_gpu("NVIDIA H200")
-        StandIn.asked = (problem, device, timing, accuracy)
-        self.environment = Environment(
-            *(self.gpu.name, "sm_90", "570.86", "13.0", timing, "2026-03-04T05:06:07+00:00"),
-            *("0" * 8, "1" * 8, __version__),
-            limit_us=9.5,
-            limit_name="copy by 16 bytes",
-            buffers=3,
-        )
+    def __init__(self, index):
+        self.index = index
 
-    def measure(self, program):
-        return self.outcome
+    def open(self, problem, timing="cold", seed=0, accuracy=Accuracy.DEFAULT):
+        StandIn.asked = (problem, self.index, timing, accuracy)
+        return Facts("570.86", limit_us=9.5, limit_name="copy by 16 bytes", buffers=3)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
+    def verify(self, program, rows=None, then=()):
+        return Verdict.of_outcome(program, self.outcome, self.gpu.name)
 
 
 @pytest.fixture
 def gpu(explorer, monkeypatch):
     """Pretend that there is a GPU: set `outcome` of what comes."""
     monkeypatch.setattr("explorer.devices.names.driver_problem", lambda: None)
-    monkeypatch.setattr("explorer.devices.cuda.device.CudaDevice", lambda index: index)
-    monkeypatch.setattr(live, "LiveEvaluator", StandIn)
+    monkeypatch.setattr("explorer.devices.cuda.device.CudaDevice", StandIn)
     monkeypatch.setattr(StandIn, "outcome", MEASURED)
     return StandIn
 
@@ -154,32 +149,23 @@ def test_columns_of_another_kernel_are_refused(explorer, gpu):
 
 def test_the_kernel_is_compiled_verified_and_timed_by_one_job(explorer, mine, monkeypatch):
     """What the worker gets is the file's own text, with the runs that verify it."""
-    from explorer.devices.cuda.messages import SessionFacts
-    from explorer.evaluate.program_under_test import read_emitted
-    from explorer.model.problem import Problem
 
-    jobs = []
-
-    class Device:
-        gpu = known_gpu("NVIDIA H200")
-
-        def open(self, *asked):
-            return SessionFacts("570", 1.0, "copy", 1, 1)
+    class Gpu(CudaDevice):
+        def __init__(self, problem):
+            self.gpu, self.jobs = known_gpu("NVIDIA H200"), []
+            self._opened = Open(problem, "cold", (), 0)
 
         def evaluate(self, job):
-            jobs.append(job)
+            self.jobs.append(job)
             return MEASURED
-
-        def close(self):
-            pass
 
     mine.write_text(mine.read_text().replace("kUnroll = 1", "kUnroll = 2"))
     program = read_emitted(mine)
-    with live.LiveEvaluator(Problem(64, 512), Device()) as evaluator:
-        assert evaluator.measure(program) == replace(MEASURED, digest="")
-        broken = replace(program, source=program.source.replace("threadIdx", "nought"))
-        failed = evaluator.measure(broken)
-    (job,) = jobs
+    gpu = Gpu(Problem(64, 512))
+    assert gpu.verify(program).outcome == MEASURED
+    broken = replace(program, source=program.source.replace("threadIdx", "nought"))
+    failed = gpu.verify(broken).outcome
+    (job,) = gpu.jobs
     assert job.small_runs and job.launches == program.launches(Problem(64, 512))
     assert failed.stage is Stage.COMPILE and "does not compile for sm_90" in failed.reason
     assert "mine.cu" in failed.reason

@@ -8,7 +8,7 @@ import pytest
 from by_hand import SHAPE
 
 from explorer.compile.compiler import CompileFailure
-from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.model.config import Config
 from explorer.model.problem import Problem
 from explorer.ptx_emulator import Finding, Kind, SourceLine
@@ -192,7 +192,7 @@ def test_what_the_compiler_says_without_a_place_is_said_of_the_file(edit, monkey
     def fail(compiler, source):
         raise CompileFailure(log)
 
-    monkeypatch.setattr("explorer.evaluate.emulation.compile_in_time", fail)
+    monkeypatch.setattr("explorer.devices.emulated.emulator.compile_in_time", fail)
     ran = edit("threadIdx.x", f"nought{len(log)}")
     assert ran.code == 2 and f"unverified: it does not compile for sm_90: {says}" in ran.out
 

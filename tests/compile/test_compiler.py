@@ -10,8 +10,7 @@ import pytest
 
 from explorer.codegen.units import emit
 from explorer.compile.compiler import CompileFailure, Compiler, KernelCache, compile_source
-from explorer.compile.resources import kernel_resources, read_cubin
-from explorer.evaluate.emulation import exceeded_resource
+from explorer.compile.resources import exceeded_resource, kernel_resources, read_cubin
 from explorer.model.config import Config
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Resources

@@ -15,7 +15,7 @@ import pytest
 
 from explorer.codegen.units import emit
 from explorer.codegen.variant import Launch
-from explorer.evaluate.residency import resources_on
+from explorer.compile.resources import resources_on
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Resources

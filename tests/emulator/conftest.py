@@ -4,7 +4,7 @@ import pytest
 from run_kernel import Out, run_kernel
 from virtual_arch import ARCH
 
-from explorer.evaluate.emulation import Emulator
+from explorer.devices.emulated.emulator import Emulator
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import pytest
 from virtual_arch import ARCH
 
 from explorer.choose import config_for
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.emulation import Emulator
-from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.devices.emulated.emulator import Emulator
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.verdict import Status
 from explorer.model.accuracy import Accuracy
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem
@@ -16,7 +16,9 @@ H200 = known_gpu("NVIDIA H200")
 
 def verdict(problem, accuracy):
     config = config_for(problem, H200, accuracy=accuracy)
-    return Emulator(ARCH, accuracy=accuracy).verify(ProgramUnderTest.of_config(problem, config))
+    emulator = Emulator(ARCH)
+    emulator.open(problem, accuracy=accuracy)
+    return emulator.verify(ProgramUnderTest.of_config(problem, config))
 
 
 @pytest.mark.sampled(6)

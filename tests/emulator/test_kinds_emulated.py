@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from kinds import HELD, KINDS, SABOTAGE, problem_of, sabotaged
 
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.emulation import Emulator
-from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.devices.emulated.emulator import Emulator
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.verdict import Status
 from explorer.model.gpu_spec import known_gpu
 from explorer.space import Space
 

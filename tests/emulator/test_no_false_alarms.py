@@ -19,7 +19,7 @@ from covering import covering as covering_array_of  # noqa: E402
 from paired_sizes import IN_PAIRS  # noqa: E402
 from verified import MOST_TERMS, threads_a_row  # noqa: E402
 
-from explorer.evaluate.program_under_test import ProgramUnderTest  # noqa: E402
+from explorer.devices.program_under_test import ProgramUnderTest  # noqa: E402
 from explorer.model.element import DType  # noqa: E402
 from explorer.model.gpu_spec import known_gpu_for  # noqa: E402
 from explorer.model.problem import Problem  # noqa: E402

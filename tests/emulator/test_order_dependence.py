@@ -10,9 +10,9 @@ from explorer.codegen.variant import Launch
 from explorer.compile.compiler import Compiler
 from explorer.devices.emulated import device
 from explorer.devices.emulated.device import EmulatedKernel, emulate
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.emulation import EVERY_ORDER, Emulator
-from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.devices.emulated.emulator import EVERY_ORDER, Emulator
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.verdict import Status
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.problem import Problem

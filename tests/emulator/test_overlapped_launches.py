@@ -10,8 +10,8 @@ from verified import FAULTLESS
 from explorer.codegen.units import emit
 from explorer.codegen.variant import can_overlap
 from explorer.compile.compiler import Compiler
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.program_under_test import ProgramUnderTest, read_emitted
+from explorer.devices.program_under_test import ProgramUnderTest, read_emitted
+from explorer.devices.verdict import Status
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from virtual_arch import ARCH
 
+from explorer.devices.emulated.emulator import Emulator
 from explorer.devices.emulated.placement import Placement
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.emulation import Emulator
-from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.verdict import Status
 from explorer.model.config import Config
 from explorer.model.problem import Mask, Op, Problem
 from explorer.ptx_emulator.findings import Kind

@@ -8,9 +8,9 @@ import pytest
 from planted_kernels import HELD, ONE_THREAD, P1000, P4096, PLANTS, RUN_TIME
 from virtual_arch import ARCH
 
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.emulation import Emulator
-from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.devices.emulated.emulator import Emulator
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.verdict import Status
 from explorer.model.problem import Problem
 
 EMULATOR = Emulator(ARCH)

@@ -10,8 +10,8 @@ from virtual_arch import ARCH
 from explorer.codegen.units import emit
 from explorer.compile.compiler import Compiler
 from explorer.devices.emulated.device import EmulatedKernel, emulate
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.verdict import Status
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu

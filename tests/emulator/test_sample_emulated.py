@@ -6,7 +6,7 @@ from space_sample import space_sample
 from test_batch_invariance import FEW, first_rows
 from verified import FAULTLESS
 
-from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.model.problem import Op
 from explorer.reference.inputs import verification_inputs
 

@@ -4,8 +4,8 @@ import pytest
 from planted import planted
 from verified import find_out, some, verify
 
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.verdict import Status
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu

@@ -2,8 +2,8 @@
 
 from planted import planted
 
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.verdict import Status
 from explorer.model.config import ROW_THREADS
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu

@@ -9,10 +9,10 @@ import pytest
 from explorer.codegen.units import emit
 from explorer.codegen.variant import launches, scratch_bytes
 from explorer.compile.compiler import compile_in_time
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.emulation import Emulator
-from explorer.evaluate.program_under_test import ProgramUnderTest, read_emitted
-from explorer.evaluate.runs import emulated_runs
+from explorer.devices.emulated.emulator import Emulator
+from explorer.devices.program_under_test import ProgramUnderTest, read_emitted
+from explorer.devices.runs import emulated_runs
+from explorer.devices.verdict import Status
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
@@ -366,7 +366,7 @@ static_assert(Tree<24, 1>::v > 0, "");
 
 def test_a_text_that_never_compiles_is_unverified_in_time(write, monkeypatch):
     limited = partial(compile_in_time, limit_s=1.0)
-    monkeypatch.setattr("explorer.evaluate.emulation.compile_in_time", limited)
+    monkeypatch.setattr("explorer.devices.emulated.emulator.compile_in_time", limited)
     source = emit(*CONFIGS[0]).source.replace("namespace softmax", f"{BOMB}\nnamespace softmax", 1)
     start = monotonic()
     verdict = Emulator("sm_90").verify(read_emitted(write(source)))

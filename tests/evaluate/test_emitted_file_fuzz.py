@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from test_emitted_file import CONFIGS
 
 from explorer.codegen.units import emit
-from explorer.evaluate.program_under_test import read_emitted
-from explorer.evaluate.runs import emulated_runs
+from explorer.devices.program_under_test import read_emitted
+from explorer.devices.runs import emulated_runs
 from explorer.model.errors import InvalidInput
 
 LIMIT_S = 5.0

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from explorer.devices.emulated.result import Emulation, Status
-from explorer.evaluate.emulation import Emulator, Verdict
-from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.evaluate.runs import MOST_ELEMENTS, MOST_STRIDES, emulated_runs, striding_run
+from explorer.devices.emulated.emulator import Emulator, Verdict
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.runs import MOST_ELEMENTS, MOST_STRIDES, emulated_runs, striding_run
+from explorer.devices.verdict import Emulation, Status
 from explorer.evaluate.verify import check_finalists, verify_many
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config

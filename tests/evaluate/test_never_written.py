@@ -1,8 +1,8 @@
 """What is never written has a line too: that of the store which was to write it."""
 
 from explorer.codegen.units import emit
-from explorer.evaluate.emulation import Emulator
-from explorer.evaluate.program_under_test import read_emitted
+from explorer.devices.emulated.emulator import Emulator
+from explorer.devices.program_under_test import read_emitted
 from explorer.model.config import Config
 from explorer.model.problem import Problem
 from explorer.ptx_emulator.findings import Kind

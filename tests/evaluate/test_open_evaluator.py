@@ -44,11 +44,11 @@ def prepared(monkeypatch, tmp_path):
         return nullcontext(device)
 
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})  # threads compile
-    monkeypatch.setattr(opening, "gpu_or_recording", lambda _: 0)
-    monkeypatch.setattr(opening, "_limits", lambda _: H200)
-    monkeypatch.setattr(opening, "_started", lambda _, **options: Device())
-    monkeypatch.setattr("explorer.evaluate.live.LiveEvaluator", live)
-    monkeypatch.setattr("explorer.devices.cuda.limits.tools_sources", lambda _: TEXTS)
+    monkeypatch.setattr(opening, "gpu_or_recording", lambda _: "cuda:0")
+    monkeypatch.setattr(opening, "limits_of", lambda _: H200)
+    monkeypatch.setattr(opening, "open_device", lambda _, **options: Device())
+    monkeypatch.setattr("explorer.evaluate.device_evaluator.DeviceEvaluator", live)
+    monkeypatch.setattr(opening, "own_sources", lambda _: TEXTS)
     return ready
 
 
@@ -86,7 +86,7 @@ def test_what_the_gpu_needs_is_compiled_while_its_process_starts(prepared, monke
         return Device()
 
     prepared.set()
-    monkeypatch.setattr(opening, "_started", started)
+    monkeypatch.setattr(opening, "open_device", started)
     with opening.open_evaluator(PROBLEM):
         assert len(seen) == len(TEXTS) and all(seen)
 
@@ -103,10 +103,10 @@ def test_other_processes_compile_what_a_gpu_and_a_search_need(four_cores, monkey
     before, kernels = set(active_children()), []
 
     def live(problem, device, *_, compiler, **__):
-        kernels.append(compiler.compile(TEXTS[0]))
+        kernels.append(compiler(H200.arch).compile(TEXTS[0]))
         return nullcontext(device)
 
-    monkeypatch.setattr("explorer.evaluate.live.LiveEvaluator", live)
+    monkeypatch.setattr("explorer.evaluate.device_evaluator.DeviceEvaluator", live)
     with opening.open_evaluator(PROBLEM, meanwhile=lambda gpu, pool: None):
         assert kernels[0].cubin and len(set(active_children()) - before) == 1
     assert set(active_children()) == before
@@ -129,11 +129,11 @@ def test_they_compile_for_comparisons(four_cores, monkeypatch):
     class Live(nullcontext):
         def __init__(self, problem, device, *_, keep_device, compiler):
             super().__init__()
-            kernels.append(compiler.compile(TEXTS[1]))
+            kernels.append(compiler(H200.arch).compile(TEXTS[1]))
 
-    monkeypatch.setattr("explorer.evaluate.live.LiveEvaluator", Live)
+    monkeypatch.setattr("explorer.evaluate.device_evaluator.DeviceEvaluator", Live)
     monkeypatch.setattr(Device, "close", lambda self: None, raising=False)
-    with opening.PeerBenches(0, "cold", 0, Accuracy.DEFAULT) as benches:
+    with opening.PeerBenches("cuda:0", "cold", 0, Accuracy.DEFAULT) as benches:
         benches.compile_ahead(PROBLEM, [])
         with benches.on(PROBLEM):
             assert kernels[0].cubin
@@ -145,10 +145,10 @@ def test_a_gpu_that_refuses_to_compare_leaves_no_processes(four_cores, monkeypat
         raise InvalidInput("GPU 0 is in use")
 
     before = set(active_children())
-    monkeypatch.setattr(opening, "_started", refusing)
+    monkeypatch.setattr(opening, "open_device", refusing)
     with (
         pytest.raises(InvalidInput, match="in use"),
-        opening.PeerBenches(0, "cold", 0, Accuracy.DEFAULT),
+        opening.PeerBenches("cuda:0", "cold", 0, Accuracy.DEFAULT),
     ):
         pass
     assert set(active_children()) == before
@@ -168,7 +168,7 @@ def test_a_gpu_that_cannot_be_prepared_leaves_what_has_not_begun_to_compile(prep
 
     monkeypatch.setattr(Compiler, "compile", compile_late)
     monkeypatch.setattr(opening, "CompilePool", partial(CompilePool, threads=1))
-    monkeypatch.setattr(opening, "_started", refusing)
+    monkeypatch.setattr(opening, "open_device", refusing)
     with pytest.raises(InvalidInput, match="in use"), opening.open_evaluator(PROBLEM):
         pass
     refused.set()
@@ -181,7 +181,7 @@ def test_a_gpu_that_is_not_there_is_for_its_process_to_refuse(monkeypatch):
     def refusing(_, **options):
         raise InvalidInput("device cuda:7 cannot be used")
 
-    monkeypatch.setattr(opening, "_started", refusing)
+    monkeypatch.setattr(opening, "open_device", refusing)
     with pytest.raises(InvalidInput, match="cuda:7"), opening.open_evaluator(PROBLEM, "cuda:7"):
         pass
 

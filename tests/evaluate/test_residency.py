@@ -8,7 +8,8 @@ from tables_of_one import CONFIG, H200, OTHER, PROBLEM, table_of_one
 
 import explorer
 from explorer.codegen.variant import launches
-from explorer.evaluate.residency import MeasuredWith, resources_on
+from explorer.compile.resources import resources_on
+from explorer.evaluate.residency import MeasuredWith
 from explorer.evaluate.without_search import without_search
 from explorer.model.outcome import Resources
 from explorer.runtime.kernels import find, make

@@ -2,9 +2,9 @@
 
 from explorer.codegen.units import emit
 from explorer.devices.cuda.device import making_s
-from explorer.devices.cuda.messages import Job, SmallRun
-from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.evaluate.runs import gpu_runs
+from explorer.devices.device import Job, SmallRun
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.runs import gpu_runs
 from explorer.model.config import Config
 from explorer.model.outcome import Resources
 from explorer.model.problem import Op, Problem
@@ -15,7 +15,7 @@ def _making_s(problem, config):
     program = ProgramUnderTest.of(variant)
     runs = tuple(SmallRun(run.case, program.launches(run.problem)) for run in gpu_runs(program))
     resources = Resources(registers=0, code_bytes=0)
-    return making_s(Job(b"", "", "", resources, runs, variant.launches))
+    return making_s(Job(variant.config, "", b"", "", resources, runs, variant.launches))
 
 
 def test_a_kernel_may_take_longer_where_its_inputs_take_long_to_make():

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from explorer.compile.compiler import nvrtc_version
-from explorer.evaluate.live import LiveEvaluator
+from explorer.evaluate.device_evaluator import DeviceEvaluator
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.outcome import Rejected, Stage
@@ -67,7 +67,7 @@ def test_choices_of_gradients_are_right(device, op, rows, cols, dtype):
 def check_choices(device, problem, strength):
     """The one rejection in verification that is no bug: a long serial sum's rounding."""
     outcomes = Counter()
-    with LiveEvaluator(problem, device, keep_device=True) as live:
+    with DeviceEvaluator(problem, device, keep_device=True) as live:
         configs = covering_array(Space(problem, live.gpu), strength=strength)
         if nvrtc_version() == "13.0":
             configs = [config for config in configs if config != MISCOMPILED]

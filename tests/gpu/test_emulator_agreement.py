@@ -21,10 +21,10 @@ from explorer.compile.compiler import Compiler
 from explorer.devices.cuda.program import checked, device_spec
 from explorer.devices.cuda.run_once import run_once
 from explorer.devices.emulated.device import EmulatedKernel
-from explorer.devices.emulated.result import Status
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.verdict import Status
 from explorer.evaluate.nsight import NsightFigures, ncu_program, nsight_figures
 from explorer.evaluate.profile import profile
-from explorer.evaluate.program_under_test import ProgramUnderTest
 from explorer.evaluate.verify import verify_on
 from explorer.model.config import Config
 from explorer.model.element import DType

@@ -7,8 +7,8 @@ from statistics import median
 import pytest
 from kinds import HELD, KINDS, SABOTAGE, problem_of, sabotaged
 
-from explorer.evaluate.live import LiveEvaluator
-from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.evaluate.device_evaluator import DeviceEvaluator
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.outcome import Measured, Rejected, Stage
@@ -28,7 +28,7 @@ SLOW = Config(threads=32, threads_per_row=1, vector_bytes=4, cache="none", cache
 @pytest.fixture
 def evaluator(device):
     """Opens one problem after another on the same device."""
-    return lambda problem: LiveEvaluator(problem, device, keep_device=True)
+    return lambda problem: DeviceEvaluator(problem, device, keep_device=True)
 
 
 @pytest.mark.alone
@@ -77,7 +77,7 @@ def test_a_wrong_kernel_of_a_kind_is_rejected(evaluator, kind):
         program = ProgramUnderTest.of_config(live.problem, HELD)
         for name in (name for name, (its, *_) in SABOTAGE.items() if its == kind):
             source = sabotaged(name, program.source)
-            outcome = live.measure(replace(program, source=source))
+            outcome = live.device.verify(replace(program, source=source)).outcome
             assert isinstance(outcome, Rejected), (name, outcome)
             assert outcome.stage is Stage.VERIFY, (name, outcome)
             print(f"\n{name}: {outcome.reason}")
@@ -95,7 +95,7 @@ def test_a_kernel_in_place_is_checked_on_the_whole_problem(evaluator):
         source = program.source.replace(
             PLACE, PLACE.replace("kRowVectors", "index < 7000 ? kRowVectors : 0")
         )
-        outcome = live.measure(replace(program, source=source))
+        outcome = live.device.verify(replace(program, source=source)).outcome
         assert isinstance(outcome, Rejected) and "on the whole problem" in outcome.reason, outcome
         assert "row 7000" in outcome.reason
         compared = live.compare([HELD, HELD], 5)

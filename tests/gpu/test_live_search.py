@@ -9,7 +9,7 @@ import pytest
 
 from explorer.devices.cuda.device import CudaDevice
 from explorer.devices.cuda.verification import CACHED_BYTES
-from explorer.evaluate.live import LiveEvaluator
+from explorer.evaluate.device_evaluator import DeviceEvaluator
 from explorer.model.problem import Problem
 from explorer.space import Space
 from explorer.space.space import sampled
@@ -52,7 +52,7 @@ def test_memory_stays_flat(trials, tmp_path):
         if progress.measured % 25 == 1:
             seen.append(memory_mib(device))
 
-    with LiveEvaluator(Problem(2048, 4096), device) as live:
+    with DeviceEvaluator(Problem(2048, 4096), device) as live:
         storage = open_storage(str(tmp_path / "memory.db"))
         result = run_search(live, storage, trials=trials, seed=1, on_progress=look)
         again = [evaluated_again(live, device, times) for times in (1, 4)]
@@ -66,7 +66,7 @@ def test_memory_stays_flat(trials, tmp_path):
         assert abs(last - first) <= 16
 
 
-def evaluated_again(live: LiveEvaluator, device: CudaDevice, times: int) -> tuple[float, float]:
+def evaluated_again(live: DeviceEvaluator, device: CudaDevice, times: int) -> tuple[float, float]:
     """The memory in use after 30 kernels were loaded, verified and timed so many times."""
     for config in times * sampled(Space(live.problem, live.gpu), 30, seed=1):
         live.evaluate(config)

@@ -11,7 +11,7 @@ from explorer.choose import config_for
 from explorer.codegen.units import emit
 from explorer.devices.cuda.device import CudaDevice
 from explorer.devices.cuda.session import FEW_SAMPLES, SAMPLES
-from explorer.evaluate.live import LiveEvaluator
+from explorer.evaluate.device_evaluator import DeviceEvaluator
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
@@ -22,7 +22,7 @@ from explorer.model.problem import Op, Problem
 @pytest.mark.alone
 def test_no_softmax_is_faster_than_copy():
     """Beyond noise: were one, the copy would not be the limit."""
-    with LiveEvaluator(Problem(8192, 4096), CudaDevice(0)) as live:
+    with DeviceEvaluator(Problem(8192, 4096), CudaDevice(0)) as live:
         config = Config(threads=512, threads_per_row=512, exp="ex2.approx")
         assert isinstance(live.evaluate(config), Measured)
         compared = live.compare([config, config], 15)
@@ -38,7 +38,7 @@ def test_no_softmax_is_faster_than_copy():
 def test_a_kernel_as_fast_as_the_best_has_all_samples_and_a_slower_one_few(timing):
     """Launches of a few microseconds, beside which the start of a graph counts."""
     device, config = CudaDevice(0), Config(threads=256, threads_per_row=256)
-    with LiveEvaluator(Problem(64, 1024), device, timing, for_fastest=True) as live:
+    with DeviceEvaluator(Problem(64, 1024), device, timing, for_fastest=True) as live:
         first = live.evaluate(config)
         live.submit(config)
         job = live.compiling(config).result()
@@ -56,7 +56,7 @@ def test_what_is_timed_first_takes_no_less_time_than_later():
     """Launches of a few microseconds, whose cost changes as a process begins to use the GPU."""
     config = Config(threads=64, threads_per_row=1, exp="ex2.approx", staging="span")
     device = CudaDevice(0)
-    with LiveEvaluator(Problem(100000, 17, DType.BF16), device) as live:
+    with DeviceEvaluator(Problem(100000, 17, DType.BF16), device) as live:
         first = live.evaluate(config).time_us
         for threads in (32, 96, 128, 256):
             assert isinstance(live.evaluate(replace(config, threads=threads)), Measured)
@@ -69,7 +69,7 @@ def test_what_is_timed_first_takes_no_less_time_than_later():
 def test_a_kernel_whose_inputs_take_long_to_make_is_not_taken_to_hang():
     """The first one waits for 82 million elements of gradients that it is verified on."""
     problem = Problem(4, 524288, op=Op.SOFTMAX_BACKWARD)
-    with LiveEvaluator(problem, CudaDevice(0)) as live:
+    with DeviceEvaluator(problem, CudaDevice(0)) as live:
         outcome = live.evaluate(config_for(problem, live.gpu))
         assert isinstance(outcome, Measured), outcome
 
@@ -77,14 +77,14 @@ def test_a_kernel_whose_inputs_take_long_to_make_is_not_taken_to_hang():
 @pytest.mark.alone
 def test_more_than_2_31_elements():
     """Row offsets are 64-bit: 8.6 GB of input and as much output, each element checked."""
-    with LiveEvaluator(Problem(524300, 4096), CudaDevice(0, kernel_limit_s=60)) as live:
+    with DeviceEvaluator(Problem(524300, 4096), CudaDevice(0, kernel_limit_s=60)) as live:
         outcome = live.evaluate(Config())
         assert isinstance(outcome, Measured), outcome
 
 
 def test_a_problem_beyond_memory_is_refused():
     with pytest.raises(InvalidInput, match="GB free"):
-        LiveEvaluator(Problem(2**24, 2**20), CudaDevice(0))
+        DeviceEvaluator(Problem(2**24, 2**20), CudaDevice(0))
 
 
 def test_an_unknown_gpu_is_refused():
@@ -97,7 +97,7 @@ def test_warm_is_faster_than_cold_where_the_cache_holds_it():
     problem = Problem(1024, 4096)
     times = {}
     for timing in ("cold", "warm"):
-        with LiveEvaluator(problem, CudaDevice(0), timing) as live:
+        with DeviceEvaluator(problem, CudaDevice(0), timing) as live:
             times[timing] = live.evaluate(Config()).time_us
     assert times["warm"] < 0.9 * times["cold"]
 

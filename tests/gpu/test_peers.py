@@ -30,7 +30,7 @@ SHAPES = [
 @pytest.fixture(scope="module")
 def benches():
     """One worker for all problems, as the command has it."""
-    with PeerBenches(0, "cold", 0, Accuracy.DEFAULT) as opened:
+    with PeerBenches("cuda:0", "cold", 0, Accuracy.DEFAULT) as opened:
         yield opened
 
 
@@ -90,7 +90,7 @@ def test_peers_that_fail_cost_no_others(own):
     """A crash and a hang bring the worker down; what had entered enters again in the next."""
     (cudnn,) = chosen_peers(["cudnn"])
     peers = [cudnn, *map(own, ("wrong", "raises", "ends", "hangs"))]
-    with PeerBenches(0, "cold", 0, Accuracy.DEFAULT) as benches:
+    with PeerBenches("cuda:0", "cold", 0, Accuracy.DEFAULT) as benches:
         one = compared(benches, Problem(512, 1000), peers, limit_s=40.0)
     assert [peer.name for peer in one.peers] == ["cudnn"], one.left_out
     stages = {entry.name: entry.stage for entry in one.left_out}
@@ -136,7 +136,8 @@ def test_what_is_compiled_ahead_is_asked_for(benches, name, package, op, tmp_pat
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "ahead"))
     subprocess.run(program, check=True, timeout=300)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "worker"))
-    with PeerBenches(0, "cold", 0, Accuracy.DEFAULT) as anew:  # its worker has the second folder
+    # Its worker has the second folder.
+    with PeerBenches("cuda:0", "cold", 0, Accuracy.DEFAULT) as anew:
         one = compared(anew, Problem(2048, 3000, op=op), [peer])
     assert one.peers, one.left_out
     ahead, asked = (kernels(tmp_path / folder) for folder in ("ahead", "worker"))

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from planted_kernels import PLANTS
 
-from explorer.evaluate.live import LiveEvaluator
-from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.evaluate.device_evaluator import DeviceEvaluator
 from explorer.model.outcome import Measured, Rejected, Stage
 
 BY_NUMBERS = ("exponents", "start", "arguments", "sizes", "influence", "zeros")
@@ -35,15 +35,15 @@ def test_wrong_kernels_are_rejected_and_honest_ones_measured(device, problem, re
     """All that is planted in kernels of one problem, with one search opened for it."""
     planted = [plant for plant in SHOWN if plant.problem == problem]
     passed = []
-    with LiveEvaluator(problem, device, keep_device=True) as live:
+    with DeviceEvaluator(problem, device, keep_device=True) as live:
         for config in dict.fromkeys(plant.config for plant in planted):
             program = ProgramUnderTest.of_config(problem, config)
-            honest = live.measure(program)
+            honest = live.device.verify(program).outcome
             assert isinstance(honest, Measured), (config, honest)
         for plant in planted:
             program = ProgramUnderTest.of_config(problem, plant.config)
             source = plant.planted(program.source)
-            outcome = live.measure(replace(program, source=source))
+            outcome = live.device.verify(replace(program, source=source)).outcome
             if not (isinstance(outcome, Rejected) and outcome.stage is Stage.VERIFY):
                 passed.append((str(plant), outcome))
     record_property("figure.planted_rejected", len(planted) - len(passed))

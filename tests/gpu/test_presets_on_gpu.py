@@ -3,7 +3,7 @@
 import pytest
 
 from explorer.devices.cuda.device import CudaDevice
-from explorer.evaluate.live import LiveEvaluator
+from explorer.evaluate.device_evaluator import DeviceEvaluator
 from explorer.model.element import DType
 from explorer.model.outcome import Measured
 from explorer.model.problem import Problem
@@ -23,7 +23,7 @@ SHAPES = [
 @pytest.mark.parametrize(("rows", "cols"), SHAPES)
 def test_presets_are_right(device, rows, cols, dtype):
     problem = Problem(rows, cols, dtype)
-    with LiveEvaluator(problem, device, keep_device=True) as live:
+    with DeviceEvaluator(problem, device, keep_device=True) as live:
         legal = [preset for preset in PRESETS if preset.fault(problem, live.gpu) is None]
         for preset in legal:
             live.submit(preset.config(problem, live.gpu))
@@ -35,7 +35,7 @@ def test_presets_are_right(device, rows, cols, dtype):
 @pytest.mark.alone
 def test_a_journey_times_all_of_them_in_turn():
     problem = Problem(2048, 4096)
-    with LiveEvaluator(problem, CudaDevice(0, takes_turns=False)) as live:
+    with DeviceEvaluator(problem, CudaDevice(0, takes_turns=False)) as live:
         journey = run_journey(live, lambda: None, rounds=10)
     assert len(journey.steps) > 15 and journey.limit_us and journey.interleaved
     assert journey.steps[0].time_us > 5 * journey.steps[-1].time_us

@@ -6,8 +6,8 @@ import pytest
 
 from explorer.codegen.units import emit
 from explorer.devices.cuda.device import CudaDevice
-from explorer.evaluate.live import LiveEvaluator
-from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.evaluate.device_evaluator import DeviceEvaluator
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.outcome import Measured, Rejected, Stage
@@ -70,7 +70,7 @@ ENTRY = "  const int thread_in_row = threadIdx.x;\n"
 @pytest.fixture(scope="module")
 def evaluator():
     """Rows enough for the whole problem to exceed 2^24 elements."""
-    with LiveEvaluator(
+    with DeviceEvaluator(
         Problem(8192, 4096), CudaDevice(0, kernel_limit_s=20, takes_turns=False)
     ) as live:
         yield live
@@ -78,7 +78,7 @@ def evaluator():
 
 def run_source(evaluator, config, source):
     program = replace(ProgramUnderTest.of_config(evaluator.problem, config), source=source)
-    return evaluator.measure(program)
+    return evaluator.device.verify(program).outcome
 
 
 @pytest.mark.parametrize("name", SABOTAGE)
@@ -108,16 +108,16 @@ def test_their_honest_twins_pass(evaluator, config):
 )
 def test_a_fault_costs_one_trial(evaluator, spoiled, stage):
     source = emit(evaluator.problem, REGISTERS).source
-    before = evaluator._device.restarts
+    before = evaluator.device.restarts
     outcome = run_source(evaluator, REGISTERS, source.replace(ENTRY, ENTRY + spoiled))
     assert isinstance(outcome, Rejected) and outcome.stage is stage, outcome
-    assert evaluator._device.restarts == before + 1
+    assert evaluator.device.restarts == before + 1
     healthy = run_source(evaluator, LOOPED, emit(evaluator.problem, LOOPED).source)
     assert isinstance(healthy, Measured)
 
 
 def test_wrong_tail_of_misaligned_rows_is_rejected():
-    with LiveEvaluator(
+    with DeviceEvaluator(
         Problem(2048, 4097, DType.BF16), CudaDevice(0, kernel_limit_s=20, takes_turns=False)
     ) as live:
         source = emit(live.problem, REGISTERS).source

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from explorer.cli import app
 from explorer.codegen.units import emit
 from explorer.devices.cuda.device import CudaDevice
-from explorer.evaluate.live import LiveEvaluator
+from explorer.evaluate.device_evaluator import DeviceEvaluator
 from explorer.model.config import Config
 from explorer.model.problem import Problem
 
@@ -31,7 +31,7 @@ def timed(path, *words):
 @pytest.mark.alone
 def test_a_files_time_is_its_trials(path):
     code, data = timed(path)
-    with LiveEvaluator(PROBLEM, CudaDevice(0)) as live:
+    with DeviceEvaluator(PROBLEM, CudaDevice(0)) as live:
         trial = live.evaluate(CONFIG)
     assert code == 0 and data["verification"]["status"] == "verified"
     assert data["time_us"] == pytest.approx(trial.time_us, rel=0.05)

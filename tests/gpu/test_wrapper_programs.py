@@ -10,7 +10,8 @@ import pytest
 from wrapper_cases import CASES
 
 from explorer.codegen.units import emit
-from explorer.devices.cuda.program import device_index, device_spec
+from explorer.devices.cuda.program import device_spec
+from explorer.devices.names import device_index
 from explorer.export.programs import FRAMEWORKS, program_for
 from explorer.model.errors import InvalidInput
 from explorer.space import Space

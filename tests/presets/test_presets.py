@@ -5,9 +5,9 @@ from itertools import chain
 import pytest
 
 from explorer.codegen.units import emit
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.emulation import Emulator
-from explorer.evaluate.program_under_test import ProgramUnderTest
+from explorer.devices.emulated.emulator import Emulator
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.verdict import Status
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu

@@ -6,19 +6,19 @@ import io
 import json
 
 import pytest
+import replays
 from hostile_values import bounded, changed, changed_bytes, json_values, places, quick, thorough
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from test_recording_file import recording
 
-from explorer.devices.recorded import (
+from explorer.devices.recording import (
     RecordedComparison,
     read_header,
     read_recording,
     write_recording,
 )
-from explorer.evaluate.replay import ReplayEvaluator
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError
 from explorer.model.problem import Problem
@@ -76,7 +76,7 @@ def use(path, content, *, replay):
         assert header == read.header
         as_json(recording_data(read, path)).encode()
         replay_notice(read.header.environment).encode()
-        evaluator = told(ReplayEvaluator, read)
+        evaluator = told(replays.replay, read)
         if evaluator is None or not replay:
             return
         result = told(lambda: run_search(evaluator, open_storage("sqlite:///:memory:"), trials=3))

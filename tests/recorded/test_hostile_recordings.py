@@ -8,9 +8,10 @@ import time
 import zlib
 
 import pytest
+from replays import replay_of
 from test_recording_file import recording
 
-from explorer.devices.recorded import (
+from explorer.devices.recording import (
     MAX_LINE_BYTES,
     MAX_PACKED_BYTES,
     MAX_UNPACKED_BYTES,
@@ -21,7 +22,6 @@ from explorer.devices.recorded import (
     read_recording,
     write_recording,
 )
-from explorer.evaluate.replay import ReplayEvaluator
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.problem import Problem
@@ -209,7 +209,7 @@ def test_what_unpacks_to_much_is_not_unpacked(path, unpacked):
 
 def test_unpacking_stops_at_its_limit(path, monkeypatch):
     """Kernels of a recording that is sound but for its size."""
-    monkeypatch.setattr("explorer.devices.recorded.MAX_UNPACKED_BYTES", 1500)
+    monkeypatch.setattr("explorer.devices.recording.MAX_UNPACKED_BYTES", 1500)
     assert "unpacks to more than 1500 bytes" in refused(path)
     assert MAX_UNPACKED_BYTES == 128 * 2**20
 
@@ -288,7 +288,7 @@ def test_a_sound_recording_stands_in_for_a_later_one_that_is_damaged(path):
     told = []
     assert find_recording(ProblemQuery.of(PROBLEM), told.append).name == "mine"
     assert len(told) == 1 and "kernel 1: samples_us[0] is -1.0" in told[0]
-    assert ReplayEvaluator.open(PROBLEM).notices == told
+    assert list(replay_of(PROBLEM).notices) == told
     path.unlink()
     with pytest.raises(InvalidInput, match=r"later\.json\.gz is damaged"):
         find_recording(ProblemQuery.of(PROBLEM))
@@ -306,7 +306,7 @@ ILLEGAL = [
 @pytest.mark.parametrize("values", ILLEGAL, ids=repr)
 def test_a_config_that_the_space_does_not_allow_is_passed_over(path, values):
     change(path, KERNEL_2, "config", values)
-    evaluator = ReplayEvaluator.open(PROBLEM)
+    evaluator = replay_of(PROBLEM)
     assert len(evaluator.catalogue) == 2
     assert "1 of 3 recorded kernels are passed over" in evaluator.notices[0]
 
@@ -315,4 +315,4 @@ def test_a_recording_without_a_config_that_is_allowed_is_refused(path):
     for number, values in zip((KERNEL_1, KERNEL_2, KERNEL_3), ILLEGAL, strict=False):
         change(path, number, "config", values)
     with pytest.raises(InvalidInput, match="make it again on a GPU with explorer record"):
-        ReplayEvaluator.open(PROBLEM)
+        replay_of(PROBLEM)

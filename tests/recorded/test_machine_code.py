@@ -5,7 +5,7 @@ import json
 import pytest
 from machine_code import FILE, KERNELS, kept, machine_code
 
-from explorer.devices.recorded import load_recording
+from explorer.devices.recording import load_recording
 from explorer.model.config import Config
 
 RECORDED = json.loads(FILE.read_text())["kernels"]

@@ -5,8 +5,9 @@ import json
 from dataclasses import replace
 
 import pytest
+from replays import replay, replay_of
 
-from explorer.devices.recorded import (
+from explorer.devices.recording import (
     RecordedComparison,
     RecordedKernel,
     Recording,
@@ -19,7 +20,6 @@ from explorer.devices.recorded import (
     read_recording,
     write_recording,
 )
-from explorer.evaluate.replay import ReplayEvaluator
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput, NotFound
@@ -202,7 +202,7 @@ def test_a_damaged_recording_hides_no_sound_one(path):
 
 
 def test_a_replay_gives_what_was_recorded(path):
-    evaluator = ReplayEvaluator.open(Problem(8192, 4096))
+    evaluator = replay_of(Problem(8192, 4096))
     assert list(evaluator.catalogue) == [FAST, SLOW, BAD]
     fast = evaluator.evaluate(FAST)
     assert replace(fast, resources=measured("fast", 60.0).resources) == measured("fast", 60.0)
@@ -216,17 +216,17 @@ def test_a_replay_gives_what_was_recorded(path):
 def test_a_replay_has_the_residency_that_was_recorded():
     resources = Resources(32, resident_blocks=3)
     kernels = (RecordedKernel(FAST, "fast", replace(measured("fast", 60.0), resources=resources)),)
-    evaluator = ReplayEvaluator(replace(recording(), kernels=kernels))
+    evaluator = replay(replace(recording(), kernels=kernels))
     assert evaluator.evaluate(FAST).resources == resources
 
 
 def test_a_replay_of_another_problem_says_what_to_ask_for(path):
     with pytest.raises(InvalidInput, match="ask for --cols 4096 --rows 8192 --dtype f32"):
-        ReplayEvaluator.open(Problem(8191, 4096), "h200-f32-4096")
+        replay_of(Problem(8191, 4096), "h200-f32-4096")
 
 
 def test_a_replayed_comparison_pairs_recorded_samples(path):
-    comparison = ReplayEvaluator.open(Problem(8192, 4096)).compare([FAST, SLOW, FAST], 30)
+    comparison = replay_of(Problem(8192, 4096)).compare([FAST, SLOW, FAST], 30)
     fast, slow, again = comparison.samples_us
     assert fast == measured("fast", 60.0).samples_us
     assert len(fast) == len(slow) == 8
@@ -241,7 +241,7 @@ def test_a_recorded_comparison_is_preferred():
 
     rows = ((60.0, 60.1), (66.0, 66.1))
     compared = RecordedComparison(("fast", "slow"), rows, (60.2, 60.3), (58.0, 58.1))
-    evaluator = ReplayEvaluator(replace(recording(), comparison=compared))
+    evaluator = replay(replace(recording(), comparison=compared))
     comparison = evaluator.compare([SLOW, FAST, FAST], 30)
     assert comparison.samples_us == (rows[1], rows[0], (60.2, 60.3))
     assert comparison.limit_us == (58.0, 58.1)

@@ -7,7 +7,7 @@ import pytest
 
 from explorer.codegen.units import emit, template_digest
 from explorer.devices.cuda.limits import is_plain_copy
-from explorer.devices.recorded import find_recording, list_recordings, load_recording
+from explorer.devices.recording import find_recording, list_recordings, load_recording
 from explorer.evaluate.space_version import (
     GROWN,
     SAME_CODE,

@@ -15,9 +15,9 @@ from contextlib import suppress
 
 import pytest
 from browser import Browser, program
+from replays import replay
 
-from explorer.devices.recorded import load_recording
-from explorer.evaluate.replay import ReplayEvaluator
+from explorer.devices.recording import load_recording
 from explorer.model.query import ProblemQuery
 from explorer.report.studies import dashboard_program
 from explorer.tuning.search import run_search
@@ -53,7 +53,7 @@ def folder(tmp_path_factory):
 def study(folder):
     """A study whose finals have another winner than the fastest trial, as in most searches."""
     storage = open_storage(str(folder / "studies.db"))
-    run_search(ReplayEvaluator(load_recording("h200-f32-4096")), storage, trials=80)
+    run_search(replay(load_recording("h200-f32-4096")), storage, trials=80)
     view = load_history(storage, ProblemQuery(4096)).view
     assert view.finals is not None
     return view

@@ -15,8 +15,9 @@ import pytest
 pytest.importorskip("altair", reason="charts need the extra softmax-explorer[report]")
 pytest.importorskip("vl_convert", reason="charts need the extra softmax-explorer[report]")
 
-from explorer.devices.recorded import load_recording
-from explorer.evaluate.replay import ReplayEvaluator
+from replays import replay
+
+from explorer.devices.recording import load_recording
 from explorer.model.outcome import TrialRecord
 from explorer.model.query import ProblemQuery
 from explorer.model.tuned_table import read_table
@@ -59,7 +60,7 @@ def history(once):
     def fill(folder):
         storage = open_storage(str(folder / "studies.db"))
         # By seed 3 the kernel of the least first time is not the one that wins the finals.
-        run_search(ReplayEvaluator(load_recording(RECORDING)), storage, trials=31, seed=3)
+        run_search(replay(load_recording(RECORDING)), storage, trials=31, seed=3)
 
     storage = open_storage(str(once("report-study", fill) / "studies.db"), read_only=True)
     return load_history(storage, ProblemQuery(4096))

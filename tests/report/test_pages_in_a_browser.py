@@ -8,9 +8,9 @@ pytest.importorskip("altair", reason="charts need the extra softmax-explorer[rep
 pytest.importorskip("vl_convert", reason="charts need the extra softmax-explorer[report]")
 
 from browser import Browser, program
+from replays import replay
 
-from explorer.devices.recorded import load_recording
-from explorer.evaluate.replay import ReplayEvaluator
+from explorer.devices.recording import load_recording
 from explorer.model.query import ProblemQuery
 from explorer.report.page import page_html
 from explorer.report.pages import kept_page, kernel_rows, study_lead
@@ -40,7 +40,7 @@ DARK, LIGHT = 60, 230
 def history(once):
     def search(folder):
         storage = open_storage(str(folder / "studies.db"))
-        run_search(ReplayEvaluator(load_recording("h200-f32-4096")), storage, trials=200)
+        run_search(replay(load_recording("h200-f32-4096")), storage, trials=200)
         storage.engine.dispose()
 
     searched = once("study-in-a-browser", search) / "studies.db"

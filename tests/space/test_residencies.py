@@ -7,7 +7,7 @@ import pytest
 from explorer.choose import config_for
 from explorer.codegen.units import emit
 from explorer.compile.compiler import Compiler
-from explorer.evaluate.residency import resources_on
+from explorer.compile.resources import resources_on
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu, with_residency

@@ -12,7 +12,7 @@ from typing import Any
 
 from explorer.codegen.units import emit
 from explorer.codegen.variant import launches
-from explorer.evaluate.residency import resources_on
+from explorer.compile.resources import resources_on
 from explorer.evaluate.space_version import space_version
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
@@ -89,6 +89,8 @@ class FakeEvaluator:
     """Evaluates by the model, with a little noise; counts what it is asked."""
 
     catalogue: Sequence[Config] | None = None
+    compared = frozenset()
+    notices = ()
     interleaves = True
     ahead = 8
 
@@ -213,7 +215,7 @@ def as_replay(evaluator: FakeEvaluator) -> FakeEvaluator:
     return evaluator
 
 
-def instead_of_a_gpu(monkeypatch, device: int | str = 0) -> None:
+def instead_of_a_gpu(monkeypatch, device: str = "cuda:0") -> None:
     """Have searches take every device's name for `device`, and a FakeEvaluator for what it is."""
 
     @contextmanager

@@ -6,12 +6,12 @@ from dataclasses import replace
 from statistics import mean, median
 
 import pytest
+from replays import replay
 from storages import Memory
 from typer.testing import CliRunner
 
 from explorer.cli import app
-from explorer.devices.recorded import load_recording
-from explorer.evaluate.replay import ReplayEvaluator
+from explorer.devices.recording import load_recording
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Measured
@@ -89,7 +89,7 @@ def test_the_benchmark_tries_what_a_search_tries(truths):
     """Proposals wait as long in both: each knows of the same evaluations."""
     truth, recording = truths[0], load_recording(NAMES[0])
     kernels = tuple(kernel for kernel in recording.kernels if kernel.config in truth.times_us)
-    alone, storage = ReplayEvaluator(replace(recording, kernels=kernels)), Memory()
+    alone, storage = replay(replace(recording, kernels=kernels)), Memory()
     run_search(alone, storage, trials=60, seed=7, space=truth.space)
     searched = [Config.from_dict(trial.params) for trial in storage.get_all_trials(0)]
     tries = STRATEGIES["explorer"](truth, 7)
@@ -151,7 +151,7 @@ def test_one_seed_gives_one_search_on_any_number_of_cores(monkeypatch):
     def trials(cores):
         monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
         storage = Memory()
-        evaluator = ReplayEvaluator(load_recording(NAMES[0]))
+        evaluator = replay(load_recording(NAMES[0]))
         run_search(evaluator, storage, trials=40, seed=5)
         return [trial.params for trial in storage.get_all_trials(0)]
 

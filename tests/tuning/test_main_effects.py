@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from replays import replay
 
-from explorer.devices.recorded import load_recording
-from explorer.evaluate.replay import ReplayEvaluator
+from explorer.devices.recording import load_recording
 from explorer.model.config import Config
 from explorer.model.outcome import Measured, Resources, TrialRecord
 from explorer.report.studies import contrast_sentence, unpaired_sentence
@@ -141,7 +141,7 @@ def test_effects_are_the_same_after_200_and_265_of_the_kernels_around_the_best()
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", (1, 2))  # by seed 0, four of the effects agree
 def test_effects_are_the_same_after_200_and_265_trials_of_a_search(tmp_path, seed):
-    evaluator = ReplayEvaluator(load_recording(NAME))
+    evaluator = replay(load_recording(NAME))
     storage = open_storage(str(tmp_path / "studies.db"))
     run_search(evaluator, storage, trials=265, seed=seed)
     trials = load_history(storage, evaluator.problem).measured

@@ -7,10 +7,10 @@ from statistics import median
 import optuna
 import pytest
 from fake_evaluator import FakeEvaluator, failure, model_ulp, model_us
+from replays import replay
 from storages import Memory
 
-from explorer.devices.recorded import read_recording
-from explorer.evaluate.replay import ReplayEvaluator
+from explorer.devices.recording import read_recording
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
@@ -215,7 +215,7 @@ def recorded(tmp_path_factory):
 
 @pytest.mark.exhaustive
 def test_a_recording_with_errors_is_searched_for_both(recorded):
-    evaluator = ReplayEvaluator(recorded, Accuracy.FAST)
+    evaluator = replay(recorded, Accuracy.FAST)
     result = run_search(evaluator, Memory(), trials=1000, objectives=BOTH)
     assert result.replayed and result.exhausted
     measured = [k for k in recorded.kernels if isinstance(k.outcome, Measured)]
@@ -239,12 +239,12 @@ def without_ulps(recording):
 def test_a_recording_without_errors_is_not(recorded):
     storage = Memory()
     with pytest.raises(InvalidInput, match="no errors in ulps"):
-        run_search(ReplayEvaluator(without_ulps(recorded)), storage, objectives=BOTH)
+        run_search(replay(without_ulps(recorded)), storage, objectives=BOTH)
     assert survey(storage).summaries == []
 
 
 def test_a_recorded_error_is_judged_by_what_is_asked_now(recorded):
-    strict = ReplayEvaluator(recorded, Accuracy.STRICT)
+    strict = replay(recorded, Accuracy.STRICT)
     for kernel in recorded.kernels:
         if not isinstance(kernel.outcome, Measured):
             assert strict.evaluate(kernel.config) == kernel.outcome
@@ -261,8 +261,8 @@ def test_a_recorded_error_is_judged_by_what_is_asked_now(recorded):
 def test_an_unknown_error_is_not_exact_enough_for_strict(recorded):
     old = without_ulps(recorded)
     with pytest.raises(InvalidInput, match="no errors in ulps"):
-        ReplayEvaluator(old, Accuracy.STRICT)
+        replay(old, Accuracy.STRICT)
     kernel = next(k for k in old.kernels if isinstance(k.outcome, Measured))
     for accuracy in (Accuracy.DEFAULT, Accuracy.FAST):
-        replayed = ReplayEvaluator(old, accuracy).evaluate(kernel.config)
+        replayed = replay(old, accuracy).evaluate(kernel.config)
         assert replace(replayed, resources=kernel.outcome.resources) == kernel.outcome

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 from fake_evaluator import FakeEvaluator, failure
+from replays import replay
 from storages import Memory
 
-from explorer.devices.recorded import Recording, read_recording
-from explorer.evaluate.replay import ReplayEvaluator
+from explorer.devices.recording import Recording, read_recording
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Measured, Rejected, Stage, TrialRecord
@@ -148,7 +148,7 @@ def test_a_replay_finds_the_best_of_the_recording(recorded, seeds):
     best = min(k.outcome.time_us for k in recorded.kernels if isinstance(k.outcome, Measured))
     regrets = []
     for seed in range(seeds):
-        evaluator = ReplayEvaluator(recorded)
+        evaluator = replay(recorded)
         result = run_search(evaluator, Memory(), trials=100, seed=seed)
         regrets.append(result.finals.winner.trial.outcome.time_us / best - 1)
     assert sorted(regrets)[seeds // 2] <= 0.005
@@ -173,7 +173,7 @@ def replayed(recorded):
     recording = replace(recorded, kernels=tuple(kernels))
     storage, told = Memory(), []
     live = run_search(FakeEvaluator(), storage, trials=10)
-    result = run_search(ReplayEvaluator(recording), storage, trials=1000, on_progress=told.append)
+    result = run_search(replay(recording), storage, trials=1000, on_progress=told.append)
     return Replayed(recording, storage, live, result, told)
 
 
@@ -195,14 +195,14 @@ def test_a_replay_with_nothing_left_to_try_says_so(replayed):
     assert remaining == [len(replayed.recording.kernels), 0]
     told = []
     again = run_search(
-        ReplayEvaluator(replayed.recording), replayed.storage, trials=3000, on_progress=told.append
+        replay(replayed.recording), replayed.storage, trials=3000, on_progress=told.append
     )
     assert again.exhausted and again.trials == 0
     assert [progress.phase for progress in told] == ["finals"]
 
 
 def test_finals_say_whether_they_were_interleaved_when_recorded(recorded):
-    evaluator = ReplayEvaluator(recorded)
+    evaluator = replay(recorded)
     trials = [
         TrialRecord(number, kernel.config, kernel.outcome)
         for number, kernel in enumerate(recorded.kernels)
@@ -219,7 +219,7 @@ def test_finalists_of_the_recorded_comparison_are_preferred_to_slower_ones(recor
     """The comparison holds the fastest three alone: a fourth would spoil what was interleaved."""
     whole = recorded.comparison
     three = replace(whole, digests=whole.digests[:3], samples_us=whole.samples_us[:3])
-    evaluator = ReplayEvaluator(replace(recorded, comparison=three))
+    evaluator = replay(replace(recorded, comparison=three))
     trials = [
         TrialRecord(number, kernel.config, kernel.outcome)
         for number, kernel in enumerate(recorded.kernels)
@@ -234,7 +234,7 @@ def test_finalists_of_the_recorded_comparison_are_preferred_to_slower_ones(recor
 
 
 def test_a_second_entry_of_another_than_the_best_has_the_recorded_noise(recorded):
-    evaluator = ReplayEvaluator(recorded)
+    evaluator = replay(recorded)
     by_digest = {kernel.digest: kernel.config for kernel in recorded.kernels}
     first, second = (by_digest[digest] for digest in recorded.comparison.digests[:2])
     best, best_again = evaluator.compare([first, first], 30).samples_us
@@ -254,7 +254,7 @@ def test_replayed_finals_use_the_recorded_comparison(recorded, replayed):
 def test_a_replay_of_an_older_space_is_still_shown(recorded, storage):
     older = replace(recorded.header.environment, space_version="01d01d01")
     recording = replace(recorded, header=replace(recorded.header, environment=older))
-    result = run_search(ReplayEvaluator(recording), storage, trials=20)
+    result = run_search(replay(recording), storage, trials=20)
     view = load_history(storage, result.problem).view
     assert view.summary.replayed
     assert not view.summary.is_current

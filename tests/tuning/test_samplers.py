@@ -8,10 +8,10 @@ import optuna
 import pytest
 from fake_evaluator import GPU, failure, model_us
 from optuna.trial import TrialState
+from replays import replay
 from storages import Memory
 
-from explorer.devices.recorded import load_recording
-from explorer.evaluate.replay import ReplayEvaluator
+from explorer.devices.recording import load_recording
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Problem
@@ -118,7 +118,7 @@ def test_a_study_of_something_else_is_refused(study):
 def test_by_its_name_a_search_is_the_one_without_a_name(name):
     def trials(**options):
         storage = Memory()
-        run_search(ReplayEvaluator(load_recording(name)), storage, trials=30, seed=2, **options)
+        run_search(replay(load_recording(name)), storage, trials=30, seed=2, **options)
         return [(t.params, t.values, t.user_attrs) for t in storage.get_all_trials(0)]
 
     assert trials(sampler=named_sampler(NAME)) == trials()

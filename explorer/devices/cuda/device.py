@@ -2,21 +2,22 @@
 
 from collections.abc import Sequence
 
-from explorer.compile.compiler import CompilePool, Compiler
+from explorer.compile.compiler import SOURCE_NAME, CompileFailure, CompilePool, Compiler
 from explorer.devices.cuda.limits import tools_sources
 from explorer.devices.cuda.messages import (
     Compare,
-    Compared,
     Described,
     Enter,
     Failed,
-    Job,
     Open,
     Requests,
-    SessionFacts,
 )
 from explorer.devices.cuda.program import driver_problem
 from explorer.devices.cuda.worker import run
+from explorer.devices.device import Compared, Device, Facts, Job
+from explorer.devices.job import job_of
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.verdict import Verdict
 from explorer.model.accuracy import Accuracy
 from explorer.model.errors import DeviceLost, InvalidInput
 from explorer.model.gpu_spec import GpuSpec
@@ -58,7 +59,7 @@ def making_s(job: Job) -> int:
     return round(MAKING_S * elements)
 
 
-class CudaDevice:
+class CudaDevice(Device):
     """GPU `index`, owned by a worker process. Use as a context manager.
 
     If several processes have a device on the same GPU, one at a time makes a request, so that none
@@ -88,14 +89,11 @@ class CudaDevice:
     def open(
         self,
         problem: Problem,
-        timing: str,
+        timing: str = "cold",
         seed: int = 0,
         accuracy: Accuracy = Accuracy.DEFAULT,
-    ) -> SessionFacts:
-        """Prepare a problem: buffers, a check of the GPU's reference, a limit. Raises InvalidInput.
-
-        The problem that was open before is closed, its peers included.
-        """
+    ) -> Facts:
+        """Prepare a problem: buffers, a check of the GPU's reference, the limit."""
         self._entered = []
         with CompilePool(Compiler(self.gpu.arch)) as pool:
             compiling = [pool.submit(source) for source in tools_sources(problem)]
@@ -105,11 +103,27 @@ class CudaDevice:
         self._limit_s = max(self._kernel_limit_s, round(facts.limit_us * COPIES_ALLOWED * 1e-6))
         return facts
 
-    def begin(self, job: Job) -> None:
-        """Have a kernel verified and timed, if the worker can take it now; does not wait.
+    def verify(
+        self,
+        program: ProgramUnderTest,
+        rows: int | None = None,
+        then: Sequence[ProgramUnderTest] = (),
+    ) -> Verdict:
+        """Verify a program by small problems and the open one, on which it is timed."""
+        return Verdict.of_outcome(program, self._outcome(program), self.gpu.name)
 
-        `evaluate` is to be called for it next, or after the one that was begun before it.
-        """
+    def _outcome(self, program: ProgramUnderTest) -> Outcome:
+        assert self._opened is not None, "a problem is open"
+        try:
+            kernel = Compiler(self.gpu.arch).compile(program.source)
+        except CompileFailure as failure:
+            reason = str(failure).replace(SOURCE_NAME, program.file)
+            return Rejected(Stage.COMPILE, f"it does not compile for {self.gpu.arch}: {reason}")
+        job = job_of(program, self._opened.problem, self.gpu, "", kernel)
+        return job if isinstance(job, Rejected) else self.evaluate(job)
+
+    def begin(self, job: Job) -> None:
+        """Have a kernel verified and timed, if the worker can take it now; does not wait."""
         self._requests.begin(job)
 
     def evaluate(self, job: Job) -> Outcome:
@@ -126,10 +140,7 @@ class CudaDevice:
         return outcome
 
     def enter(self, peer: PeerName, limit_s: float) -> Entered | NotEntered:
-        """Prepare and verify a peer for comparisons; a crash or a hang excludes it alone.
-
-        The peers that had entered before then enter once more, in a new worker.
-        """
+        """Prepare and verify a peer; after a crash or a hang, those before it enter once more."""
         reply = self._requests.ask(Enter(peer), limit_s)
         if isinstance(reply, Entered):
             self._entered.append((peer, limit_s))
@@ -143,15 +154,15 @@ class CudaDevice:
             return NotEntered(peer.name, reply.reason, "crash")
         return NotEntered(peer.name, f"not ready and verified within {limit_s:g} s", "timeout")
 
-    def compare(self, contenders: Sequence[Job], rounds: int, seed: int) -> Compared:
+    def compare(self, jobs: Sequence[Job], rounds: int, seed: int) -> Compared:
         """Time verified kernels, the limit and the peers that entered, in turn.
 
         Raises DeviceLost if one of them fails.
         """
         verified_and_timed = 1 + rounds / ROUNDS_IN_LIMIT
-        limit = self._limit_s * (len(contenders) * verified_and_timed + 1)
+        limit = self._limit_s * (len(jobs) * verified_and_timed + 1)
         limit = round(limit + PEER_TIMED_LIMIT_S * len(self._entered), 1)
-        reply = self._requests.ask(Compare(tuple(contenders), rounds, seed), limit)
+        reply = self._requests.ask(Compare(tuple(jobs), rounds, seed), limit)
         if isinstance(reply, Compared):
             return reply
         self._restart()
@@ -177,9 +188,9 @@ class CudaDevice:
         if self._takes_turns:
             self._requests.turns_on = reply.uuid
 
-    def _open_again(self) -> SessionFacts:
+    def _open_again(self) -> Facts:
         reply = self._requests.ask(self._opened, OPEN_LIMIT_S)
-        if isinstance(reply, SessionFacts):
+        if isinstance(reply, Facts):
             return reply
         if isinstance(reply, Failed) and not reply.context_lost:
             raise InvalidInput(reply.reason)
@@ -197,9 +208,3 @@ class CudaDevice:
         entered, self._entered = self._entered, []
         for peer, limit_s in entered:
             self.enter(peer, limit_s)
-
-    def __enter__(self) -> "CudaDevice":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

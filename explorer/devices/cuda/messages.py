@@ -7,80 +7,28 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from explorer.codegen.variant import Launch
+from explorer.devices.device import Job
 from explorer.model.accuracy import Accuracy
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.outcome import Resources
 from explorer.model.peer import PeerName
 from explorer.model.problem import Problem
-from explorer.reference.inputs import Case
-
-FAR_SLOWER = 2.0
-"""A kernel that takes more than so many times as long as the best so far gets few launches and
-samples in any kind of run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Prepare buffers and tools for a problem; answered by SessionFacts."""
+    """Prepare buffers and tools for a problem; answered by Facts."""
 
     problem: Problem
     timing: str
     tools_cubins: tuple[bytes, ...]
     seed: int
     accuracy: Accuracy = Accuracy.DEFAULT
-
-
-@dataclass(frozen=True, slots=True)
-class SessionFacts:
-    """Facts that the worker measured while it prepared a problem."""
-
-    driver: str
-    limit_us: float
-    limit_name: str
-    """How the fastest kernel of the limit moves its bytes."""
-    buffers: int
-    """Pairs of input and output that launches rotate over."""
-    launches_per_sample: int
-
-
-@dataclass(frozen=True, slots=True)
-class SmallRun:
-    """Launches of a kernel on one small problem, to verify it."""
-
-    case: Case
-    launches: tuple[Launch, ...]
-    scratch_bytes: int = 0
-    misaligned_by: int = 0
-    """Misalignment of the matrices (`first_elements`)."""
-    accuracy: Accuracy | None = None
-    """The accuracy that it must meet; None for the session's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A kernel to verify on small problems and on the whole one, then to time."""
-
-    cubin: bytes
-    digest: str
-    """Digest of the source."""
-    code_digest: str
-    """Digest of the code and its launches: of jobs that share it only one is evaluated."""
-    resources: Resources
-    small_runs: tuple[SmallRun, ...]
-    launches: tuple[Launch, ...]
-    scratch_bytes: int = 0
-    """Device memory that the launches share."""
-    best_us: float = 0.0
-    """Time of the best so far, in microseconds; 0 for none."""
-    slower: float = FAR_SLOWER
-    """A kernel that takes more than so many times as long as the best gets fewer samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,25 +40,14 @@ class Enter:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Verify contenders again; time them, peers and the limit in turn, `rounds` samples each."""
+    """Verify contenders again; time them, peers and the limit in turn, `rounds` samples each.
+
+    Answered by Compared; a Job is a request as well, and answered by an Outcome.
+    """
 
     contenders: tuple[Job, ...]
     rounds: int
     seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """Samples in microseconds a launch: a row a contender, and the limit's."""
-
-    samples_us: tuple[tuple[float, ...], ...]
-    limit_us: tuple[float, ...]
-    limit_name: str
-    sm_clock_mhz: int
-    memory_clock_mhz: int
-    throttle_reasons: str
-    peers: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    """Rows of the peers that had entered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """The CUDA driver: errors, the limits of a GPU, and launches of a loaded cubin."""
 
 import ctypes
-import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -37,12 +36,6 @@ def driver_problem() -> str | None:
 def has_driver() -> bool:
     """Return whether a driver answers and knows a GPU."""
     return driver_problem() is None
-
-
-def device_index(device: str) -> int | None:
-    """Return the number N of a device `cuda:N`; None for another name."""
-    match = re.fullmatch("cuda:([0-9]{1,3})", device)
-    return int(match[1]) if match else None
 
 
 class CudaError(Exception):

@@ -15,18 +15,12 @@ from explorer.devices.cuda.bench import (
 )
 from explorer.devices.cuda.buffers import Scratch
 from explorer.devices.cuda.limits import Enqueue
-from explorer.devices.cuda.messages import (
-    FAR_SLOWER,
-    Compare,
-    Compared,
-    Job,
-    Open,
-    SessionFacts,
-)
+from explorer.devices.cuda.messages import Compare, Open
 from explorer.devices.cuda.peer_entry import PeerEntry, enter
 from explorer.devices.cuda.program import CudaError, Program, bound
 from explorer.devices.cuda.tools import DeviceCheck, Tools
 from explorer.devices.cuda.verification import LastRows, Verifier, sentence
+from explorer.devices.device import FAR_SLOWER, Compared, Facts, Job
 from explorer.model.errors import ExplorerError
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Measured, Outcome, Rejected, Stage
@@ -64,10 +58,10 @@ class Session:
         self._last_rows = LastRows(request.problem, self._bench.sets, request.seed, stream)
         self._peers: list[PeerEntry] = []
 
-    def facts(self) -> SessionFacts:
+    def facts(self) -> Facts:
         """Return the facts that were measured while the problem was prepared."""
         name, _, samples = self._bench.limits[0]
-        return SessionFacts(
+        return Facts(
             driver=self._clocks.driver_version(),
             limit_us=median(samples),
             limit_name=name,

@@ -8,9 +8,9 @@ from cuda.bindings import driver
 from numpy.typing import NDArray
 
 from explorer.devices.cuda.buffers import NAN_BYTE, GuardedMatrix, RotatingBuffers
-from explorer.devices.cuda.messages import Job, SmallRun
 from explorer.devices.cuda.program import Program, bound, checked
 from explorer.devices.cuda.tools import DeviceCheck, Tools
+from explorer.devices.device import Job, SmallRun
 from explorer.model.accuracy import Accuracy
 from explorer.model.errors import ExplorerError
 from explorer.model.problem import Mask, Problem, inputs, output

@@ -7,9 +7,10 @@ from typing import Any
 
 from cuda.bindings import driver
 
-from explorer.devices.cuda.messages import Bug, Compare, Described, Enter, Failed, Job, Open
+from explorer.devices.cuda.messages import Bug, Compare, Described, Enter, Failed, Open
 from explorer.devices.cuda.program import CudaError, checked, gpu_spec
 from explorer.devices.cuda.session import Session
+from explorer.devices.device import Job
 from explorer.model.errors import ExplorerError
 from explorer.model.peer import NotEntered
 from explorer.system.processes import leave_interrupts

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from explorer.codegen.variant import Launch
 from explorer.devices.emulated.placement import Placement
-from explorer.devices.emulated.result import Emulation, LaunchRefused, NotEmulated, refusals
+from explorer.devices.emulated.refusals import LaunchRefused, NotEmulated, refusals
+from explorer.devices.verdict import Emulation
 from explorer.model.accuracy import Accuracy
 from explorer.model.problem import Mask, Problem
 from explorer.ptx_emulator import (

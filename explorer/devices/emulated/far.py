@@ -26,7 +26,8 @@ from explorer.devices.emulated.device import (
     with_store,
 )
 from explorer.devices.emulated.placement import numbers_of
-from explorer.devices.emulated.result import Emulation, LaunchRefused, NotEmulated
+from explorer.devices.emulated.refusals import LaunchRefused, NotEmulated
+from explorer.devices.verdict import Emulation
 from explorer.model.accuracy import Accuracy
 from explorer.model.problem import MAX_INNER, MAX_ROWS, Mask, Operand, Problem, inputs, output
 from explorer.ptx_emulator import (

@@ -11,7 +11,7 @@ because they are equally exact at any length.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from explorer.evaluate.program_under_test import MOST_SHARED_BYTES, ProgramUnderTest
+from explorer.devices.program_under_test import MOST_SHARED_BYTES, ProgramUnderTest
 from explorer.model.accuracy import Accuracy
 from explorer.model.gpu_spec import WARP
 from explorer.model.problem import Mask, Problem

@@ -4,9 +4,9 @@ from concurrent.futures import Future
 
 import pytest
 
-from explorer.devices.cuda.messages import FAR_SLOWER, SessionFacts
-from explorer.evaluate import live as live_module
-from explorer.evaluate.live import CLEARLY_SLOWER, LiveEvaluator
+from explorer.devices.device import FAR_SLOWER, Facts
+from explorer.evaluate import device_evaluator as live_module
+from explorer.evaluate.device_evaluator import CLEARLY_SLOWER, DeviceEvaluator
 from explorer.model.config import Config
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Measured
@@ -24,7 +24,7 @@ class Device:
         self.told, self.fails = [], False
 
     def open(self, *_):
-        return SessionFacts("580.1", 60.0, "a copy", 8, 10)
+        return Facts("580.1", 60.0, "a limit", 8, 10)
 
     def begin(self, job):
         self.told.append(("begin", job))
@@ -43,7 +43,7 @@ class Device:
 def live():
     """An evaluator whose two kernels are compiled."""
     device = Device()
-    with LiveEvaluator(Problem(8192, 4096), device) as evaluator:
+    with DeviceEvaluator(Problem(8192, 4096), device) as evaluator:
         for config in (FIRST, SECOND):
             evaluator.submit(config)
             evaluator.compiling(config).result()
@@ -51,7 +51,7 @@ def live():
 
 
 def told(live):
-    return [kind for kind, _ in live._device.told]
+    return [kind for kind, _ in live.device.told]
 
 
 def test_what_was_begun_is_what_is_asked_for(live):
@@ -62,7 +62,7 @@ def test_what_was_begun_is_what_is_asked_for(live):
     live.begin(SECOND)
     live.evaluate(SECOND)
     assert told(live) == ["begin", "begin", "evaluate", "evaluate"]
-    jobs = [job for _, job in live._device.told]
+    jobs = [job for _, job in live.device.told]
     assert jobs[0] is jobs[2] and jobs[1] is jobs[3]
 
 
@@ -87,11 +87,11 @@ def test_code_that_may_not_fit_into_the_pipe_waits_until_it_is_asked_for(live, m
     monkeypatch.setattr(live_module, "MOST_BYTES_TO_FOLLOW", 100)
     live.begin(FIRST)
     live.begin(SECOND)
-    assert [job.cubin for _, job in live._device.told] == [live.compiling(FIRST).result().cubin]
+    assert [job.cubin for _, job in live.device.told] == [live.compiling(FIRST).result().cubin]
 
 
 def test_after_an_error_nothing_is_under_way(live):
-    live._device.fails = True
+    live.device.fails = True
     live.begin(FIRST)
     with pytest.raises(RuntimeError, match="a bug"):
         live.evaluate(FIRST)
@@ -112,10 +112,10 @@ def test_after_an_error_nothing_is_under_way(live):
 def test_a_kernel_is_compared_with_the_best_where_that_can_be_told(
     monkeypatch, limit_us, buffers, for_fastest, known_best_us, slower
 ):
-    facts = SessionFacts("580.1", limit_us, "a copy", buffers, 10)
+    facts = Facts("580.1", limit_us, "a limit", buffers, 10)
     monkeypatch.setattr(Device, "open", lambda *_: facts)
     device = Device()
-    with LiveEvaluator(Problem(8192, 4096), device, for_fastest=for_fastest) as live:
+    with DeviceEvaluator(Problem(8192, 4096), device, for_fastest=for_fastest) as live:
         for config in (FIRST, SECOND):
             assert live.evaluate(config).time_us == 66.0
     (_, first), (_, second) = device.told

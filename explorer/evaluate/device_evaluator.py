@@ -1,9 +1,8 @@
-"""Evaluate on a GPU: emit, compile, check resources, verify, time."""
+"""Evaluate configs on a device: emit, compile, check resources, verify, time; or look them up."""
 
-import hashlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,21 +12,15 @@ from types import TracebackType
 from explorer import __version__
 from explorer.codegen.units import emit
 from explorer.compile.compiler import (
-    SOURCE_NAME,
     CompileFailure,
     CompilePool,
     Compiler,
-    Kernel,
     Mean,
     nvrtc_version,
 )
-from explorer.devices.cuda.device import CudaDevice
-from explorer.devices.cuda.messages import FAR_SLOWER, Job, SmallRun
-from explorer.devices.emulated.result import Status
-from explorer.evaluate.emulation import Verdict, exceeded_resource
-from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.evaluate.residency import resources_on
-from explorer.evaluate.runs import gpu_runs
+from explorer.devices.device import FAR_SLOWER, Device, Facts, Job
+from explorer.devices.job import job_of
+from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.evaluate.space_version import space_version, template_version
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
@@ -38,6 +31,11 @@ from explorer.model.outcome import Environment, Measured, Outcome, Rejected, Sta
 from explorer.model.peer import Entered, NotEntered, PeerName, PeerTimes
 from explorer.model.problem import Problem
 from explorer.space import Space
+
+AHEAD_OF_A_CATALOGUE = 8
+"""Configs that are proposed ahead where none compiles: as many as compile while one is evaluated in
+a search on an H200's host, where a kernel takes 165 ms to compile and 20 ms to evaluate. The number
+is the same on every machine, so that one seed gives the same trials."""
 
 LEAST_AHEAD = 4
 """Configs that compile ahead before times are known, and where compiling takes no time."""
@@ -71,74 +69,90 @@ SPARE_AHEAD = 6
 during a quarter of the evaluations of a search on an H200's host."""
 
 
-class LiveEvaluator:
-    """Configs of `problem` on a CUDA device. Use as a context manager; closes the device.
+def environment_of(
+    device: Device, facts: Facts, problem: Problem, timing: str, accuracy: Accuracy
+) -> Environment:
+    """Return the environment of what a device measures, or measured, on an opened problem."""
+    if facts.environment is not None:
+        return facts.environment
+    return Environment(
+        gpu=device.gpu.name,
+        arch=device.gpu.arch,
+        driver=facts.driver,
+        nvrtc=nvrtc_version(),
+        timing=timing,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        space_version=space_version(problem),
+        template_digest=template_version(problem),
+        explorer=__version__,
+        limit_us=facts.limit_us,
+        limit_name=facts.limit_name,
+        buffers=facts.buffers,
+        launches_per_sample=facts.launches_per_sample,
+        peak_gbps=device.gpu.peak_gbps,
+        accuracy=accuracy,
+    )
 
-    With `keep_device` the device stays open, for the next problem.
+
+class DeviceEvaluator:
+    """Configs of `problem` on a device. Use as a context manager; closes the device.
+
+    With `keep_device` the device stays open, for the next problem. Of a device with a catalogue
+    nothing is compiled, and a config that it lacks is InvalidInput.
     """
-
-    catalogue = None
-    interleaves = True
 
     def __init__(
         self,
         problem: Problem,
-        device: CudaDevice,
+        device: Device,
         timing: str = "cold",
         seed: int = 0,
         accuracy: Accuracy = Accuracy.DEFAULT,
         *,
         keep_device: bool = False,
-        compiler: Compiler | None = None,
+        compiler: Callable[[str], Compiler] = Compiler,
         for_fastest: bool = False,
     ) -> None:
-        """Without a `compiler`, kernels are compiled by threads of this process.
+        """By default kernels are compiled by threads of this process.
 
         With `for_fastest`, where a kernel matters only if it may be the fastest, one that is
-        CLEARLY_SLOWER than the best gets three samples instead of nine.
+        CLEARLY_SLOWER than the best gets three samples instead of nine. Raises as `Device.open`.
         """
         self.problem = problem
-        self.gpu: GpuSpec = device.gpu
+        self.device = device
         self.facts = device.open(problem, timing, seed, accuracy)
-        self._device = device
+        self.gpu: GpuSpec = device.gpu
         self._keep_device = keep_device
         self._seed = seed
-        is_short = self.facts.buffers * self.facts.limit_us < SHORTEST_GRAPH_US
+        is_short = 0 < self.facts.buffers * self.facts.limit_us < SHORTEST_GRAPH_US
         self._start_us = START_OF_A_GRAPH_US / self.facts.buffers if is_short else 0.0
         self._slower = CLEARLY_SLOWER if for_fastest else FAR_SLOWER
+        self.catalogue = None if self.facts.catalogue is None else tuple(self.facts.catalogue)
+        self.compared, self.notices = self.facts.compared, self.facts.notices
         self._space = Space(problem, self.gpu)
-        self._pool = CompilePool(compiler or Compiler(self.gpu.arch))
-        self._identities: dict[Config, str] = {}
+        self._pool = CompilePool(compiler(self.gpu.arch))
+        self._identities = dict(self.facts.catalogue or {})
         self._compiling: dict[Config, Future[Job | Rejected]] = {}
         self._by_cubin: dict[str, Outcome] = {}
         """By the digest of code and launches, as `_under_way`."""
         self._under_way: dict[str, Job] = {}
-        """What the GPU's process has, or is to have next."""
+        """What the device has, or is to have next."""
         self._busy_since: float | None = None
         """When it began what it is at; None where it has nothing to do."""
         self._best_us = 0.0
         self._evaluated = Mean()
-        self.environment = Environment(
-            gpu=self.gpu.name,
-            arch=self.gpu.arch,
-            driver=self.facts.driver,
-            nvrtc=nvrtc_version(),
-            timing=timing,
-            date=datetime.now(UTC).isoformat(timespec="seconds"),
-            space_version=space_version(problem),
-            template_digest=template_version(problem),
-            explorer=__version__,
-            limit_us=self.facts.limit_us,
-            limit_name=self.facts.limit_name,
-            buffers=self.facts.buffers,
-            launches_per_sample=self.facts.launches_per_sample,
-            peak_gbps=self.gpu.peak_gbps,
-            accuracy=accuracy,
-        )
+        self.environment = environment_of(device, self.facts, problem, timing, accuracy)
+
+    @property
+    def interleaves(self) -> bool:
+        """Whether `compare` measures afresh, as no catalogue does."""
+        return self.catalogue is None
 
     @property
     def ahead(self) -> int:
         """Compile times over evaluation times, and a few more, as both vary; no more than helps."""
+        if self.catalogue is not None:
+            return AHEAD_OF_A_CATALOGUE
         compiling, evaluating = self._pool.spent, self._evaluated
         if not (compiling.count and evaluating.count):
             return LEAST_AHEAD
@@ -146,17 +160,22 @@ class LiveEvaluator:
         return max(LEAST_AHEAD, min(wanted, 2 * self._pool.threads))
 
     def identity(self, config: Config) -> str:
-        """Digest of the code and launches that `config` emits."""
+        """Digest of the code and launches that `config` emits, or did when it was recorded."""
         if config not in self._identities:
             self._identities[config] = emit(self.problem, config).digest
         return self._identities[config]
 
     def submit(self, config: Config) -> None:
-        """Start to compile `config` on another thread, if it is legal."""
-        if config not in self._compiling and self._space.is_legal(config):
+        """Start to compile `config` on another thread, if it is legal and its code is wanted."""
+        if self.catalogue is not None or config in self._compiling:
+            return
+        if self._space.is_legal(config):
             variant, digest = emit(self.problem, config), self.identity(config)
-            prepared = partial(self._prepared, ProgramUnderTest.of(variant), digest)
-            self._compiling[config] = self._pool.submit_then(variant.source, prepared)
+            program = ProgramUnderTest.of(variant)
+            # By the thread that compiles: the one that waits for the GPU would take 3 ms more for
+            # each kernel, in which the GPU had nothing to do.
+            made = partial(job_of, program, self.problem, self.gpu, digest)
+            self._compiling[config] = self._pool.submit_then(variant.source, made)
 
     def compiling(self, config: Config) -> Future[Job | Rejected] | None:
         """Return a future that is done once `config` is compiled or refused; None if illegal."""
@@ -171,16 +190,18 @@ class LiveEvaluator:
         compiling = self._compiling.get(config)
         if compiling is None or not compiling.done():
             return
-        job = _job_of(compiling)
+        job = _compiled_job(compiling)
         if job is None or job.code_digest in self._under_way or job.code_digest in self._by_cubin:
             return
         if self._under_way and len(job.cubin) > MOST_BYTES_TO_FOLLOW:
             return
         self._busy_since = self._busy_since or time.monotonic()
-        self._device.begin(self._sent_as(job))
+        self.device.begin(self._sent_as(job))
 
     def evaluate(self, config: Config) -> Outcome:
         """Compile if that was not started yet, verify, time; failures are outcomes."""
+        if self.catalogue is not None:
+            return self.device.evaluate(Job(config))
         foreign = self._space.foreign_value(config)
         if foreign is not None:
             return Rejected(Stage.INVALID, foreign)
@@ -190,35 +211,17 @@ class LiveEvaluator:
         self.submit(config)
         return self._evaluated_once(self._compiling.pop(config))
 
-    def measure(self, program: ProgramUnderTest) -> Outcome:
-        """Compile, verify and time a program, also one that was edited; failures are outcomes."""
-        prepared = partial(self._prepared, program, "")
-        outcome = self._evaluated_once(self._pool.submit_then(program.source, prepared))
-        if isinstance(outcome, Rejected) and outcome.stage is Stage.COMPILE:
-            reason = outcome.reason.replace(SOURCE_NAME, program.file)
-            return Rejected(Stage.COMPILE, f"it does not compile for {self.gpu.arch}: {reason}")
-        return outcome
-
-    def judge(self, program: ProgramUnderTest) -> Verdict:
-        """Verify a program, also one that was edited, on small problems and on this one."""
-        return verdict_on(program, self.measure(program), self.gpu.name)
-
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
         """Time measured configs and the limit in turn; raises DeviceLost if one fails now."""
         return self.compare_with_peers(configs, rounds).ours
 
     def enter(self, peer: PeerName, limit_s: float) -> Entered | NotEntered:
         """Prepare a peer and verify what it computes; it takes part in comparisons from then on."""
-        return self._device.enter(peer, limit_s)
+        return self.device.enter(peer, limit_s)
 
     def compare_with_peers(self, configs: Sequence[Config], rounds: int) -> PeerTimes:
         """As `compare`, with all peers that entered."""
-        for config in configs:
-            self.submit(config)
-        contenders = [_launchable(self._compiling[config].result()) for config in configs]
-        for config in set(configs):
-            del self._compiling[config]
-        compared = self._device.compare(contenders, rounds, self._seed)
+        compared = self.device.compare(self._jobs(configs), rounds, self._seed)
         self.environment = replace(
             self.environment,
             limit_name=compared.limit_name,
@@ -226,7 +229,19 @@ class LiveEvaluator:
             memory_clock_mhz=compared.memory_clock_mhz,
             throttle_reasons=compared.throttle_reasons,
         )
-        return PeerTimes(Comparison(compared.samples_us, compared.limit_us), compared.peers)
+        ours = Comparison(compared.samples_us, compared.limit_us, compared.interleaved)
+        return PeerTimes(ours, compared.peers)
+
+    def _jobs(self, configs: Sequence[Config]) -> list[Job]:
+        """Return the jobs of measured configs, which are compiled once more."""
+        if self.catalogue is not None:
+            return [Job(config) for config in configs]
+        for config in configs:
+            self.submit(config)
+        contenders = [_launchable(self._compiling[config].result()) for config in configs]
+        for config in set(configs):
+            del self._compiling[config]
+        return contenders
 
     def _evaluated_once(self, compiling: Future[Job | Rejected]) -> Outcome:
         """Verify and time a kernel once it is compiled, unless the same code was run before."""
@@ -239,7 +254,7 @@ class LiveEvaluator:
         if job.code_digest not in self._by_cubin:
             began = self._busy_since or time.monotonic()
             try:
-                self._by_cubin[job.code_digest] = self._device.evaluate(self._sent_as(job))
+                self._by_cubin[job.code_digest] = self.device.evaluate(self._sent_as(job))
             finally:
                 self._under_way.pop(job.code_digest, None)
                 self._evaluated.add(time.monotonic() - began)
@@ -256,38 +271,7 @@ class LiveEvaluator:
         sent = replace(job, best_us=best_us, slower=self._slower)
         return self._under_way.setdefault(job.code_digest, sent)
 
-    def _prepared(self, program: ProgramUnderTest, digest: str, kernel: Kernel) -> Job | Rejected:
-        """Work out what the GPU's process is asked, or why it need not be asked.
-
-        The threads that compile do so: the one that waits for the GPU would take 3 ms more for each
-        kernel, in which the GPU had nothing to do.
-        """
-        launched = program.launches(self.problem)
-        resources = resources_on(self.gpu, launched, kernel.resources)
-        exceeded = exceeded_resource(resources, launched, self.gpu)
-        if exceeded is not None:
-            return Rejected(Stage.RESOURCES, exceeded)
-        small_runs = tuple(
-            SmallRun(
-                run.case,
-                program.launches(run.problem),
-                program.scratch_bytes(run.problem),
-                run.misaligned_by,
-                run.accuracy,
-            )
-            for run in gpu_runs(program)
-        )
-        return Job(
-            cubin=kernel.cubin,
-            digest=digest,
-            code_digest=hashlib.sha256(kernel.cubin + repr(launched).encode()).hexdigest(),
-            resources=resources,
-            small_runs=small_runs,
-            launches=launched,
-            scratch_bytes=program.scratch_bytes(self.problem),
-        )
-
-    def __enter__(self) -> "LiveEvaluator":
+    def __enter__(self) -> "DeviceEvaluator":
         return self
 
     def __exit__(
@@ -298,10 +282,10 @@ class LiveEvaluator:
     ) -> None:
         self._pool.__exit__(kind, error, trace)
         if not self._keep_device:
-            self._device.close()
+            self.device.close()
 
 
-def _job_of(compiling: Future[Job | Rejected]) -> Job | None:
+def _compiled_job(compiling: Future[Job | Rejected]) -> Job | None:
     """Return the job of a kernel that is compiled; None if it cannot be launched."""
     try:
         job = compiling.result()
@@ -315,15 +299,3 @@ def _launchable(job: Job | Rejected) -> Job:
     if isinstance(job, Rejected):
         raise DeviceLost(f"a kernel that was measured cannot be launched now: {job.reason}")
     return job
-
-
-def verdict_on(program: ProgramUnderTest, outcome: Outcome, gpu: str) -> Verdict:
-    """Return the verdict of an outcome on a GPU: what cannot be launched is not wrong."""
-    if isinstance(outcome, Measured):
-        sentence = f"largest relative error {outcome.error:.1e}, {outcome.max_ulp:.3g} ulp"
-        return Verdict(program, Status.VERIFIED, sentence, gpu)
-    if outcome.stage is Stage.COMPILE:
-        return Verdict(program, Status.UNVERIFIED, outcome.reason, gpu)
-    launchable = outcome.stage is not Stage.RESOURCES
-    status = Status.WRONG if launchable else Status.UNVERIFIED
-    return Verdict(program, status, f"{outcome.stage}: {outcome.reason}", gpu)

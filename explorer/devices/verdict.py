@@ -1,42 +1,15 @@
-"""The result of emulating one kernel on one problem, and its status."""
+"""The result of a program's check: its status, and what each emulated run of it shows."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import isinf, isnan
 
+from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.model.accuracy import Accuracy
-from explorer.model.errors import ExplorerError
+from explorer.model.outcome import Measured, Outcome, Stage
 from explorer.model.problem import Problem
-from explorer.ptx_emulator import Counters, EmulatorError, Finding, Kind, Schedule, UnsupportedPtx
+from explorer.ptx_emulator import Counters, Finding, Kind, Schedule
 from explorer.reference.check import Check
-
-# ------------------------------------------------------------------ errors
-
-
-class NotEmulated(ExplorerError):
-    """PTX that the emulator does not know: the kernel stays unverified. `opcodes` names them."""
-
-    def __init__(self, opcodes: tuple[str, ...], sentence: str) -> None:
-        self.opcodes = opcodes
-        super().__init__(sentence)
-
-
-class LaunchRefused(ExplorerError):
-    """A launch that the emulator cannot make: wrong arguments, block or cluster."""
-
-
-@contextmanager
-def refusals() -> Iterator[None]:
-    """Raise the emulator's errors as NotEmulated or LaunchRefused."""
-    try:
-        yield
-    except UnsupportedPtx as error:
-        raise NotEmulated(error.opcodes, str(error)) from None
-    except EmulatorError as error:
-        raise LaunchRefused(str(error)) from None
-
 
 # ------------------------------------------------------------------ emulation
 
@@ -157,3 +130,84 @@ def _distinguished(got: float, due: float) -> tuple[str, str]:
         if first != second:
             break
     return first, second
+
+
+# ------------------------------------------------------------------ verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The result of checking one program on the emulator or a GPU."""
+
+    program: ProgramUnderTest
+    status: Status
+    sentence: str
+    by: str
+    """`emulation for sm_90`, or the name of a GPU."""
+    runs: tuple[Emulation, ...] = ()
+    """The emulated runs; empty if a GPU checked the program."""
+    outcome: Outcome | None = None
+    """Its times, or why it has none; None if it was emulated, which times nothing."""
+
+    def __repr__(self) -> str:
+        """Return a line for a notebook, without the source and the runs."""
+        return f"Verdict({self.program.problem}: {self.status} by {self.by})"
+
+    @classmethod
+    def of_runs(cls, program: ProgramUnderTest, runs: tuple[Emulation, ...], by: str) -> "Verdict":
+        """Return the verdict of the worst of the runs, or unverified if there is none."""
+        statuses = {run.status for run in runs} or {Status.UNVERIFIED}
+        status = next(status for status in WORST_FIRST if status in statuses)
+        return cls(program, status, _sentence(runs, status), by, runs)
+
+    @classmethod
+    def of_outcome(cls, program: ProgramUnderTest, outcome: Outcome, by: str) -> "Verdict":
+        """Return the verdict of an outcome on a GPU: what cannot be launched is not wrong."""
+        if isinstance(outcome, Measured):
+            status = Status.VERIFIED
+            sentence = f"largest relative error {outcome.error:.1e}, {outcome.max_ulp:.3g} ulp"
+        elif outcome.stage is Stage.COMPILE:
+            status, sentence = Status.UNVERIFIED, outcome.reason
+        else:
+            launchable = outcome.stage is not Stage.RESOURCES
+            status = Status.WRONG if launchable else Status.UNVERIFIED
+            sentence = f"{outcome.stage}: {outcome.reason}"
+        return cls(program, status, sentence, by, outcome=outcome)
+
+    @property
+    def deciding_run(self) -> Emulation | None:
+        """The first run with the verdict's status."""
+        return next((run for run in self.runs if run.status is self.status), None)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The defects found by the deciding run, each with its source line."""
+        return self.deciding_run.findings if self.deciding_run is not None else ()
+
+
+def _sentence(runs: tuple[Emulation, ...], status: Status) -> str:
+    deciding = [run for run in runs if run.status is status]
+    if not deciding:
+        return "nothing was run"
+    if status in (Status.WRONG, Status.UNVERIFIED):
+        findings = deciding[0].findings
+        return f"{findings[0].kind}: {findings[0].message}" if findings else deciding[0].sentence
+    if status is Status.VERIFIED:
+        return _largest_errors(runs)
+    least_exact = max(deciding, key=lambda run: run.check.max_ulp if run.check else 0.0)
+    return least_exact.sentence
+
+
+def _largest_errors(runs: tuple[Emulation, ...]) -> str:
+    """Return the largest errors of all verified runs, separately for runs of a looser accuracy."""
+    own = [run.check for run in runs if run.check and run.accuracy is runs[0].accuracy]
+    other = [run.check for run in runs if run.check and run.accuracy is not runs[0].accuracy]
+    largest = Check.largest(own)
+    sentence = replace(runs[0], check=largest).sentence
+    if not other:
+        return sentence
+    beyond = Check.largest(other)
+    if beyond.error <= largest.error and beyond.max_ulp <= largest.max_ulp:
+        return sentence
+    held_to = next(run.accuracy for run in runs if run.accuracy is not runs[0].accuracy)
+    return f"{sentence}; {beyond.error:.1e}, {beyond.max_ulp:.3g} ulp in runs held to {held_to}"

@@ -1,13 +1,12 @@
-"""Check a program without a GPU: compile it with line info, run it on the emulator."""
+"""The device `emulated`: it compiles a program with line info, and runs it on the emulator."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from explorer.codegen.variant import Launch
 from explorer.compile.compiler import SOURCE_NAME, CompileFailure, Compiler, Kernel, compile_in_time
+from explorer.devices.device import Device, Facts
 from explorer.devices.emulated.device import STEP_LIMIT, EmulatedKernel, emulate, emulated_grid
 from explorer.devices.emulated.far import (
     Order,
@@ -16,15 +15,9 @@ from explorer.devices.emulated.far import (
     is_addressable,
     order_of,
 )
-from explorer.devices.emulated.result import (
-    WORST_FIRST,
-    Emulation,
-    LaunchRefused,
-    NotEmulated,
-    Status,
-)
-from explorer.evaluate.program_under_test import ProgramUnderTest
-from explorer.evaluate.runs import (
+from explorer.devices.emulated.refusals import LaunchRefused, NotEmulated
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.devices.runs import (
     MOST_ELEMENTS,
     Run,
     emulated_runs,
@@ -33,31 +26,16 @@ from explorer.evaluate.runs import (
     striding_run,
     too_large,
 )
+from explorer.devices.verdict import Emulation, Status, Verdict
 from explorer.model.accuracy import Accuracy
 from explorer.model.errors import InvalidInput
-from explorer.model.gpu_spec import GpuSpec, known_gpu_for
+from explorer.model.gpu_spec import known_gpu_for
 from explorer.model.outcome import Resources
 from explorer.model.problem import Problem
-from explorer.ptx_emulator import Finding, LaunchLimits, Schedule
-from explorer.reference.check import Check
+from explorer.ptx_emulator import LaunchLimits, Schedule
 from explorer.reference.inputs import Case
 
 # ------------------------------------------------------------------ limits of a launch
-
-
-def exceeded_resource(resources: Resources, launches: Sequence[Launch], gpu: GpuSpec) -> str | None:
-    """Return a sentence on the first limit that a kernel exceeds, or None."""
-    if resources.shared_bytes > gpu.shared_per_block_bytes:
-        return (
-            f"a block needs {resources.shared_bytes} bytes of shared memory; {gpu.name} has "
-            f"{gpu.shared_per_block_bytes}"
-        )
-    block = max(launch.block for launch in launches)
-    # Registers are allocated to warps in units of 256.
-    allocated = -(-resources.registers * 32 // 256) * 256 * (block // 32)
-    if allocated > gpu.registers_per_sm:
-        return f"a block needs {allocated} registers; an SM has {gpu.registers_per_sm}"
-    return None
 
 
 def launch_limits(resources: Resources, arch: str) -> LaunchLimits | None:
@@ -79,71 +57,6 @@ def launch_limits(resources: Resources, arch: str) -> LaunchLimits | None:
     )
 
 
-# ------------------------------------------------------------------ verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The result of checking one program on the emulator or a GPU."""
-
-    program: ProgramUnderTest
-    status: Status
-    sentence: str
-    by: str
-    """`emulation for sm_90`, or the name of a GPU."""
-    runs: tuple[Emulation, ...] = ()
-    """The emulated runs; empty if a GPU checked the program."""
-
-    def __repr__(self) -> str:
-        """Return a line for a notebook, without the source and the runs."""
-        return f"Verdict({self.program.problem}: {self.status} by {self.by})"
-
-    @classmethod
-    def of_runs(cls, program: ProgramUnderTest, runs: tuple[Emulation, ...], by: str) -> "Verdict":
-        """Return the verdict of the worst of the runs, or unverified if there is none."""
-        statuses = {run.status for run in runs} or {Status.UNVERIFIED}
-        status = next(status for status in WORST_FIRST if status in statuses)
-        return cls(program, status, _sentence(runs, status), by, runs)
-
-    @property
-    def deciding_run(self) -> Emulation | None:
-        """The first run with the verdict's status."""
-        return next((run for run in self.runs if run.status is self.status), None)
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """The defects found by the deciding run, each with its source line."""
-        return self.deciding_run.findings if self.deciding_run is not None else ()
-
-
-def _sentence(runs: tuple[Emulation, ...], status: Status) -> str:
-    deciding = [run for run in runs if run.status is status]
-    if not deciding:
-        return "nothing was run"
-    if status in (Status.WRONG, Status.UNVERIFIED):
-        findings = deciding[0].findings
-        return f"{findings[0].kind}: {findings[0].message}" if findings else deciding[0].sentence
-    if status is Status.VERIFIED:
-        return _largest_errors(runs)
-    least_exact = max(deciding, key=lambda run: run.check.max_ulp if run.check else 0.0)
-    return least_exact.sentence
-
-
-def _largest_errors(runs: tuple[Emulation, ...]) -> str:
-    """Return the largest errors of all verified runs, separately for runs of a looser accuracy."""
-    own = [run.check for run in runs if run.check and run.accuracy is runs[0].accuracy]
-    other = [run.check for run in runs if run.check and run.accuracy is not runs[0].accuracy]
-    largest = Check.largest(own)
-    sentence = replace(runs[0], check=largest).sentence
-    if not other:
-        return sentence
-    beyond = Check.largest(other)
-    if beyond.error <= largest.error and beyond.max_ulp <= largest.max_ulp:
-        return sentence
-    held_to = next(run.accuracy for run in runs if run.accuracy is not runs[0].accuracy)
-    return f"{sentence}; {beyond.error:.1e}, {beyond.max_ulp:.3g} ulp in runs held to {held_to}"
-
-
 # ------------------------------------------------------------------ emulator
 
 
@@ -161,28 +74,53 @@ LONG_STEPS = 4_000_000
 _ENDS = (Status.WRONG, Status.UNVERIFIED)
 
 
-class Emulator:
-    """Checks programs compiled for one architecture, such as sm_90."""
+class Emulator(Device):
+    """Checks programs compiled for one architecture, such as sm_90, and times none."""
 
-    def __init__(
-        self,
-        arch: str,
-        *,
-        step_limit: int = STEP_LIMIT,
-        accuracy: Accuracy = Accuracy.DEFAULT,
-    ) -> None:
+    can_time = False
+
+    def __init__(self, arch: str, *, step_limit: int = STEP_LIMIT) -> None:
         self.arch = arch
-        self._accuracy = accuracy
+        self._accuracy = Accuracy.DEFAULT
         self._compiler = Compiler(arch, line_info=True)
         self._step_limit = step_limit
 
-    def verify(self, program: ProgramUnderTest, rows: int | None = None) -> Verdict:
+    def open(
+        self,
+        problem: Problem,
+        timing: str = "cold",
+        seed: int = 0,
+        accuracy: Accuracy = Accuracy.DEFAULT,
+    ) -> Facts:
+        """Check programs by `accuracy` from now on; a program brings its own problem."""
+        self._accuracy = accuracy
+        return Facts()
+
+    def verify(
+        self,
+        program: ProgramUnderTest,
+        rows: int | None = None,
+        then: Sequence[ProgramUnderTest] = (),
+    ) -> Verdict:
+        """Compile and check a program, and meanwhile compile what is checked next.
+
+        What of that has not begun at the end is left; its own check tells why it fails. Raises
+        InvalidInput for cols that do not suit the kernel.
+        """
+        ahead = ThreadPoolExecutor(1)
+        try:
+            for following in then:
+                ahead.submit(self._compiled, following)
+            return self._verified(program, rows)
+        finally:
+            ahead.shutdown(wait=False, cancel_futures=True)
+
+    def _verified(self, program: ProgramUnderTest, rows: int | None) -> Verdict:
         """Run a program on its small problems, until one is wrong or unverified.
 
         Its first problem has `rows`, unless these are too many to be emulated: then it has as many
-        as reveal a wrong kernel, and blocks of the program's own rows are run as well. Raises
-        InvalidInput for cols that do not suit the kernel. A program that does not compile, or that
-        the emulator does not know, is unverified.
+        as reveal a wrong kernel, and blocks of the program's own rows are run as well. A program
+        that does not compile, or that the emulator does not know, is unverified.
         """
         widest = program.problem.resized(cols=program.cols)
         if program.cols > MOST_ELEMENTS:  # choosing the rows to try would take minutes
@@ -218,20 +156,6 @@ class Emulator:
         except LaunchRefused as refusal:
             done.append(Emulation(first, reason=f"it cannot be launched: {refusal}"))
         return self._verdict(program, done)
-
-    @contextmanager
-    def compiling_ahead(self, programs: Sequence[ProgramUnderTest]) -> Iterator[None]:
-        """Compile programs in another thread, in order, so that `verify` finds them in the cache.
-
-        Programs that have not begun at the end of the block are dropped; `verify` reports failures.
-        """
-        compiling = ThreadPoolExecutor(1)
-        try:
-            for program in programs:
-                compiling.submit(self._compiled, program)
-            yield
-        finally:
-            compiling.shutdown(wait=False, cancel_futures=True)
 
     def _compiled(self, program: ProgramUnderTest) -> Kernel:
         if program.is_edited:
