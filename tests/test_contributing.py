@@ -19,7 +19,6 @@ from explorer.devices.emulated import device as emulated
 from explorer.model.element import DType
 from explorer.model.problem import Problem
 from explorer.ptx_emulator import arithmetic, memory, program
-from explorer.reference.layout import NUMPY_DTYPES
 
 ROOT = PACKAGE.parent
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
@@ -131,68 +130,13 @@ def test_whoever_imports_the_cuda_device_is_named():
 # ------------------------------------------------------------------ an element type
 
 
-EVERY = frozenset(DType)
-ARITHMETIC = frozenset(dtype.arithmetic for dtype in DType)
-NARROW = frozenset(dtype for dtype in DType if dtype.arithmetic is not dtype)
-"""Types that kernels read or write, and compute in a wider one."""
-
-LACKING = {"peers/cupy_scipy.py": frozenset({DType.BF16})}  # CuPy has no such type
-"""Tables that lack types, and why."""
-
-
-def tables_by_type(module):
-    """The keys of each table of a module that is written by types: `{DType.F32: ...}`."""
-    for node in ast.walk(ast.parse((PACKAGE / module).read_text())):
-        keys = node.keys if isinstance(node, ast.Dict) else []
-        names = [
-            key.attr
-            for key in keys
-            if isinstance(key, ast.Attribute) and ast.unparse(key.value) == "DType"
-        ]
-        if names and len(names) == len(keys):
-            yield node.lineno, frozenset(DType[name] for name in names)
-
-
-def test_every_table_by_type_has_every_type():
-    """Or every type that is computed in, or every narrower one."""
-    tables = [(m, line, keys) for m in MODULES for line, keys in tables_by_type(m)]
-    assert len(tables) >= 10
-    lacking = [
-        f"{module}, line {line}: {', '.join(keys)}"
-        for module, line, keys in tables
-        if keys | LACKING.get(module, frozenset()) not in (EVERY, ARITHMETIC, NARROW)
-    ]
-    assert lacking == []
-
-
-def test_every_table_by_type_of_the_templates_has_every_type():
-    table = re.compile(r'\{((?: *"\w+": *"[^"]*",?)+) *\}\[problem\.\w*dtype\]')
-    found = [
-        set(re.findall(r'"(\w+)":', keys))
-        for path in sorted((ROOT / "templates").rglob("*.j2"))
-        for keys in table.findall(path.read_text())
-    ]
-    assert found and all(names == {str(dtype) for dtype in DType} for names in found)
-
-
 @pytest.mark.parametrize("dtype", DType)
 def test_every_type_is_one_of_the_emulator(dtype):
-    of_numpy = NUMPY_DTYPES[dtype]
-    assert of_numpy.itemsize == dtype.itemsize and of_numpy.name == dtype.array_name
+    of_numpy = dtype.numpy
     assert program.DTYPES[dtype] == of_numpy and dtype in program.FLOATS
     assert np.isnan(memory.poisoned((3,), of_numpy).astype(float)).all()
     assert float(arithmetic._SMALLEST_NORMAL[of_numpy]) == dtype.smallest_normal
     assert dtype in emulated._FLOATS
-
-
-@pytest.mark.parametrize("dtype", DType)
-def test_every_type_is_one_of_the_checks_on_a_gpu(dtype):
-    text = (PACKAGE / "devices/cuda/elements.cu").read_text()
-    element = re.search(rf"^using {dtype.name} = (\w+);", text, re.M)[1]
-    bits = re.search(
-        rf"struct Format<{element}> {{\s*static constexpr int kMantissa = (\d+);", text
-    )
-    assert int(bits[1]) == dtype.mantissa_bits
 
 
 # ------------------------------------------------------------------ a field of the problem

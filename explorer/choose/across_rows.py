@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from explorer.choose.residency import row_of, waves
 from explorer.model.config import Config
-from explorer.model.element import DType
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Op, Problem, power_of_two
 
@@ -89,7 +88,7 @@ def _small_tile(problem: Problem, gpu: GpuSpec) -> Config | None:
         of_softmax = problem.op is Op.SOFTMAX and vector == widest
         return _longer_tile(problem, gpu, vector) if of_softmax else None
     if vector == size:
-        if problem.dtype is DType.F32:
+        if problem.dtype.itemsize == 4:
             return replace(row_of(16, 4), threads=TILE_THREADS)
         return row_of(power_of_two(math.ceil(problem.cols / 12)), 2)
     lanes = next((n for n in (8, 16) if _busy(problem, gpu, vector, n) >= BUSY), 32)
@@ -168,7 +167,7 @@ def _shared(problem: Problem, gpu: GpuSpec) -> Config:
 
 def _read_twice(problem: Problem, gpu: GpuSpec, idea: Config, groups: int) -> Config:
     """Return a kernel of many threads, whose sums are short; of clusters where tiles are few."""
-    threads = 512 if problem.dtype is DType.F64 else 1024  # doubles take twice the registers
+    threads = 512 if problem.dtype.in_double else 1024  # doubles take twice the registers
     idea = replace(idea, threads=threads, threads_per_row=threads // groups, min_blocks=1)
     idea = replace(idea, cache="none", cache_holds="input", unroll=4)
     tiles = problem.rows // (groups * (idea.vector_bytes // problem.dtype.itemsize))

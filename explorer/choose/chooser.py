@@ -12,7 +12,6 @@ from explorer.choose.short_rows import FEW_WAVES, short_row
 from explorer.choose.wide_rows import two_launches, wide_row
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
-from explorer.model.element import DType
 from explorer.model.gpu_spec import WARP, GpuSpec, occupancy
 from explorer.model.outcome import Resources
 from explorer.model.problem import Mask, Op, Problem
@@ -82,7 +81,7 @@ def _ideas(problem: Problem, gpu: GpuSpec, *, may_split: bool) -> Iterator[Confi
     if problem.mask is not Mask.NONE and idea.threads > 512:
         yield replace(idea, threads=512, threads_per_row=512)
     if idea.cluster == 1 and problem.inner == 1:
-        idea = row_of(512 if problem.dtype is DType.F64 else 1024, idea.vector_bytes)
+        idea = row_of(512 if problem.dtype.in_double else 1024, idea.vector_bytes)
     idea = replace(idea, cache_holds="input")
     yield idea
     idea = replace(idea, algorithm="online-block-max", min_blocks=1)
@@ -143,7 +142,7 @@ def _combined(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
             online = False
         if idea.cache == "registers":
             idea = replace(idea, algorithm="online-block-max" if online else "three-pass")
-        by_warps = idea.threads_per_row >= WARP and problem.dtype is not DType.F64
+        by_warps = idea.threads_per_row >= WARP and not problem.dtype.in_double
         if by_warps and gpu.reduces_warps and (few or masked or idea.cluster > 1):
             reduction = "shuffle-redux"
     if idea.cluster > 8:
@@ -176,7 +175,7 @@ def _evicts_first(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
         return False
     most = MOST_WAVES
     if idea.staging == "span":
-        several = problem.dtype is DType.F32 and idea.threads_per_row >= 8
+        several = problem.dtype.itemsize == 4 and idea.threads_per_row >= 8
         most = MOST_WAVES if several else MOST_WAVES_SHARED_LINES
     elif not WorkSplit(problem, idea).aligned:
         most = MOST_WAVES_SHARED_LINES

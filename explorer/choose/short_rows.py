@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from explorer.choose.residency import row_of, waves
 from explorer.model.config import Config
-from explorer.model.element import DType
 from explorer.model.gpu_spec import WARP, GpuSpec
 from explorer.model.problem import Problem, power_of_two
 from explorer.space.design_rules import has_spans, widest_vector
@@ -32,7 +31,7 @@ def short_row(problem: Problem, gpu: GpuSpec) -> Config | None:
     if problem.op.is_backward:
         return _gradient(problem, gpu, width)
     few = _of_few_accesses(problem, gpu, width)
-    uneven = problem.dtype is DType.F32 and problem.cols > 64 and problem.cols % WARP > 0
+    uneven = problem.dtype.itemsize == 4 and problem.cols > 64 and problem.cols % WARP > 0
     if waves(problem, few, gpu) <= (FEW_WAVES_UNEVEN if uneven else FEW_WAVES):
         return few
     if problem.dtype.is_half:
@@ -69,7 +68,7 @@ def _direct(problem: Problem, width: int) -> Config:
     else:
         each = {16: 3 if problem.cols > 64 else 2.4, 8: 4.75, 4: 8}[width]
     idea = row_of(_lanes(number, each), width)
-    if problem.dtype is DType.F32 and width == 16 and problem.cols <= WARP:
+    if problem.dtype.itemsize == 4 and width == 16 and problem.cols <= WARP:
         return replace(idea, cache_holds="input")
     if idea.threads_per_row == 1 and problem.row_bytes * idea.threads < 1024:
         return replace(idea, threads=2 * idea.threads)

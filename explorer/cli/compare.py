@@ -29,6 +29,7 @@ from explorer.cli.output import (
     show_result,
 )
 from explorer.cli.problem import Draw, Dtypes, drawn, listed, numbers_of
+from explorer.model.element import USUAL_TYPE
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import MAX_COLS, MAX_ROWS, Op
 from explorer.model.query import extents
@@ -106,7 +107,7 @@ def compare(
     out: TableOptions,
     cols: Cols = None,
     rows: Rows = None,
-    dtype: Dtypes = "f32",
+    dtype: Dtypes = USUAL_TYPE.value,
     op: Operation = Op.SOFTMAX,
     draw: Draw = None,
     peers: Peers = None,

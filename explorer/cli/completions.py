@@ -84,10 +84,10 @@ def parameters(incomplete: str) -> Offered:
 
 def conditions(incomplete: str) -> Offered:
     """Complete NAME=VALUE: the name, then one of its values."""
-    from explorer.model.element import DType
+    from explorer.model.element import USUAL_TYPE
     from explorer.space import parameters as all_parameters
 
-    known = all_parameters(DType.F32)
+    known = all_parameters(USUAL_TYPE)
     name, equals, _ = incomplete.partition("=")
     if not equals:
         return _that_begin(incomplete, (f"{one}=" for one in known))

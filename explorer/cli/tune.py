@@ -21,6 +21,7 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import say, show_result, stopped
 from explorer.cli.problem import MOST_PROBLEMS, Draw, Dtypes, drawn, listed, numbers_of
+from explorer.model.element import USUAL_TYPE
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import MAX_COLS, MAX_ROWS, Op, Problem
 from explorer.system.user_files import shipped_folder
@@ -85,7 +86,7 @@ def tune(
     out: JsonOption,
     cols: Cols = None,
     rows: Rows = None,
-    dtype: Dtypes = "f32",
+    dtype: Dtypes = USUAL_TYPE.value,
     op: Ops = "softmax",
     shapes: Shapes = None,
     draw: Draw = None,

@@ -14,14 +14,10 @@ from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.traits import Traits
 from explorer.codegen.units import rendered
 from explorer.codegen.variant import POINTER, HostCall, Variant
-from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask, Problem, inputs, scalars
 from explorer.model.work_split import WorkSplit
 from explorer.system.plain_data import shown
-
-TOLERANCES = {DType.F32: 1e-4, DType.F16: 4e-3, DType.BF16: 2e-2, DType.F64: 2.5e-12}
-"""Errors that kernels of every accuracy keep to, relative to an element's magnitude."""
 
 LARGEST_CLUSTER = 8
 """Blocks of a cluster that a kernel may have without an attribute that CuPy does not set."""
@@ -44,7 +40,7 @@ def program_names(variant: Variant, file: str) -> dict[str, Any]:
         "stem": file.removesuffix(".cu"),
         "host_call": call,
         "scratch_taken": [argument.name for argument in scratch],
-        "tolerance": repr(TOLERANCES[problem.output_dtype]),
+        "tolerance": repr(problem.output_dtype.errors.of_any_accuracy),
         "smallest": repr(problem.output_dtype.smallest_normal),
         "rounds": changed and not problem.dtype.in_double,
         "input_type": problem.dtype.array_name,
@@ -213,10 +209,11 @@ def cupy(variant: Variant) -> dict[str, Any]:
 
 def _check_for_cupy(variant: Variant) -> None:
     problem = variant.problem
-    if DType.BF16 in (problem.dtype, problem.output_dtype):
+    unknown = [dtype for dtype in (problem.dtype, problem.output_dtype) if not dtype.in_numpy]
+    if unknown:
         raise InvalidInput(
-            "CuPy's own softmax knows no bf16, beside which a program could check the kernel: "
-            "write it --for torch, jax or cpp"
+            f"CuPy's own softmax knows no {unknown[0]}, beside which a program could check the "
+            "kernel: write it --for torch, jax or cpp"
         )
     if any(launch.overlaps for launch in variant.launches):
         raise InvalidInput(

@@ -92,9 +92,7 @@ class Accuracy(StrEnum):
 
     def tolerance(self, dtype: DType) -> Tolerance:
         """Return the errors that outputs of `dtype` may have."""
-        relative = 1e-13 if dtype is DType.F64 else 4e-6
-        exact = 1e-15 if dtype is DType.F64 else 4e-7
-        half = dtype.is_half
+        relative, exact, half = dtype.errors.arithmetic, dtype.errors.exact, dtype.is_half
         if self is Accuracy.FAST:
             return Tolerance(25 * relative, 2 if half else 0, exact)
         if self is Accuracy.DEFAULT:

@@ -78,6 +78,38 @@ class _Format:
     greatest: float
 
 
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Errors that results of a type may have, relative to an element's magnitude."""
+
+    arithmetic: float
+    """Error of a number before it is rounded to the type."""
+    exact: float
+    """The same in rows whose sum is exact: only a division and a product round there."""
+    rounded: float
+    """Error of an element, with that of its rounding to the type."""
+    of_any_accuracy: float
+    """Error to which the elements of kernels of every accuracy keep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """Numbers of a type by which its verification tells right kernels from wrong ones."""
+
+    cancelled: float = 1e5
+    """The largest elements of masks that cancel an input's: a product of this size is rounded by
+    0.002 to 0.03 in fp32. Numbers of f16 end there; outputs of bf16 show no less."""
+    gradients: tuple[float, float] = (3e-17, 3e10)
+    """Factors of some rows of gradients: a small one, as of a mean over many rows, and a large
+    one."""
+    scales: tuple[float, ...] = (-37123456.7, 2171828182.8, 7.8901e-7)
+    """Scales that are tried beside a problem's own: a negative one, a large one and a small one.
+
+    They find a kernel that takes too small a number for the largest scale, or too large a one for
+    0. None is a number of a 16-bit type, so that a kernel that rounds its scale to one is wrong. In
+    f16 a row divided by a scale of 1e6 does not fit."""
+
+
 # ------------------------------------------------------------------ the types
 
 
@@ -141,6 +173,8 @@ class DType(ElementType):
             lowest="__int_as_float(0xff7fffff)",
             multiplied="__fmul_rn",
         ),
+        Errors(arithmetic=4e-6, exact=4e-7, rounded=4e-6, of_any_accuracy=1e-4),
+        Trials(),
     )
     F16 = (
         "f16",
@@ -161,6 +195,8 @@ class DType(ElementType):
             from_double="__double2half",
             pairs=Pairs("__half2", "__half22float2", "__floats2half2_rn", "0xfc00fc00u"),
         ),
+        Errors(arithmetic=4e-6, exact=4e-7, rounded=2e-3, of_any_accuracy=4e-3),
+        Trials(6e4, (1e-3, 300.0), (-371.23456, 2171.82818, 0.0078901)),
     )
     BF16 = (
         "bf16",
@@ -183,6 +219,8 @@ class DType(ElementType):
                 "__nv_bfloat162", "__bfloat1622float2", "__floats2bfloat162_rn", "0xff80ff80u"
             ),
         ),
+        Errors(arithmetic=4e-6, exact=4e-7, rounded=1e-2, of_any_accuracy=2e-2),
+        Trials(cancelled=1e6, gradients=(1e-7, 1e6)),
     )
     F64 = (
         "f64",
@@ -200,6 +238,8 @@ class DType(ElementType):
             lowest="-1.7976931348623157e308",
             multiplied="__dmul_rn",
         ),
+        Errors(arithmetic=1e-13, exact=1e-15, rounded=1e-13, of_any_accuracy=2.5e-12),
+        Trials(),
     )
 
     mantissa_bits: int
@@ -210,17 +250,32 @@ class DType(ElementType):
     """The greatest finite number."""
     other_names: tuple[str, ...]
     """Other common names, in lower case."""
+    errors: Errors
+    trials: Trials
 
-    def __init__(self, name: str, of: _Format, cuda: CudaType) -> None:
+    def __init__(
+        self, name: str, of: _Format, cuda: CudaType, errors: Errors, trials: Trials
+    ) -> None:
         self.array_name, self.other_names = of.array_name, of.other_names
         self.itemsize, self.mantissa_bits = of.itemsize, of.mantissa_bits
         self.smallest_normal, self.greatest = of.smallest_normal, of.greatest
         self.cuda, self.xla_name = cuda, name.upper()
+        self.errors, self.trials = errors, trials
 
     @property
     def is_half(self) -> bool:
         """Whether an element takes 16 bits: f16 and bf16."""
         return self.itemsize == 2
+
+    @property
+    def in_numpy(self) -> bool:
+        """Whether NumPy itself has the type, as CuPy then has, and not ml_dtypes alone."""
+        return bool(self.numpy.type.__module__ == "numpy")
+
+    @property
+    def smallest_subnormal(self) -> float:
+        """The smallest positive number, which is also the spacing of the numbers next to 0."""
+        return self.smallest_normal * 2.0**-self.mantissa_bits
 
     @property
     def in_double(self) -> bool:

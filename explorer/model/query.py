@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from math import isfinite, lcm, nan, prod
 from typing import Any, TypedDict
 
-from explorer.model.element import DType
+from explorer.model.element import USUAL_TYPE, DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import (
     MAX_ROWS,
@@ -32,7 +32,7 @@ class ProblemQuery:
     """
 
     def __init__(
-        self, cols: int, dtype: DType = DType.F32, rows: int | None = None, **more: Any
+        self, cols: int, dtype: DType = USUAL_TYPE, rows: int | None = None, **more: Any
     ) -> None:
         self.cols = cols
         self.dtype = dtype

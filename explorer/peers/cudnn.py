@@ -29,7 +29,7 @@ class _CudnnContender:
         self._library = _loaded()
         self._buffers = buffers
         self._algorithm = _ALGORITHMS[problem.op]
-        scale = ctypes.c_double if problem.dtype is DType.F64 else ctypes.c_float
+        scale = ctypes.c_double if problem.dtype.in_double else ctypes.c_float
         self._one, self._zero = scale(1), scale(0)
         self._handle, self._matrix = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("cudnnCreate", ctypes.byref(self._handle))

@@ -14,12 +14,12 @@ from explorer.model.peer import PeerBuffers, ReadyPeer
 from explorer.model.problem import Op, Problem
 from explorer.peers.registry import check_scope
 
-_TYPES = {DType.F32: "float32", DType.F16: "float16", DType.F64: "float64"}
+_TYPES = tuple(dtype for dtype in DType if dtype.in_numpy)
 
 
 def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
     """Prepare CuPy's function, whose results lie in a pool filled before the capture."""
-    check_scope("cupy", problem, dtypes=tuple(_TYPES))
+    check_scope("cupy", problem, dtypes=_TYPES)
     return _CupyContender(problem, buffers, stream)
 
 
@@ -66,4 +66,4 @@ def _log_softmax(x: Any, axis: int) -> Any:
 def _wrapped(problem: Problem, address: int) -> Any:
     shape, size = (problem.rows, problem.cols), problem.rows * problem.row_bytes
     memory = cupy.cuda.UnownedMemory(address, size, owner=None)
-    return cupy.ndarray(shape, _TYPES[problem.dtype], cupy.cuda.MemoryPointer(memory, 0))
+    return cupy.ndarray(shape, problem.dtype.array_name, cupy.cuda.MemoryPointer(memory, 0))

@@ -130,7 +130,7 @@ IN_REGISTERS: Design = {"cache": "registers", "cache_holds": holds, "static_cols
 
 def careful_sum(problem: Problem, _: GpuSpec) -> str:
     """Return the sum of a thread that has a whole row: a plain one is too inexact in f32."""
-    is_careful = problem.dtype is DType.F32 and is_plain(problem)
+    is_careful = problem.dtype.itemsize == 4 and is_plain(problem)
     return "compensated" if is_careful else "plain"
 
 

@@ -41,12 +41,14 @@ from explorer.ptx_emulator.memory import (
     poisoned,
 )
 from explorer.ptx_emulator.parser import parse
-from explorer.ptx_emulator.program import Extents, Instruction, Module, SourceLine
+from explorer.ptx_emulator.program import FLOATS, PACKED, Extents, Instruction, Module, SourceLine
 
 __all__ = [
+    "FLOATS",
     "MAX_BLOCK",
     "MAX_GRID",
     "MOST_BYTES",
+    "PACKED",
     "SECTOR_BYTES",
     "Allocation",
     "Argument",

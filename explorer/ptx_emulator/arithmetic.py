@@ -11,11 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from explorer.ptx_emulator.lanes import all_of, any_of
-from explorer.ptx_emulator.program import BFLOAT16, Array
+from explorer.ptx_emulator.program import BFLOAT16, DTYPES, FLOATS, Array
 
 # Sums of float64 that lose nothing.
 
@@ -45,10 +46,7 @@ def round_to_odd(total: Array, error: Array) -> Array:
 
 FLOAT32_TINY = np.float32(2.0**-126)
 _SMALLEST_NORMAL: dict[np.dtype[Any], Any] = {
-    np.dtype(np.float16): np.float16(2.0**-14),
-    np.dtype(np.float32): FLOAT32_TINY,
-    np.dtype(np.float64): np.float64(2.0**-1022),
-    BFLOAT16: BFLOAT16.type(2.0**-126),
+    dtype: ml_dtypes.finfo(dtype).smallest_normal for dtype in (DTYPES[name] for name in FLOATS)
 }
 
 _DROPPED_BITS = np.int64((1 << 29) - 1)

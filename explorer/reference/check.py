@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from explorer.model.accuracy import Accuracy, Tolerance
 from explorer.model.element import DType
-from explorer.reference.layout import NUMPY_DTYPES, Array
+from explorer.reference.layout import Array
 from explorer.reference.truth import Truth, Wide
 
 Flags = NDArray[np.bool_]
@@ -16,8 +16,8 @@ Flags = NDArray[np.bool_]
 FLUSHED_BELOW = 2.0**-126
 """fp32 arithmetic may flush a result of a smaller magnitude to zero; fp64 arithmetic never does."""
 
-SUBNORMAL_ERROR = {DType.F32: 2.0**-145, DType.F64: 2.0**-1070}
-"""Absolute error that is allowed where a result is not a normal number: 16 spacings of subnormals.
+SUBNORMAL_SPACINGS = 16
+"""Spacings of the arithmetic's subnormal numbers by which a result may be off that is not normal.
 
 Rounding factors that are subnormal themselves loses only a few of them.
 """
@@ -101,11 +101,11 @@ def check(
 def _is_close(output: Array, off: Wide, truth: Truth, dtype: DType, tolerance: Tolerance) -> Flags:
     """Return which finite numbers are right although they are not the truth itself."""
     exact = truth.exact_rows()
-    subnormal = SUBNORMAL_ERROR[dtype.arithmetic]
+    subnormal = SUBNORMAL_SPACINGS * dtype.arithmetic.smallest_subnormal
     relative = np.where(exact, tolerance.exact_relative, tolerance.relative)
     allowed = np.where(truth.magnitude > 0, relative * truth.magnitude + subnormal, 0.0)
     close = off <= allowed
-    if dtype.itemsize == 2:
+    if dtype.is_half:
         beside = np.where(
             exact,
             _is_rounded_within(output, truth, allowed, dtype),
@@ -118,7 +118,7 @@ def _is_close(output: Array, off: Wide, truth: Truth, dtype: DType, tolerance: T
 
 def _may_be_flushed(truth: Truth, dtype: DType) -> Flags:
     """Return which results fp32 arithmetic may flush to zero, with a margin of one rounding."""
-    if dtype is DType.F64:
+    if dtype.in_double:
         return np.zeros(truth.values.shape, np.bool_)
     return np.asarray((np.abs(truth.values) < FLUSHED_BELOW * (1 + 1e-6)) & (truth.magnitude > 0))
 
@@ -144,15 +144,15 @@ def _spacing(magnitude: Wide, dtype: DType) -> Wide:
 def _is_beside(output: Array, truth: Truth, steps: int, dtype: DType) -> Flags:
     """Return which 16-bit outputs are within `steps` representable numbers of the rounded truth."""
     with np.errstate(over="ignore", invalid="ignore"):
-        distance = _order(output) - _order(truth.values.astype(NUMPY_DTYPES[dtype]))
+        distance = _order(output) - _order(truth.values.astype(dtype.numpy))
     return np.asarray((np.abs(distance) <= steps) & ~np.isnan(output.astype(np.float32)))
 
 
 def _is_rounded_within(output: Array, truth: Truth, allowed: Wide, dtype: DType) -> Flags:
     """Return which 16-bit outputs are the rounding of a number within `allowed` of the truth."""
     with np.errstate(over="ignore", invalid="ignore"):
-        least = _order((truth.values - allowed).astype(NUMPY_DTYPES[dtype]))
-        most = _order((truth.values + allowed).astype(NUMPY_DTYPES[dtype]))
+        least = _order((truth.values - allowed).astype(dtype.numpy))
+        most = _order((truth.values + allowed).astype(dtype.numpy))
     order = _order(output)
     return np.asarray((least <= order) & (order <= most) & ~np.isnan(output.astype(np.float32)))
 

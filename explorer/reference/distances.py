@@ -5,32 +5,42 @@ below the maximum whose sum still matters.
 """
 
 from functools import lru_cache
-from math import ceil
+from math import ceil, log
 
 import numpy as np
 
 from explorer.model.element import DType
 from explorer.model.gpu_spec import WARP
 from explorer.model.problem import Op
-from explorer.reference.layout import NUMPY_DTYPES, as_held
+from explorer.reference.layout import as_held
 from explorer.reference.rows import Pattern, Row
 
-DEEPEST_GAP = {DType.F32: 110.0, DType.F64: 750.0}
-"""Distance below the maximum, by the type of the arithmetic, where e^x is 0 for certain."""
+
+def deepest_gap(dtype: DType) -> float:
+    """Return the distance below the maximum, a multiple of 10, where e^x is 0 for certain."""
+    rounded_to_0 = -log(dtype.arithmetic.smallest_subnormal) + log(2)
+    return 10.0 * ceil(rounded_to_0 / 10)
+
+
+def normal_end(dtype: DType) -> float:
+    """Return the distance below the maximum where e^x is the smallest normal number."""
+    return float(-np.log2(dtype.arithmetic.smallest_normal) * np.log(2.0))
+
+
+def exact_bits(dtype: DType) -> int:
+    """Return the most bits of a distance in a ladder, whose elements are multiples of 2^n.
+
+    The arithmetic holds such numbers, and their differences, exactly. A kernel that rounds them to
+    fewer bits is wrong.
+    """
+    return min(42, dtype.arithmetic.mantissa_bits)
+
 
 FARTHEST_GAP = 1e4
 """Largest distance below the maximum at which log_softmax, which never reaches 0, is tried."""
 
-NORMAL_ENDS = {DType.F32: 126 * np.log(2.0), DType.F64: 1022 * np.log(2.0)}
-"""Distance below the maximum at which e^x is the smallest normal number of the arithmetic."""
-
 GAPS = 256
 """Fewest distances in all rows of a ladder together, however narrow they are."""
-
-EXACT_BITS = {DType.F32: 23, DType.F64: 42}
-"""Most bits of a distance in a ladder, whose elements are multiples of a power of two: the
-arithmetic holds such numbers, and their differences, exactly. A kernel that rounds them to fewer
-bits is wrong."""
 
 LADDER_ELEMENTS = 2**15
 """Most elements of all ladders together, unless `GAPS` needs more."""
@@ -45,11 +55,10 @@ def ladders(cols: int, dtype: DType, op: Op) -> list[Pattern]:
     There are as many narrow rows as have `GAPS` distances. A kernel that takes e^x for 0 too soon,
     or clamps its argument, is wrong in them.
     """
-    arithmetic = dtype.arithmetic
-    deepest, end = DEEPEST_GAP[arithmetic], NORMAL_ENDS[arithmetic]
+    deepest, end = deepest_gap(dtype), normal_end(dtype)
     if cols == 1:
         return []
-    bits = EXACT_BITS[arithmetic]
+    bits = exact_bits(dtype)
     needed = ceil(GAPS / (cols - 1))
     rows = max(needed, min(MOST_LADDERS, LADDER_ELEMENTS // cols))
     ladders = [
@@ -80,7 +89,7 @@ def least_outputs(cols: int, output: DType, op: Op) -> list[Pattern]:
     soon. The gradient of log_softmax has such results where many large gradients meet small
     exponentials.
     """
-    smallest, bits = output.smallest_normal, EXACT_BITS[output.arithmetic]
+    smallest, bits = output.smallest_normal, exact_bits(output)
     forward_log = op.is_log and not op.is_backward
     if forward_log or cols == 1 or smallest <= output.arithmetic.smallest_normal:
         return []
@@ -153,7 +162,7 @@ def _apart(cols: int, dtype: DType, output: DType, sign: int) -> tuple[float, fl
     They are those of the tried numbers whose result, computed from rounded exponentials, is the
     farthest from the truth.
     """
-    kind = NUMPY_DTYPES[dtype if dtype.is_half else DType.F16]
+    kind = dtype.numpy if dtype.is_half else np.float16
     numbers = np.unique(np.linspace(-9, -0.1, 20_000).astype(kind)).astype(np.float64)
     terms = np.exp(numbers)
     error = sign * (as_held(terms, output) / terms - 1)
@@ -190,7 +199,7 @@ def lone_maxima(dtype: DType, op: Op, *, few: bool) -> list[Pattern]:
     """
     if op.is_backward:
         return []
-    nearest = DEEPEST_GAP[dtype.arithmetic]
+    nearest = deepest_gap(dtype)
     return [_lone_maximum(value, nearest) for value in LONE_MAXIMA[:: 3 if few else 1]]
 
 
@@ -246,7 +255,8 @@ def outweighed(cols: int, dtype: DType, op: Op, *, keeps_small: bool, few: bool)
     """
     if cols == 1:
         return []
-    gaps = [float(np.log(cols / weight)) for weight in OTHERS_WEIGH[dtype.arithmetic]]
+    spacing = 2.0**-dtype.arithmetic.mantissa_bits  # lighter ones are lost beside the maximum
+    gaps = [float(np.log(cols / weight)) for weight in OTHERS_WEIGH if weight > spacing]
     near = dict.fromkeys(min(gap, DEEPEST_OTHERS) for gap in gaps)
     if op.is_backward or not keeps_small:
         return [*map(_one_and_others, near)]
@@ -259,11 +269,8 @@ def outweighed(cols: int, dtype: DType, op: Op, *, keeps_small: bool, few: bool)
     ]
 
 
-_WEIGHTS = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 6e-6)
-
-OTHERS_WEIGH = {DType.F32: _WEIGHTS, DType.F64: (*_WEIGHTS, 1e-8, 1e-10, 1e-12)}
-"""The sum of e^x of all elements but the maximum, divided by the maximum's term, by the type of the
-arithmetic."""
+OTHERS_WEIGH = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 6e-6, 1e-8, 1e-10, 1e-12)
+"""The sum of e^x of all elements but the maximum, divided by the maximum's term."""
 
 OTHERS_BESIDE = (1e-2, 2.5e-3, 1e-4)
 """The sum of e^x of the other elements where every 32nd one is a maximum, divided by the terms of

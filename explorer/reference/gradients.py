@@ -3,18 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.model.element import DType
 from explorer.model.problem import Op, Problem
 from explorer.reference.distances import PLATEAU
 from explorer.reference.influence import EXACT
 from explorer.reference.layout import Array, saturated
 from explorer.reference.truth import truth_of
-
-GRADIENT_SIZES = {DType.F16: (1e-3, 300.0), DType.BF16: (1e-7, 1e6)}
-"""Factors of some rows of gradients: a small one, as of a mean over many rows, and a large one."""
-
-OTHER_GRADIENT_SIZES = (3e-17, 3e10)
-"""Such factors for f32 and f64."""
 
 PLATEAU_GRADIENT = 3e4
 """The gradient at each of a row's many maxima: their sum times e^-30 is among the smallest f16
@@ -44,7 +37,7 @@ def vary_gradients(
     next to a dy of 1 the term e^y * sum would be lost below e^-17.
     """
     grad, y = arrays["grad"], arrays["input"]
-    sizes = GRADIENT_SIZES.get(problem.dtype, OTHER_GRADIENT_SIZES)
+    sizes = problem.dtype.trials.gradients
     for row, name in enumerate(names):
         if name in EXACT:
             chosen = matrix[row] == 0

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
 from explorer.model.problem import Op, Problem
+from explorer.reference.distances import deepest_gap
 from explorer.reference.layout import as_held
 from explorer.reference.rows import Pattern, Row, Shares, places_of, spread_places
 
@@ -197,7 +198,7 @@ def _peak(place: int, number: int, dtype: DType, shares: Shares | None) -> Patte
     If each thread subtracts its own running maximum, as online sums do, the row tests each step of
     every stair: e^x overflows if the running maximum omits it.
     """
-    steps = PEAK_STEPS[dtype.arithmetic]
+    steps = int(PEAK / deepest_gap(dtype))  # so few that e^x of each one is infinite
 
     def make(rng: np.random.Generator, cols: int) -> Row:
         row = _alone(rng, cols, place, PEAK, -PEAK)
@@ -213,9 +214,6 @@ def _peak(place: int, number: int, dtype: DType, shares: Shares | None) -> Patte
 PEAK = 1000.0
 """Distance between a peak and the highest step, and from that to the lowest: its e^x is infinite,
 in f64 too."""
-
-PEAK_STEPS = {DType.F32: 9, DType.F64: 1}
-"""Steps of a stair, by the type of the arithmetic: so few that e^x of each step is infinite."""
 
 
 def _thorough_places(cols: int, rows: int, shares: Shares) -> list[int]:

@@ -21,7 +21,7 @@ from explorer.model.problem import Mask, Problem
 from explorer.reference.distances import EQUAL_TERMS
 from explorer.reference.gradients import vary_gradients
 from explorer.reference.influence import EXACT, OF_A_PLACE
-from explorer.reference.layout import NUMPY_DTYPES, Array, saturated
+from explorer.reference.layout import Array, saturated
 from explorer.reference.masks import vary_masks
 from explorer.reference.patterns import ONE_GREATEST, leading_patterns, patterns_for
 from explorer.reference.rows import Pattern, Shares
@@ -36,16 +36,6 @@ MOST_REPEATED = 160
 OTHER_GAP = 2**16 + 64
 """Elements by which gaps between rows are widened to try another stride: whole vectors, and more
 than 16 bits hold."""
-
-OTHER_SCALES = (-37123456.7, 2171828182.8, 7.8901e-7)
-"""Scales that are tried beside a problem's own: a negative one, a large one and a small one.
-
-They find a kernel that takes too small a number for the largest scale, or too large a one for 0.
-None is a number of a 16-bit type, so that a kernel that rounds its scale to one is wrong.
-"""
-
-SCALES_OF_F16 = (-371.23456, 2171.82818, 0.0078901)
-"""Such scales for f16 inputs, in which a row divided by one of `OTHER_SCALES` does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +207,7 @@ def with_other_arguments(problem: Problem, together: int = 1) -> tuple[Problem, 
     rows, cols = problem.rows, problem.cols
     if problem.scale is not None:
         edge["scale"] = 0.0 if problem.scale else 1.5
-        known = SCALES_OF_F16 if problem.dtype is DType.F16 else OTHER_SCALES
+        known = problem.dtype.trials.scales
         other["scale"] = known[0]
         scales = [{"scale": scale} for scale in known[1:]]
     if not problem.is_dense:
@@ -244,7 +234,7 @@ def normal_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
     """Return the arrays of a problem, filled with normal deviates, as profiles use them."""
     rng = np.random.default_rng([seed, problem.rows, problem.cols])
     shape = (problem.rows, problem.cols)
-    matrix = rng.standard_normal(shape, np.float32).astype(NUMPY_DTYPES[problem.dtype])
+    matrix = rng.standard_normal(shape, np.float32).astype(problem.dtype.numpy)
     return _with_other_arrays(problem, matrix, rng)
 
 
@@ -328,7 +318,7 @@ def _made(key: _RowsInTurn) -> Array:
     first, count, cols, known = key.first, key.count, key.cols, key.known
     patterns = tuple(known[number % len(known)] for number in range(first, first + count))
     rng = np.random.default_rng([key.seed, first, count, len(known), min(cols, PATTERN_COLS)])
-    matrix = np.empty((count, cols), NUMPY_DTYPES[key.dtype])
+    matrix = np.empty((count, cols), key.dtype.numpy)
     for start, width, alike in _of_one_width(patterns, cols):
         rows = np.stack([pattern.make(rng, width) for pattern in alike])
         for row, values in enumerate(saturated(rows, matrix.dtype), start):

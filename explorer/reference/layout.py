@@ -1,4 +1,4 @@
-"""The layout of matrices in memory, and the NumPy types of their elements."""
+"""The layout of matrices in memory, and how their types hold numbers."""
 
 from typing import Any
 
@@ -11,15 +11,6 @@ from explorer.model.problem import Operand, Problem
 
 Array = NDArray[Any]
 """A NumPy array of any element type."""
-
-NUMPY_DTYPES: dict[DType, Any] = {
-    DType.F32: np.dtype(np.float32),
-    DType.F16: np.dtype(np.float16),
-    DType.BF16: np.dtype(ml_dtypes.bfloat16),
-    DType.F64: np.dtype(np.float64),
-}
-"""NumPy's dtype of each element type."""
-
 
 # ------------------------------------------------------------------ layout
 
@@ -88,7 +79,7 @@ def as_rows(problem: Problem, flat: Array, stride: int) -> Array:
 
 def as_held(values: NDArray[np.float64], dtype: DType) -> NDArray[np.float64]:
     """Return float64 numbers rounded to a 16-bit type; those of wider types are unchanged."""
-    return values.astype(NUMPY_DTYPES[dtype]).astype(np.float64) if dtype.is_half else values
+    return values.astype(dtype.numpy).astype(np.float64) if dtype.is_half else values
 
 
 def saturated(values: Array, dtype: Any) -> Array:

@@ -4,11 +4,10 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.model.element import DType
 from explorer.model.problem import Mask, Problem
 from explorer.reference.distances import ONE_BEHIND
 from explorer.reference.influence import EXACT, SUBSET, telling_count
-from explorer.reference.layout import NUMPY_DTYPES, Array, saturated
+from explorer.reference.layout import Array, saturated
 from explorer.reference.patterns import LEADING_COUNT
 from explorer.reference.truth import hidden_elements
 
@@ -20,10 +19,6 @@ EDGE_LENGTHS = (8, 16, 31, 32, 33, 64)
 CUT_LENGTHS = (2**16, -(2**16), 2**24, INT32.min)
 """Lengths, half of the columns added to each, that hide nothing or all of a row, but hide a part of
 it if a kernel cuts them to fewer bits."""
-
-CANCELLED = {DType.F16: 6e4, DType.BF16: 1e6, DType.F32: 1e5, DType.F64: 1e5}
-"""The largest elements of masks that cancel an input's, by its type: a product of this size is
-rounded by 0.002 to 0.03 in fp32. Numbers of f16 end there; outputs of bf16 show no less."""
 
 MOST_CANCELLED = 64
 """Most elements of a mask row that cancel an input's; the rest of the row stays as it was."""
@@ -144,7 +139,7 @@ def _that_cancel(
 
     Each pair is the best of `CANCELLING`: its sum is nearest to a normal deviate.
     """
-    kind, largest = NUMPY_DTYPES[problem.dtype], CANCELLED[problem.dtype]
+    kind, largest = problem.dtype.numpy, problem.dtype.trials.cancelled
     added = -saturated(largest * 2.0 ** -rng.uniform(0, 4, (CANCELLING, count)), kind)
     wanted = rng.standard_normal(count)
     scale = float(problem.scale or 1.0)

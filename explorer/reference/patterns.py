@@ -23,7 +23,6 @@ from explorer.reference.distances import (
     rounded_apart,
 )
 from explorer.reference.influence import EXACT, peaks, subsets
-from explorer.reference.layout import NUMPY_DTYPES
 from explorer.reference.rows import Pattern, Row, Shares
 
 
@@ -297,7 +296,7 @@ def _huge(dtype: DType, *, few: bool) -> list[Pattern]:
     """
     greatest = dtype.greatest
     sizes = [greatest, 1e30, 1e10, 65504.0, 1e5, 3e4]
-    if dtype is DType.F64:
+    if dtype.in_double:
         sizes = [greatest, 1e300, 3.4028234663852886e38, *sizes[1:]]
     sizes = [size for size in dict.fromkeys(sizes) if size <= greatest]
     signs = (-1.0, 1.0)
@@ -326,7 +325,7 @@ def _filled(value: float) -> Pattern:
 
 def _steps(value: float, dtype: DType) -> Pattern:
     """Return a row of the type's numbers next to `value`, some of them equal to it."""
-    kind = NUMPY_DTYPES[dtype]
+    kind = dtype.numpy
     held = float(np.asarray(value).astype(kind))
     spacing = 2.0 ** (np.floor(np.log2(abs(held))) - dtype.mantissa_bits)
 

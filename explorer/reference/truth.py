@@ -117,11 +117,15 @@ CACHED_ELEMENTS = 2**16
 EXACT_TERMS = 2**24
 """Most terms of 1 that fp32 adds up without rounding, in whatever order."""
 
-UNDERFLOW = {DType.F32: 2.0**-125, DType.F64: 2.0**-1070}
-"""Absolute error that an exponential may have which is no normal number of the arithmetic.
 
-fp32 may flush it to 0, and a result rounded to 16 bits may be off by as much again. fp64 flushes
-nothing, so the error is some spacings of subnormal numbers."""
+def underflow(dtype: DType) -> float:
+    """Return the absolute error of an exponential that is no normal number of the arithmetic.
+
+    fp32 may flush it to 0, and a result rounded to 16 bits may be off by as much again. fp64
+    flushes nothing, so the error is some spacings of subnormal numbers.
+    """
+    arithmetic = dtype.arithmetic
+    return 16 * arithmetic.smallest_subnormal if dtype.in_double else 2 * arithmetic.smallest_normal
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,7 @@ class Truth:
     fp32 adds such terms up without rounding. A check therefore sees a single lost term among many.
     """
     underflow: Wide | None = None
-    """For each row, of shape (rows,), the absolute error (`UNDERFLOW`) of exponentials that are no
+    """For each row, of shape (rows,), the absolute error (`underflow`) of exponentials that are no
     normal numbers and are then multiplied; None where none is multiplied."""
 
     def exact_rows(self) -> NDArray[np.bool_]:
@@ -181,7 +185,7 @@ def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
         factor = 1.0 if problem.scale is None else _rounded(np.float64(problem.scale), problem)
         y: Wide = arrays["input"].astype(wide)
         grad: Wide = arrays["grad"].astype(wide)
-        lost = UNDERFLOW[problem.dtype.arithmetic]
+        lost = underflow(problem.dtype)
         return _backward(problem.op, y, grad, wide(factor), wide(lost))
     x = counted(problem, arrays)
     exact = _all_equal(x, 0.0, -np.inf) & (x.max(axis=1, initial=-np.inf) == 0.0)
@@ -221,7 +225,7 @@ def counted(problem: Problem, arrays: dict[str, Array]) -> Wide:
         if problem.mask is Mask.ADDITIVE:
             mask = arrays["mask"].astype(np.float64)
             added = np.tile(mask, (problem.rows // problem.mask_rows, 1))
-            fused = fused_multiply_add if problem.dtype is DType.F64 else fused_multiply_add_32
+            fused = fused_multiply_add if problem.dtype.in_double else fused_multiply_add_32
             x = np.where(np.isneginf(x), x + added, fused(x, scale, added))
         elif problem.scale is not None:
             x = np.where(np.isneginf(x), x, x * scale)
@@ -232,7 +236,7 @@ def counted(problem: Problem, arrays: dict[str, Array]) -> Wide:
 
 def _wide(problem: Problem) -> Any:
     """Return the NumPy type in which the truth is computed."""
-    return np.longdouble if problem.dtype is DType.F64 else np.float64
+    return np.longdouble if problem.dtype.in_double else np.float64
 
 
 def hidden_elements(problem: Problem, arrays: dict[str, Array]) -> NDArray[np.bool_] | None:
@@ -250,7 +254,7 @@ def hidden_elements(problem: Problem, arrays: dict[str, Array]) -> NDArray[np.bo
 def _rounded(values: Any, problem: Problem) -> Any:
     """Return the values rounded to the arithmetic's precision."""
     with np.errstate(over="ignore"):
-        return values.astype(np.float64 if problem.dtype is DType.F64 else np.float32)
+        return values.astype(problem.dtype.arithmetic.numpy)
 
 
 def _softmax(x: Wide) -> tuple[Wide, Wide]:

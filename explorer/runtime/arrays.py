@@ -96,8 +96,9 @@ class Arrays(ABC):
         numpy = self.numpy
         x = numpy.asarray(x, dtype=call.dtype)
         target = x.dtype
-        if target.itemsize == 2:
-            x = numpy.asarray(x, dtype="float32")
+        kind = DTYPES.get(self.dtype_name(target))
+        if kind is not None and kind.arithmetic is not kind:
+            x = numpy.asarray(x, dtype=kind.arithmetic.array_name)
         if call.scale is not None:
             x = x * x.dtype.type(call.scale)
         if call.mask is not None:

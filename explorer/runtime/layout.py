@@ -275,7 +275,7 @@ def is_converted(dtype: DType, target: DType, mask: DType | None) -> bool:
     """
     if target is dtype:
         return False
-    is_exact = target is DType.F32 and dtype.itemsize < target.itemsize
+    is_exact = target is dtype.arithmetic and dtype.itemsize < target.itemsize
     return not is_exact or mask is not dtype
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.runtime.layout import is_causal, plain_scale, whole_axis
 from explorer.runtime.torch_calls import (
@@ -24,7 +25,7 @@ from explorer.runtime.torch_calls import (
 )
 from explorer.system.plain_data import shown
 
-HALF = (torch.float16, torch.bfloat16)
+HALF = tuple(getattr(torch, dtype.array_name) for dtype in DType if dtype.is_half)
 
 # ------------------------------------------------------------------ operators
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from explorer.model.config import ROW_THREADS, WARPS, Config
-from explorer.model.element import DType
 from explorer.model.gpu_spec import WARP, GpuSpec, other_residencies
 from explorer.model.outcome import Resources
 from explorer.model.problem import Op, Problem
@@ -72,9 +71,9 @@ def adapted(idea: Config, problem: Problem) -> Config:
         idea = replace(idea, cache_holds="input")
     if problem.op.is_backward:
         idea = replace(idea, algorithm="three-pass", exp=Config().exp, cache_holds="input")
-    if problem.dtype is DType.F64:
+    if problem.dtype.in_double:
         idea = replace(idea, exp="exp2f")
-    if problem.op.is_backward or problem.dtype is DType.F64:
+    if problem.op.is_backward or problem.dtype.in_double:
         return replace(idea, reduction=idea.reduction.replace("-redux", ""))
     return idea
 

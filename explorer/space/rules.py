@@ -7,7 +7,6 @@ from operator import attrgetter
 from typing import Any
 
 from explorer.model.config import Config
-from explorer.model.element import DType
 from explorer.model.gpu_spec import WARP, GpuSpec, registers_left
 from explorer.model.problem import Problem
 from explorer.model.work_split import WorkSplit
@@ -107,12 +106,12 @@ def rule(*reads: str, says: str) -> Callable[[Callable[[Point], bool]], Callable
 
 @rule("exp", says="in double there are exp and exp2 alone, chosen by expf and exp2f")
 def exponent_in_double(p: Point) -> bool:
-    return p.problem.dtype is not DType.F64 or p.config.exp in ("expf", "exp2f")
+    return not p.problem.dtype.in_double or p.config.exp in ("expf", "exp2f")
 
 
 @rule("exp", says="folding log2(e) into a multiply-add overflows at 1e9 and more: only f16 is safe")
 def folded_exponent(p: Point) -> bool:
-    return not p.config.exp.endswith("-folded") or p.problem.dtype is DType.F16
+    return not p.config.exp.endswith("-folded") or p.problem.dtype.greatest < 1e9
 
 
 @rule(
@@ -218,7 +217,7 @@ def has_working_registers(p: Point, blocks: int) -> bool:
 
     Launch bounds can ask for more blocks: then kernels get by with fewer registers, or spill them.
     """
-    in_double = p.problem.dtype is DType.F64
+    in_double = p.problem.dtype.in_double
     working = WORKING_REGISTERS_IN_DOUBLE if in_double else WORKING_REGISTERS
     return _spare_registers(p, blocks) >= working
 
@@ -290,6 +289,6 @@ def redux_exists(p: Point) -> bool:
 def redux_of_warps(p: Point) -> bool:
     if not p.config.uses_redux:
         return True
-    single = p.problem.dtype is not DType.F64
+    single = not p.problem.dtype.in_double
     maxima = not p.problem.op.is_backward and not p.split.across_rows
     return single and maxima and p.config.threads_per_row % WARP == 0

@@ -12,7 +12,6 @@ from explorer.ptx_emulator.memory import GlobalMemory, check_output, poisoned
 from explorer.ptx_emulator.parser import parse
 from explorer.reference.check import check
 from explorer.reference.inputs import verification_inputs
-from explorer.reference.layout import NUMPY_DTYPES
 from explorer.reference.truth import truth_of
 
 WRONG_NUMBERS = "wrong numbers"
@@ -53,7 +52,7 @@ def run_variant(variant, source=None, *, edit=None, lead=0, arch="compute_90", s
     x = verification_inputs(problem)["input"]
     memory = GlobalMemory()
     given = memory.allocate(x, name="input", writable=False)
-    room = poisoned((lead + x.size,), NUMPY_DTYPES[problem.dtype])
+    room = poisoned((lead + x.size,), problem.dtype.numpy)
     output = memory.allocate(room, name="output", initialised=False)
     output.written_once = not variant.config.rewrites
     values = {

@@ -19,7 +19,6 @@ from explorer.model.problem import Problem
 from explorer.ptx_emulator.findings import Kind
 from explorer.reference.check import check
 from explorer.reference.inputs import verification_inputs
-from explorer.reference.layout import NUMPY_DTYPES
 from explorer.reference.truth import truth_of
 
 ANY_ALIGNMENT = Problem(5, 129)
@@ -105,7 +104,7 @@ def test_outputs_can_be_had():
     problem = Problem(5, 129, DType.BF16)
     matrix = verification_inputs(problem)["input"]
     output = output_of(kernel_of(problem), problem, {"input": matrix})
-    assert output.shape == (5, 129) and output.dtype == NUMPY_DTYPES[DType.BF16]
+    assert output.shape == (5, 129) and output.dtype == DType.BF16.numpy
     assert check(output, truth_of(problem, {"input": matrix}), problem.dtype).wrong == 0
 
 

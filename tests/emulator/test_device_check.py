@@ -22,7 +22,7 @@ from explorer.ptx_emulator.memory import Allocation
 from explorer.ptx_emulator.parser import parse
 from explorer.reference.check import check
 from explorer.reference.inputs import verification_inputs
-from explorer.reference.layout import NUMPY_DTYPES, laid_out
+from explorer.reference.layout import laid_out
 from explorer.reference.truth import truth_of
 
 AGREEMENT = 1e-14
@@ -152,7 +152,7 @@ def test_the_gpus_verdict_is_the_references(checked, problem):
 
     def rounded(values):
         with np.errstate(over="ignore"):
-            return values.astype(NUMPY_DTYPES[dtype])
+            return values.astype(dtype.numpy)
 
     def judged(output, accuracy=Accuracy.DEFAULT):
         output = rounded(output)

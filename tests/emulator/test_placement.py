@@ -14,7 +14,6 @@ from explorer.model.config import Config
 from explorer.model.problem import Mask, Op, Problem
 from explorer.ptx_emulator.findings import Kind
 from explorer.reference.inputs import verification_inputs
-from explorer.reference.layout import NUMPY_DTYPES
 
 PROBLEMS = [
     Problem(6, 5),
@@ -53,7 +52,7 @@ def store(placed, matrix, stray=0):
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_what_is_written_in_its_place_is_read_back(problem, odd):
     placed = Placement.of(problem, verification_inputs(problem), misaligned_by=odd)
-    dtype = NUMPY_DTYPES[problem.output_dtype]
+    dtype = problem.output_dtype.numpy
     matrix = np.arange(30).reshape(6, 5).astype(dtype)
     store(placed, matrix)
     assert placed.findings() == []

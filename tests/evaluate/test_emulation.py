@@ -16,7 +16,6 @@ from explorer.model.element import DType
 from explorer.model.errors import InvalidInput, WrongKernel
 from explorer.model.problem import Mask, Op, Problem
 from explorer.reference.check import Check, check
-from explorer.reference.inputs import OTHER_SCALES
 from explorer.reference.layout import first_elements
 from explorer.reference.patterns import patterns_for
 from explorer.reference.truth import Truth
@@ -185,7 +184,7 @@ def test_blocks_that_stride_do_so_many_times():
 @pytest.mark.parametrize(
     ("problem", "told"),
     [
-        (Problem(9, 64, scale=0.3), [("scale", (0.3, 0.0, *OTHER_SCALES))]),
+        (Problem(9, 64, scale=0.3), [("scale", (0.3, 0.0, *DType.F32.trials.scales))]),
         (Problem(9, 64, input_stride=80), [("input_stride", (80, 64, 144 + 2**16))]),
         (Problem(12, 64, mask=Mask.ADDITIVE, mask_rows=4), [("mask_rows", None)]),
         (Problem(12, 64, mask=Mask.CAUSAL), [("mask_rows", None)]),

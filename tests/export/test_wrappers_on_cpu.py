@@ -17,7 +17,7 @@ from explorer.codegen.variant import HostCall
 from explorer.export.programs import program_for
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import inputs, output, scalars
-from explorer.reference.layout import NUMPY_DTYPES, as_rows
+from explorer.reference.layout import as_rows
 from explorer.reference.truth import truth_of
 
 NUMBERS = range(len(CASES))
@@ -215,7 +215,7 @@ def test_jaxs_program(number, monkeypatch, tmp_path, capsys):
                 assert type(value).__name__ == scalars(problem)[key].kind
                 assert value == scalars(problem)[key].value
             arrays = [np.ascontiguousarray(array) for array in arrays]
-            result = np.zeros(kind.shape, NUMPY_DTYPES[problem.output_dtype])
+            result = np.zeros(kind.shape, problem.output_dtype.numpy)
             assert result.dtype == kind.dtype
             told = {n: a.ctypes.data for n, a in zip(names, arrays, strict=True)}
             write_truth(problem, {**told, "output": result.ctypes.data})

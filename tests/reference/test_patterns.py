@@ -14,13 +14,11 @@ from explorer.reference import inputs
 from explorer.reference.check import check
 from explorer.reference.influence import telling_count
 from explorer.reference.inputs import (
-    OTHER_SCALES,
     Case,
     pattern_count,
     verification_inputs,
     with_other_arguments,
 )
-from explorer.reference.layout import NUMPY_DTYPES
 from explorer.reference.patterns import TELLING_COUNT, patterns_for
 from explorer.reference.rows import Shares, places_of, spread_places
 from explorer.reference.truth import Truth, counted, truth_of
@@ -88,10 +86,10 @@ def test_each_huge_value_fills_a_row_of_its_own(cols, dtype):
         "input"
     ]
     full = {float(row[0]) for row in matrix if (row == row[0]).all()}
-    greatest = float(ml_dtypes.finfo(NUMPY_DTYPES[dtype]).max)
+    greatest = float(ml_dtypes.finfo(dtype.numpy).max)
     for size in (greatest, 1e30, 65504.0, 1e5):
         if size <= greatest:
-            held = float(np.asarray(size).astype(NUMPY_DTYPES[dtype]))
+            held = float(np.asarray(size).astype(dtype.numpy))
             assert {held, -held} <= full, size
 
 
@@ -120,7 +118,7 @@ def differs_without_one(op, terms, dtype):
         return True
 
     def rounded(n):
-        return np.asarray(of_ones(op, n)).astype(NUMPY_DTYPES[dtype])
+        return np.asarray(of_ones(op, n)).astype(dtype.numpy)
 
     return rounded(terms) != rounded(terms - 1)
 
@@ -147,7 +145,7 @@ def test_a_number_of_terms_that_tells_is_judged_so_by_the_check(op, dtype, chang
         truth = Truth(np.array([[due]]), np.array([[magnitude(op, terms)]]), np.array([True]))
         for value, wrong in ((of_ones(op, terms + change), 1), (due * (1 + 1e-7), 0)):
             with np.errstate(over="ignore"):
-                held = np.array([[value]]).astype(NUMPY_DTYPES[dtype])
+                held = np.array([[value]]).astype(dtype.numpy)
             if dtype is not DType.F64 or wrong:
                 assert check(held, truth, dtype).wrong == wrong, (most, terms)
 
@@ -211,7 +209,7 @@ def test_lengths_are_below_0_at_it_at_cols_and_above():
 
 def test_run_time_arguments_have_another_value_and_one_at_the_edge():
     scaled = with_other_arguments(Problem(12, 8, scale=0.3))
-    assert [p.scale for p in scaled] == [0.0, *OTHER_SCALES]
+    assert [p.scale for p in scaled] == [0.0, *DType.F32.trials.scales]
     strided = with_other_arguments(Problem(12, 8, input_stride=16, output_stride=24))
     assert [(p.input_stride, p.output_stride) for p in strided] == [(8, 8), (65616, 131224)]
     repeated = with_other_arguments(Problem(12, 8, mask=Mask.ADDITIVE))
@@ -261,7 +259,7 @@ def test_steps_are_told_apart_by_their_type(dtype):
     assert len(steps) >= 12
     for pattern in steps:
         values = pattern.make(np.random.default_rng(0), 300)
-        held = values.astype(NUMPY_DTYPES[dtype]).astype(np.float64)
+        held = values.astype(dtype.numpy).astype(np.float64)
         assert np.isfinite(held).all() and (held == values).all(), pattern.name
         assert len(set(held)) > 1, pattern.name
 

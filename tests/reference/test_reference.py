@@ -15,7 +15,7 @@ from explorer.reference.inputs import (
     verification_inputs,
     verification_rows,
 )
-from explorer.reference.layout import NUMPY_DTYPES, as_rows, laid_out
+from explorer.reference.layout import as_rows, laid_out
 from explorer.reference.truth import Truth, truth_of
 
 
@@ -23,7 +23,7 @@ def rounded_truth(dtype, cols=300):
     problem = Problem(pattern_count(Problem(1, cols, dtype)), cols, dtype)
     x = verification_inputs(problem)["input"]
     truth = truth_of(problem, {"input": x})
-    return x, truth, truth.values.astype(NUMPY_DTYPES[dtype])
+    return x, truth, truth.values.astype(dtype.numpy)
 
 
 @pytest.mark.parametrize("dtype", list(DType))
@@ -160,7 +160,7 @@ def test_the_farther_below_the_maximum_the_larger_an_error_may_be():
 @pytest.mark.parametrize("dtype", list(DType))
 def test_a_row_of_ones_and_zeros_shows_that_a_term_is_missing(dtype):
     terms = {DType.BF16: 128, DType.F16: 1024}.get(dtype, 2**20)
-    x = np.zeros((1, terms), NUMPY_DTYPES[dtype])
+    x = np.zeros((1, terms), dtype.numpy)
     truth = truth_of(Problem(1, terms, dtype), {"input": x})
     right = np.full(x.shape, 1 / terms).astype(x.dtype)
     assert check(right, truth, dtype).wrong == 0
@@ -226,7 +226,7 @@ KINDS = [Problem(20, 37, op=op, dtype=dtype) for op in Op for dtype in DType] + 
 @pytest.mark.parametrize("problem", KINDS, ids=str)
 def test_the_rounded_truth_of_every_kind_passes_and_other_outputs_do_not(problem):
     truth = truth_of(problem, verification_inputs(problem))
-    output = truth.values.astype(NUMPY_DTYPES[problem.output_dtype])
+    output = truth.values.astype(problem.output_dtype.numpy)
     assert check(output, truth, problem.output_dtype).wrong == 0
     assert check(np.zeros_like(output), truth, problem.output_dtype).wrong > 0
     assert check(np.roll(output, 1, axis=1), truth, problem.output_dtype).wrong > 0
@@ -293,7 +293,7 @@ def test_a_number_is_no_infinity():
 
 @pytest.mark.parametrize("dtype", DType)
 def test_formats_are_those_of_numpy(dtype):
-    known = ml_dtypes.finfo(NUMPY_DTYPES[dtype])
+    known = ml_dtypes.finfo(dtype.numpy)
     formats = dtype.itemsize, dtype.mantissa_bits, dtype.smallest_normal, dtype.greatest
     assert formats == (known.bits // 8, known.nmant, float(known.tiny), float(known.max))
 
@@ -302,7 +302,7 @@ def test_formats_are_those_of_numpy(dtype):
 def test_an_exponential_that_is_flushed_may_be_missing_from_a_gradient(dtype):
     """Of log_softmax, whose scale makes a normal number of what it multiplies."""
     least = -np.log(dtype.arithmetic.smallest_normal)
-    y = np.array([[-(least + 1.5), -0.5, -(least - 12.0)]]).astype(NUMPY_DTYPES[dtype])
+    y = np.array([[-(least + 1.5), -0.5, -(least - 12.0)]]).astype(dtype.numpy)
     grad = np.array([[0.0, 1.0, 0.0]]).astype(y.dtype)
     problem = Problem(1, 3, dtype, Op.LOG_SOFTMAX_BACKWARD, scale=-371.0)
     truth = truth_of(problem, {"input": y, "grad": grad})

@@ -17,7 +17,6 @@ from explorer.compile.compiler import Compiler
 from explorer.devices.emulated.device import EmulatedKernel
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Problem
-from explorer.reference.layout import NUMPY_DTYPES
 from explorer.runtime.kernels import alignment, variant_on
 
 ARCH = "compute_90"
@@ -70,7 +69,7 @@ class EmulatedPlan:
 
     def launch(self, stream: int, input: int, output: int, **others: int) -> None:
         problem = self.problem
-        dtype = np.dtype(NUMPY_DTYPES[problem.dtype])
+        dtype = problem.dtype.numpy
         count = problem.input_elements if problem.inner == 1 else problem.rows * problem.cols
         found = places(problem, problem.input_stride)
         arrays = {"input": memory(input, dtype, count)[found]}
@@ -84,7 +83,7 @@ class EmulatedPlan:
         assert not (input | output | others.get("mask", 0) | others.get("grad", 0)) & self.mask
         told = problem if self._scale is None else replace(problem, scale=self._scale)
         result = output_of(self._kernel, told, arrays)
-        target = np.dtype(NUMPY_DTYPES[problem.output_dtype])
+        target = problem.output_dtype.numpy
         count = problem.output_elements if problem.inner == 1 else count
         written = np.frombuffer(
             (ctypes.c_char * (count * target.itemsize)).from_address(output), target

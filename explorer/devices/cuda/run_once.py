@@ -10,7 +10,7 @@ from explorer.devices.cuda.buffers import NAN_BYTE
 from explorer.devices.cuda.program import Program, bound, checked, driver_problem
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Operand, Problem, inputs, output
-from explorer.reference.layout import NUMPY_DTYPES, Array, as_rows, in_memory
+from explorer.reference.layout import Array, as_rows, in_memory
 
 
 def run_once(
@@ -64,7 +64,7 @@ def _run(
     for address in set(addresses.values()):
         checked(driver.cuMemFree(address))
     checked(driver.cuStreamDestroy(stream))
-    return as_rows(problem, octets.view(NUMPY_DTYPES[problem.output_dtype]), problem.output_stride)
+    return as_rows(problem, octets.view(problem.output_dtype.numpy), problem.output_stride)
 
 
 def _allocated(size: int) -> int:

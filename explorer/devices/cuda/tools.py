@@ -1,7 +1,7 @@
 """The explorer's own kernels that fill inputs and check outputs."""
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -136,11 +136,25 @@ def check_sources(problem: Problem) -> tuple[str, str]:
     Both serve the problem's op and types alone.
     """
     op = "".join(word.title() for word in problem.op.split("_"))
-    macros = {"IN": problem.dtype.name, "OUT": problem.output_dtype.name, "OP": f"k{op}"}
-    defined = [f"#define {name} {value}" for name, value in macros.items()]
-    shared = [*defined, source_part("elements"), source_part("truth")]
+    shared = [f"#define OP k{op}", *_elements(problem), source_part("truth")]
     fill, check = ("\n".join([*shared, source_part(last)]) for last in ("fill", "check"))
     return fill, check
+
+
+def _elements(problem: Problem) -> Iterator[str]:
+    """Yield CUDA C++ that defines the types of input and output."""
+    element, output = problem.dtype, problem.output_dtype
+    types = dict.fromkeys((element, output))
+    yield from (f"#include <{dtype.cuda.header}>" for dtype in types if dtype.cuda.header)
+    yield source_part("elements")
+    for dtype in types:
+        of = dtype.cuda
+        numbers = f"{dtype.mantissa_bits}, {dtype.smallest_normal.hex()}"
+        functions = f"{of.to_number}, {of.from_number}, {of.from_double}"
+        yield f"DEFINE_ELEMENT({of.name}, {numbers}, {functions})"
+    yield f"using Element = {element.cuda.name};"
+    yield f"using Output = {output.cuda.name};"
+    yield f"constexpr bool kWide = {str(element.in_double).lower()};  // arithmetic is fp64"
 
 
 @cache

@@ -14,6 +14,8 @@ from explorer.devices.verdict import Emulation
 from explorer.model.accuracy import Accuracy
 from explorer.model.problem import Mask, Problem
 from explorer.ptx_emulator import (
+    FLOATS,
+    PACKED,
     Argument,
     Counters,
     Finding,
@@ -327,7 +329,7 @@ def _differences(kernel: EmulatedKernel, first: _Run, other: _Run) -> Iterator[F
     yield finding
 
 
-_FLOATS = {"f16", "f16x2", "bf16", "bf16x2", "f32", "f64"}
+_FLOATS = FLOATS | PACKED.keys()
 
 
 def _instructions(kernel: EmulatedKernel) -> Iterator[Instruction]:

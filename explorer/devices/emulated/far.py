@@ -43,7 +43,7 @@ from explorer.ptx_emulator import (
 )
 from explorer.reference.check import Check
 from explorer.reference.inputs import verification_inputs
-from explorer.reference.layout import NUMPY_DTYPES, Array
+from explorer.reference.layout import Array
 from explorer.reference.truth import Truth, truth_of
 
 Numbers = NDArray[np.int64]
@@ -494,7 +494,7 @@ def _output(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> Allo
     return memory.allocate_sparse(
         output(far.problem).count,
         ranges,
-        poisoned((count,), NUMPY_DTYPES[far.problem.output_dtype]),
+        poisoned((count,), far.problem.output_dtype.numpy),
         name="output",
         initialised=False,
         written_once=not kernel.rewrites,

@@ -16,7 +16,6 @@ from explorer.ptx_emulator import (
     poisoned,
 )
 from explorer.reference.layout import (
-    NUMPY_DTYPES,
     Array,
     as_rows,
     first_elements,
@@ -119,7 +118,7 @@ def _gaps(problem: Problem, stride: int, itemsize: int) -> NDArray[np.bool_]:
 def _empty(problem: Problem) -> Array:
     dense = problem.is_dense and problem.inner == 1
     shape = (problem.rows, problem.cols) if dense else (output(problem).count,)
-    return poisoned(shape, NUMPY_DTYPES[problem.output_dtype])
+    return poisoned(shape, problem.output_dtype.numpy)
 
 
 def _placed(
