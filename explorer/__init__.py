@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from explorer.model.element import DType
     from explorer.model.errors import DeviceLost, ExplorerError, InvalidInput, NotFound, WrongKernel
     from explorer.model.outcome import Contender, Environment, Measured, Resources, TrialRecord
-    from explorer.model.problem import Mask, Op, Problem
+    from explorer.model.problem import Mask, Problem
     from explorer.model.query import ProblemKeywords
     from explorer.model.tuned_table import TunedProblem, TunedTable
+    from explorer.ops import Op
     from explorer.ptx_emulator import Finding
     from explorer.runtime.functions import log_softmax, register_torch, softmax
     from explorer.runtime.service import set_options, warm_up
@@ -47,7 +48,8 @@ _MODULES = {
         "WrongKernel",
     ),
     "explorer.model.outcome": ("Contender", "Environment", "Measured", "Resources", "TrialRecord"),
-    "explorer.model.problem": ("Mask", "Op", "Problem"),
+    "explorer.model.problem": ("Mask", "Problem"),
+    "explorer.ops": ("Op",),
     "explorer.model.query": ("ProblemKeywords",),
     "explorer.model.tuned_table": ("TunedProblem", "TunedTable"),
     "explorer.ptx_emulator": ("Finding",),

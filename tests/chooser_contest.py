@@ -31,7 +31,8 @@ from typing import Any
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import OPERATORS, Op
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -66,7 +67,7 @@ def with_particular(plain: Problem, rng: random.Random) -> Problem:
     rows, cols, dtype, op = plain.rows, plain.cols, plain.dtype, plain.op
     kind = rng.choice(("mask", "axis", "strides", "types"))
     if kind == "mask":
-        mask, forward = rng.choice([m for m in Mask if m is not Mask.NONE]), op.forward
+        mask, forward = rng.choice([m for m in Mask if m is not Mask.NONE]), OPERATORS[op].forward
         if mask is Mask.LENGTHS:
             return Problem(rows, cols, dtype, forward, mask=mask)
         repeats = rng.choice((1, 8, 64)) if mask is Mask.ADDITIVE else cols
@@ -199,7 +200,7 @@ class Arrays:
         self.input = addresses(random_of(elements, problem.dtype))
         self.output = addresses(random_of(output, problem.output_dtype))
         self.others: dict[str, list[int]] = {}
-        if problem.op.is_backward:
+        if problem.operator.is_gradient:
             self.others["grad"] = addresses(random_of(elements, problem.dtype))
         if problem.mask is Mask.ADDITIVE:
             mask = random_of(problem.mask_rows * problem.cols, problem.dtype)

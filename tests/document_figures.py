@@ -28,8 +28,9 @@ from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config, brief_words
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
 from explorer.model.tuned_table import read_table
+from explorer.ops import Op
 from explorer.presets.published import find_preset
 from explorer.report.compare import read_compared, result_counts
 from explorer.report.diff import Difference, figures_table

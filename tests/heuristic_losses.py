@@ -112,7 +112,7 @@ def kind(problem: Problem) -> str:
     if problem.mask is not Mask.NONE:
         return f"mask {problem.mask}"
     length = "wide" if problem.cols >= WIDE_ROW else "short" if problem.cols <= 1280 else "middle"
-    return f"{length} rows, {'gradient' if problem.op.is_backward else 'forward'}"
+    return f"{length} rows, {'gradient' if problem.operator.is_gradient else 'forward'}"
 
 
 def readme_rows() -> list[str]:

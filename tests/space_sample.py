@@ -19,7 +19,8 @@ from explorer.codegen.units import SECTIONS, assembled, library
 from explorer.model.config import DRAWN_MIN_BLOCKS, WARPS, Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 from explorer.space import Space
 from explorer.space.covering import covering_array
 from explorer.system.user_files import template_dir
@@ -241,7 +242,7 @@ def drawn() -> tuple[Sampled, ...]:
 def _told(kernel: Sampled) -> Iterator[object]:
     """What a test learns by looking at this kernel: things that each occur in the sample."""
     problem, config = kernel.problem, kernel.config
-    family = problem.op.is_backward, problem.inner > 1
+    family = problem.operator.is_gradient, problem.inner > 1
     yield kernel.kind
     yield from templates_of(kernel)
     yield from ((family, *choice) for choice in config.as_dict().items())

@@ -144,7 +144,12 @@ def test_every_type_is_one_of_the_emulator(dtype):
 
 FIELDS = [field.name for field in fields(Problem)]
 
-SAID = {"out_dtype": {"output_dtype"}, "input_stride": {"is_dense"}, "output_stride": {"is_dense"}}
+SAID = {
+    "op": {"operator"},
+    "out_dtype": {"output_dtype"},
+    "input_stride": {"is_dense"},
+    "output_stride": {"is_dense"},
+}
 """Properties of a problem by which a place names a field."""
 
 NOT_NAMED = {

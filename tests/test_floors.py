@@ -13,6 +13,7 @@ PACKAGE = ROOT / "explorer"
 
 FLOORS = {
     "system": 0,
+    "ops": 0,
     "model": 0,
     "ptx_emulator": 0,
     "space": 1,

@@ -4,8 +4,9 @@ import pytest
 
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
 from explorer.model.query import ProblemQuery, query_from_keywords, query_from_words
+from explorer.ops import Op
 
 PROBLEMS = [
     Problem(8192, 4096),

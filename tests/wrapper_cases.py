@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from explorer.model.config import Config
 from explorer.model.element import DType
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 
 SIMPLE = Config(threads_per_row=64, cache="none", cache_holds="input")
 RUN_TIME = replace(SIMPLE, static_cols=False)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from explorer.choose.residency import row_of, waves
 from explorer.model.config import Config
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.problem import Op, Problem, power_of_two
+from explorer.model.problem import Problem, power_of_two
 
 LONGEST_SHORT_COLUMN = 64
 """Elements of the longest row that a few threads of a block have."""
@@ -64,7 +64,7 @@ def _by_few_threads(problem: Problem, gpu: GpuSpec, vector: int) -> Config:
     """Return a kernel of few elements a thread, and of fewer where there is room for threads."""
     size, cols = problem.dtype.itemsize, problem.cols
     most: float = 7.5
-    if problem.op.is_backward:
+    if problem.operator.is_gradient:
         most = 4 if size == 4 else 5 if cols > 8 else cols
     idea = row_of(power_of_two(math.ceil(cols / most)), vector)
     least = 2 if cols <= 32 else 4
@@ -85,8 +85,8 @@ def _small_tile(problem: Problem, gpu: GpuSpec) -> Config | None:
     widest = 16 if longer and size == 4 else 8
     vector = math.gcd(widest, _bytes_side_by_side(problem))
     if longer:
-        of_softmax = problem.op is Op.SOFTMAX and vector == widest
-        return _longer_tile(problem, gpu, vector) if of_softmax else None
+        keeps_exp = problem.operator.allows("cache_holds", "exp") and vector == widest
+        return _longer_tile(problem, gpu, vector) if keeps_exp else None
     if vector == size:
         if problem.dtype.itemsize == 4:
             return replace(row_of(16, 4), threads=TILE_THREADS)
@@ -139,7 +139,7 @@ TILES = {
 
 def _shared(problem: Problem, gpu: GpuSpec) -> Config:
     """Return a kernel of the first tile that a cluster keeps; what none keeps is read twice."""
-    size, grad = problem.dtype.itemsize, problem.op.is_backward
+    size, grad = problem.dtype.itemsize, problem.operator.is_gradient
     vector = math.gcd(16, _bytes_side_by_side(problem))
     vectors = problem.cols * (2 if grad else 1)
     for tile in TILES[size]:
@@ -150,7 +150,7 @@ def _shared(problem: Problem, gpu: GpuSpec) -> Config:
         most = min(tile.most_blocks, gpu.cluster_blocks)
         if vectors <= most * part:
             break
-    more = grad or (problem.op.is_log and problem.dtype.is_half)
+    more = grad or (problem.operator.is_log and problem.dtype.is_half)
     idea = replace(
         row_of(lanes, vector),
         algorithm="online-block-max",

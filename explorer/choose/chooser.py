@@ -14,7 +14,7 @@ from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.gpu_spec import WARP, GpuSpec, occupancy
 from explorer.model.outcome import Resources
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
 from explorer.model.work_split import WorkSplit
 from explorer.space.candidates import adapted
 from explorer.space.design_rules import WIDE_ROW, is_plain
@@ -135,7 +135,7 @@ def _combined(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
     light = split.slots * split.width <= (12 if within_a_warp else 32)
     masked = problem.mask is not Mask.NONE and problem.dtype.is_half
     reduction = "shuffle"
-    if not problem.op.is_backward:
+    if not problem.operator.is_gradient:
         online = idea.threads_per_row > 1 and not (masked and problem.cols < WIDE_ROW)
         online = online and ((few and light) or problem.cols >= 2000)
         if idea.cluster > 1 and problem.cols <= WIDE_ROW:
@@ -152,7 +152,7 @@ def _combined(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
 
 def _of_many_warps(idea: Config, problem: Problem, reduction: str) -> str:
     """Return the reduction of a cluster whose many warps would each read all others' values."""
-    if problem.dtype.is_half and not problem.op.is_backward:
+    if problem.dtype.is_half and not problem.operator.is_gradient:
         narrow = idea.min_blocks > 1 and idea.vector_bytes == 8
         return f"{reduction}-first-warp" if narrow else reduction
     return "shuffle-first-warp" if idea.threads >= 384 else reduction
@@ -179,7 +179,7 @@ def _evicts_first(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
         most = MOST_WAVES if several else MOST_WAVES_SHARED_LINES
     elif not WorkSplit(problem, idea).aligned:
         most = MOST_WAVES_SHARED_LINES
-    elif idea.cluster > 1 and not problem.op.is_backward:
+    elif idea.cluster > 1 and not problem.operator.is_gradient:
         most = MOST_WAVES_CLUSTERS
     return (2 if idea.splits_launches else 1) * waves(problem, idea, gpu) <= most
 
@@ -188,9 +188,9 @@ def _gains_by_caches(idea: Config, problem: Problem, gpu: GpuSpec) -> bool:
     """Whether lines that are loaded again, or results that stay in the L2 cache, are worth more."""
     share, half = problem.bytes / gpu.l2_bytes, problem.dtype.is_half
     if idea.cluster > 1:
-        kept = problem.op.is_backward and idea.cache == "registers"
+        kept = problem.operator.is_gradient and idea.cache == "registers"
         return kept and share > 0.13 and not WorkSplit(problem, idea).aligned
-    if not problem.op.is_backward:
+    if not problem.operator.is_gradient:
         return idea.vector_bytes == 4 and not half and share > 0.15
     if idea.vector_bytes < 16:
         return _reads_lines_again(idea, problem, gpu)
@@ -223,7 +223,8 @@ def exact(idea: Config, problem: Problem, accuracy: Accuracy) -> Config:
     """
     if not _asks_exact(problem, accuracy):
         return idea
-    normalise = "divide" if problem.op is Op.SOFTMAX else idea.normalise
+    divides = problem.operator.allows("normalise", "divide")
+    normalise = "divide" if divides else idea.normalise
     idea = replace(idea, algorithm="three-pass", exp="expf", normalise=normalise)
     terms = problem.cols / (idea.cluster * idea.threads_per_row)
     while idea.cluster > 1 and idea.threads < 1024 and terms >= MOST_TERMS_STRICT:
@@ -236,6 +237,6 @@ def exact(idea: Config, problem: Problem, accuracy: Accuracy) -> Config:
 
 def _asks_exact(problem: Problem, accuracy: Accuracy) -> bool:
     """Whether the usual exponentials are too inexact; a gradient of softmax has none."""
-    if problem.op is Op.SOFTMAX_BACKWARD:
+    if problem.operator.is_gradient and not problem.operator.is_log:
         return False
     return accuracy is Accuracy.STRICT and problem.output_dtype.itemsize >= 4

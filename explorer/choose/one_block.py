@@ -31,7 +31,8 @@ LONGEST_ODD_16_BIT = 960
 def one_block(problem: Problem, gpu: GpuSpec) -> Config:
     """Return a kernel by which a block has one row or several."""
     vector, width = vector_bytes(problem, gpu), widest_vector(problem)
-    number, half, grad = row_vectors(problem, vector), problem.dtype.is_half, problem.op.is_backward
+    number, half = row_vectors(problem, vector), problem.dtype.is_half
+    grad = problem.operator.is_gradient
     if number <= WARP and width == 16:
         return row_of(power_of_two(number if grad else math.ceil(number / 2)), vector)
     if vector == width < 16 and not (half and vector == 8) and (grad or vector < 8):
@@ -65,11 +66,12 @@ def _fitting_threads(number: int) -> int:
 
 def _many_rows(problem: Problem, gpu: GpuSpec, vector: int) -> Config:
     """Return a kernel for rows of more than a wave: a large block, or few accesses of a thread."""
-    half, grad, number = problem.dtype.is_half, problem.op.is_backward, row_vectors(problem, vector)
+    half, grad = problem.dtype.is_half, problem.operator.is_gradient
+    number = row_vectors(problem, vector)
     if problem.mask is not Mask.NONE:
         return _masked(problem, vector, number)
     if half and widest_vector(problem) < 8:
-        if problem.op.is_log and problem.rows > 5 * gpu.sm_count:
+        if problem.operator.is_log and problem.rows > 5 * gpu.sm_count:
             return row_of(_fewest_threads(row_vectors(problem, 8), 8), 8)
         return row_of(_fitting_threads(number), vector)
     if not half and not grad and problem.cols > LONGEST_NARROW_F32:
@@ -108,7 +110,7 @@ def vector_bytes(problem: Problem, gpu: GpuSpec) -> int:
         return width
     if problem.mask is not Mask.NONE and problem.cols > LONGEST_ODD_16_BIT:
         return 16
-    if problem.op.is_backward:
+    if problem.operator.is_gradient:
         return _gradient_vector(problem, gpu, width)
     return _f32_vector(problem, gpu, width) if size >= 4 else _16_bit_vector(problem, gpu, width)
 
@@ -135,7 +137,7 @@ def _f32_vector(problem: Problem, gpu: GpuSpec, width: int) -> int:
     cols, rows = problem.cols, problem.rows / gpu.sm_count
     if rows > gpu.threads_per_sm / 32 and cols > 512:
         return 16
-    if width == 8 and rows <= 5 and (problem.op.is_log or cols <= 3100):
+    if width == 8 and rows <= 5 and (problem.operator.is_log or cols <= 3100):
         return 8
     return width if cols <= (600 if rows <= 1 else LONGEST_NARROW_F32) else 16
 
@@ -154,7 +156,7 @@ def _16_bit_vector(problem: Problem, gpu: GpuSpec, width: int) -> int:
 def _by_narrow_vectors(problem: Problem, gpu: GpuSpec, vector: int, number: int) -> Config:
     """Return a kernel of blocks with few accesses a thread, or of a warp or two for many rows."""
     size, cols = problem.dtype.itemsize, problem.cols
-    grad, rows = problem.op.is_backward, problem.rows / gpu.sm_count
+    grad, rows = problem.operator.is_gradient, problem.rows / gpu.sm_count
     if not grad and size >= 4:
         warp = row_of(WARP, vector)
         by_warps = rows >= 11 and waves(problem, warp, gpu) <= 0.9
@@ -164,8 +166,11 @@ def _by_narrow_vectors(problem: Problem, gpu: GpuSpec, vector: int, number: int)
     if size == 2 and vector == 4 and cols <= (608 if grad and rows <= 1 else 1024):
         return row_of(_few_warps(cols), vector)
     if grad:
-        single = vector == size and not (problem.op.is_log and size == 4) and size < 8
-        accesses = 16 if single else 4 if size == 8 or (size == 4 and problem.op.is_log) else 6
+        f32_log = problem.operator.is_log and size == 4
+        single = vector == size and not f32_log and size < 8
+        accesses = (
+            16 if single else 4 if size == 8 or (size == 4 and problem.operator.is_log) else 6
+        )
     else:
         if vector == 2:
             return row_of(128 if cols <= 1024 else 256, vector)
@@ -178,7 +183,7 @@ def _by_narrow_vectors(problem: Problem, gpu: GpuSpec, vector: int, number: int)
 def _unaligned_by_8_bytes(problem: Problem, gpu: GpuSpec, number: int) -> Config:
     """Return a kernel for unaligned 16-bit rows: three accesses of 8 bytes a thread, or more."""
     narrow = row_of(WARP, widest_vector(problem))
-    if not problem.op.is_backward:
+    if not problem.operator.is_gradient:
         return narrow if waves(problem, narrow, gpu) <= FEW_WAVES else row_of(WARP, 8)
     least = WARP if problem.cols > 255 else 16
     return row_of(next((t for t in (256, 128, 96, 64) if t * 2.8 <= number), least), 8)
@@ -192,7 +197,7 @@ def _of_few_warps(problem: Problem, gpu: GpuSpec, number: int) -> Config | None:
 
     A warp has up to 16 elements a thread, which need no barrier; else a thread has one access.
     """
-    half, grad, cols = problem.dtype.is_half, problem.op.is_backward, problem.cols
+    half, grad, cols = problem.dtype.is_half, problem.operator.is_gradient, problem.cols
     width, warp = widest_vector(problem), row_of(WARP)
     if width == 8 and half and not grad and cols <= 1024:
         warp = row_of(_few_warps(cols), 8)
@@ -209,7 +214,7 @@ def _of_few_warps(problem: Problem, gpu: GpuSpec, number: int) -> Config | None:
 
 def _of_one_warp(problem: Problem, gpu: GpuSpec, number: int) -> Config | None:
     """Return a kernel of a warp for each of some resident rows; None for others."""
-    if problem.op.is_backward or problem.mask is not Mask.NONE or widest_vector(problem) < 16:
+    if problem.operator.is_gradient or problem.mask is not Mask.NONE or widest_vector(problem) < 16:
         return None
     warp = row_of(WARP)
     few = problem.cols <= 1600 and number <= 12 * WARP
@@ -224,7 +229,7 @@ def _few_warps(cols: int) -> int:
 def _all_resident(problem: Problem, gpu: GpuSpec, vector: int, tried: range) -> Config | None:
     """Return the kernel of the fewest accesses with which all rows are resident; None for more."""
     number = row_vectors(problem, vector)
-    half, grad, log = problem.dtype.is_half, problem.op.is_backward, problem.op.is_log
+    half, grad, log = problem.dtype.is_half, problem.operator.is_gradient, problem.operator.is_log
     whole = problem.row_bytes % 16 == 0
     largest = 512 if vector == 8 else 1024 if half or whole or vector < 8 else 768
     sizes = [size for size in WARPS if size <= largest]
@@ -251,7 +256,7 @@ def _keeps_memory_busy(problem: Problem, gpu: GpuSpec, vector: int) -> Config:
 
     Blocks of more than 128 registers a thread, and those that an SM holds alone, come last.
     """
-    grad, number, kernels = problem.op.is_backward, row_vectors(problem, vector), []
+    grad, number, kernels = problem.operator.is_gradient, row_vectors(problem, vector), []
     for threads in reversed(WARPS):
         if threads >= 2 * number or threads > (1024 if grad else 768):
             continue

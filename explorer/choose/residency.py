@@ -6,7 +6,7 @@ from dataclasses import replace
 from explorer.model.config import Config
 from explorer.model.gpu_spec import GpuSpec, occupancy, registers_left, with_residency
 from explorer.model.outcome import Resources
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
 from explorer.model.work_split import WorkSplit
 
 LEAST_BLOCK_THREADS = 128
@@ -67,7 +67,7 @@ def likely_registers(problem: Problem, config: Config) -> int:
         each = max(1, problem.dtype.arithmetic.itemsize // 4) * split.cached_matrices
         kept = split.slots * split.width * each
     registers = kept + (24 if size == 8 else 16)
-    if problem.op is Op.LOG_SOFTMAX and size < 8:
+    if problem.operator.is_log and not problem.operator.is_gradient and size < 8:
         registers += math.ceil((0.25 if size == 2 else 0.4) * max(0, kept - 16 // size))
     if config.staging == "span":
         return registers + (12 if size == 4 else 0)
@@ -79,7 +79,9 @@ def _registers_for_loads(problem: Problem, config: Config, *, unaligned: bool) -
     size = problem.dtype.itemsize
     if config.cluster > 1 or problem.inner > 1:
         registers = 8 * unaligned + 8 * (config.cluster >= 16)
-        return registers + (0 if problem.op.is_backward and size > 2 else {2: 8, 4: 4, 8: 0}[size])
+        return registers + (
+            0 if problem.operator.is_gradient and size > 2 else {2: 8, 4: 4, 8: 0}[size]
+        )
     online = config.algorithm == "online-block-max"
     early = config.load_hint != "default" and (size > 2 or online)  # loads are issued earlier
     return unaligned * (8 * (size == 2) + 8 * early)

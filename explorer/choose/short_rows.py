@@ -28,7 +28,7 @@ def short_row(problem: Problem, gpu: GpuSpec) -> Config | None:
         width == 16 and problem.row_bytes >= SHORT_ALIGNED_ROW_BYTES
     ):
         return None
-    if problem.op.is_backward:
+    if problem.operator.is_gradient:
         return _gradient(problem, gpu, width)
     few = _of_few_accesses(problem, gpu, width)
     uneven = problem.dtype.itemsize == 4 and problem.cols > 64 and problem.cols % WARP > 0
@@ -131,7 +131,7 @@ def _of_16_bits(problem: Problem, gpu: GpuSpec, width: int) -> Config:
     if lanes == 8 and cols <= 120 and waves(problem, _tile(64, 4), gpu) > 2:
         lanes = 4
     tile = _tile(64 if lanes > 2 or cols < 24 else 32, lanes)
-    if cols in (15, 17) and not problem.op.is_log:  # three passes take too many registers
+    if cols in (15, 17) and not problem.operator.is_log:  # three passes take too many registers
         tile = replace(tile, algorithm="online-block-max")
     return _tile_or_direct(problem, gpu, tile)
 
@@ -168,7 +168,7 @@ def _gradient(problem: Problem, gpu: GpuSpec, width: int) -> Config | None:
 
 def _gradient_tile(problem: Problem, gpu: GpuSpec, width: int) -> Config | None:
     """Return a kernel of staged tiles for many of the shortest rows; None for others."""
-    half, log, cols = problem.dtype.is_half, problem.op.is_log, problem.cols
+    half, log, cols = problem.dtype.is_half, problem.operator.is_log, problem.cols
     pairs = half and width == 4
     if not has_spans(problem) or problem.dtype.itemsize == 8:
         return None
@@ -186,7 +186,7 @@ def _gradient_tile(problem: Problem, gpu: GpuSpec, width: int) -> Config | None:
 
 def _direct_gradient(problem: Problem, width: int) -> Config:
     """Return a kernel of two or three accesses a thread."""
-    size, half, log = problem.dtype.itemsize, problem.dtype.is_half, problem.op.is_log
+    size, half, log = problem.dtype.itemsize, problem.dtype.is_half, problem.operator.is_log
     pairs = half and width == 4
     vector = width if pairs or log else size
     number = math.ceil(problem.row_bytes / vector)

@@ -15,7 +15,7 @@ class _Row:
 
     def __init__(self, problem: Problem, gpu: GpuSpec) -> None:
         self.problem, self.gpu, self.most = problem, gpu, gpu.cluster_blocks
-        self.half, self.log = problem.dtype.is_half, problem.op.is_log
+        self.half, self.log = problem.dtype.is_half, problem.operator.is_log
         self.odd = problem.row_bytes % 16 > 0 and not (self.half and widest_vector(problem) == 8)
         self.rows = problem.rows / gpu.sm_count
 

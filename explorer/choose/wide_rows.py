@@ -26,7 +26,7 @@ SIZES = (128, 160, 192, 256, 320, 384, 512)
 
 def wide_row(problem: Problem, gpu: GpuSpec, *, may_split: bool) -> Config:
     """Return a kernel by two launches, if they may split rows, or by a cluster for each row."""
-    if problem.op.is_backward:
+    if problem.operator.is_gradient:
         return wide_gradient(problem, gpu)
     too_wide = _numbers(problem) > gpu.cluster_blocks * 256 * 128
     few = may_split and problem.rows < gpu.sm_count
@@ -145,7 +145,7 @@ def _shapes(problem: Problem, gpu: GpuSpec, *, packed: bool) -> Iterator[Config]
 
 def _packed(problem: Problem, gpu: GpuSpec) -> Config:
     """Return a kernel of 16-bit rows that are kept in pairs, of as many threads as an SM holds."""
-    log = problem.op.is_log
+    log = problem.operator.is_log
     shapes = ((128, 4),) if log else ((128, 8), (160, 6), (160, 8), (192, 6), (192, 8), (256, 4))
     ideas = [
         cluster_of(blocks, threads, min_blocks=held, holds="input")
@@ -174,7 +174,7 @@ def _in_waves(problem: Problem, gpu: GpuSpec) -> Config:
         blocks = min(blocks, gpu.cluster_blocks)
         few = problem.rows < gpu.sm_count and threads == SIZES[0]
         most = blocks * threads * share * (1.2 if few else 1)
-        spills = problem.op.is_log and (blocks, threads) == (16, 192)
+        spills = problem.operator.is_log and (blocks, threads) == (16, 192)
         if numbers <= most and not spills:
             return cluster_of(blocks, threads)
     return cluster_of(gpu.cluster_blocks, 512)

@@ -31,8 +31,9 @@ from explorer.cli.output import (
 from explorer.cli.problem import Draw, Dtypes, drawn, listed, numbers_of
 from explorer.model.element import USUAL_TYPE
 from explorer.model.errors import InvalidInput, NotFound
-from explorer.model.problem import MAX_COLS, MAX_ROWS, Op
+from explorer.model.problem import MAX_COLS, MAX_ROWS
 from explorer.model.query import extents
+from explorer.ops import DEFAULT_OP, Op
 from explorer.system.user_files import COMPARISON, check_replaceable
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def compare(
     cols: Cols = None,
     rows: Rows = None,
     dtype: Dtypes = USUAL_TYPE.value,
-    op: Operation = Op.SOFTMAX,
+    op: Operation = DEFAULT_OP,
     draw: Draw = None,
     peers: Peers = None,
     peer_limit: Limit = "180s",  # type: ignore[assignment]

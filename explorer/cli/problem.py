@@ -11,7 +11,7 @@ from explorer.cli import completions
 from explorer.cli.options import Command, option, with_options, with_signature, words
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import NAMED_FIELDS, USUAL, Mask, Op, Problem
+from explorer.model.problem import NAMED_FIELDS, USUAL, Mask, Problem
 from explorer.model.query import (
     ProblemQuery,
     from_text,
@@ -19,6 +19,7 @@ from explorer.model.query import (
     query_from_keywords,
     whole_number,
 )
+from explorer.ops import Op
 
 # ------------------------------------------------------------------ problem
 

@@ -23,7 +23,8 @@ from explorer.cli.output import say, show_result, stopped
 from explorer.cli.problem import MOST_PROBLEMS, Draw, Dtypes, drawn, listed, numbers_of
 from explorer.model.element import USUAL_TYPE
 from explorer.model.errors import InvalidInput, NotFound
-from explorer.model.problem import MAX_COLS, MAX_ROWS, Op, Problem
+from explorer.model.problem import MAX_COLS, MAX_ROWS, Problem
+from explorer.ops import DEFAULT_OP, Op
 from explorer.system.user_files import shipped_folder
 from explorer.tuning.objective import Effort
 
@@ -87,7 +88,7 @@ def tune(
     cols: Cols = None,
     rows: Rows = None,
     dtype: Dtypes = USUAL_TYPE.value,
-    op: Ops = "softmax",
+    op: Ops = DEFAULT_OP,
     shapes: Shapes = None,
     draw: Draw = None,
     effort: EffortOf = Effort.DEFAULT,

@@ -80,8 +80,8 @@ class Traits:
         scalar = split.width == 1
         cols = "kCols" if config.static_cols else "cols"
         return {
-            "log": problem.op.is_log,
-            "backward": problem.op.is_backward,
+            "log": problem.operator.is_log,
+            "backward": problem.operator.is_gradient,
             "across_rows": split.across_rows,
             "aligned": split.aligned,
             "scalar": scalar,
@@ -162,7 +162,7 @@ class Traits:
             static_cols=config.static_cols,
             sum=config.sum,
         )
-        forward_rows = problem.inner == 1 and not problem.op.is_backward
+        forward_rows = problem.inner == 1 and not problem.operator.is_gradient
         masked = problem.mask is not Mask.NONE or problem.scale is not None
         return plain and forward_rows and not masked and config.algorithm != "online-block-max"
 
@@ -472,13 +472,13 @@ class Traits:
         if self.config.sum == "compensated":
             total = f"rounded({total})"
         suffix = self.problem.dtype.arithmetic.cuda.suffix
-        if self.problem.op.is_log:
+        if self.problem.operator.is_log:
             return f"log{suffix}({total})"
         return total if self.config.normalise == "divide" else f"1.0{suffix} / {total}"
 
     def _normalise(self, x: str, normal: str) -> str:
         """Normalise an exponential, or an element below its maximum, by the row's `normaliser`."""
-        if self.problem.op.is_log:
+        if self.problem.operator.is_log:
             return f"{x} - {normal}"
         return f"{x} {'/' if self.config.normalise == 'divide' else '*'} {normal}"
 
@@ -528,14 +528,14 @@ class Traits:
 
     def _result(self, x: str, reference: str) -> str:
         """Return what becomes of an element, given its row's reference."""
-        if self.problem.op.is_log:
+        if self.problem.operator.is_log:
             return f"{x} - {reference} - log_sum"
         return self._normalise(f"exponential({x}, {reference})", self._normal)
 
     @property
     def _normal(self) -> str:
         """The name of a row's `normaliser`."""
-        if self.problem.op.is_log:
+        if self.problem.operator.is_log:
             return "log_sum"
         return "total" if self.config.normalise == "divide" else "inverse_sum"
 

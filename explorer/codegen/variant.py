@@ -188,7 +188,7 @@ def operand_names(problem: Problem, config: Config) -> tuple[str, ...]:
     }
     return (
         "input",
-        *(("grad",) if problem.op.is_backward else ()),
+        *(("grad",) if problem.operator.is_gradient else ()),
         *masks.get(problem.mask, ()),
         "output",
         *(("scratch",) if config.launches != "one" else ()),

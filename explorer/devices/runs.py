@@ -295,7 +295,7 @@ def _more_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> lis
     """
     runs = list(_aligned_runs(program, few, rows))
     if program.any_alignment:
-        backward = program.problem.op.is_backward
+        backward = program.problem.operator.is_gradient
         remaining = list(range(1, max(2, _access_width(program) + backward)))
         for number in range(0, len(runs), 2):
             misaligned_by = remaining.pop(0) if remaining else 1

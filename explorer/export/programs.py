@@ -53,13 +53,13 @@ def program_names(variant: Variant, file: str) -> dict[str, Any]:
 
 def _matrix(problem: Problem) -> str:
     """Return the name of the matrix that an op takes: y is what a forward pass has left."""
-    return "y" if problem.op.is_backward else "x"
+    return "y" if problem.operator.is_gradient else "x"
 
 
 def _arrays(problem: Problem) -> list[str]:
     """Return the names of the arrays that the function takes."""
     masks = {Mask.LENGTHS: ["lengths"], Mask.ADDITIVE: ["mask"]}
-    grad = ["grad"] if problem.op.is_backward else []
+    grad = ["grad"] if problem.operator.is_gradient else []
     return [_matrix(problem), *grad, *masks.get(problem.mask, [])]
 
 
@@ -69,8 +69,7 @@ def _python(variant: Variant) -> dict[str, Any]:
     arrays = _arrays(problem)
     causal = ["mask_rows=MASK_ROWS"] if problem.mask is Mask.CAUSAL else []
     scale = [] if problem.scale is None else ["scale=SCALE"]
-    name = str(problem.op.forward).replace("_", "-")
-    what = f"Gradient of {name}" if problem.op.is_backward else name.capitalize()
+    what = problem.operator.title.capitalize()
     axis = "over the middle axis" if problem.inner > 1 else "of each row"
     part = "[:, :COLS]" if variant.config.static_cols else f"[:, : {x}.shape[1]]"
     return {
@@ -117,7 +116,7 @@ def _unlike(variant: Variant, module: str, *, gaps: bool = False) -> Refusals:
         (f"{x}.dtype != {module}.{name}", f"{x} must be of {name}"),
         (shape, f"{x} must have the shape {wanted}"),
     ]
-    if problem.op.is_backward:
+    if problem.operator.is_gradient:
         refusals.append((f"grad.shape != {x}.shape", f"grad must have the shape of {x}"))
     if problem.mask is Mask.ADDITIVE:
         unlike = f"mask.ndim != 2 or mask.shape[1] != {of_x}"
@@ -134,7 +133,7 @@ def _laid_out(problem: Problem, contiguous: str, gap: str, strides: str) -> Refu
     refusals = [(f"not {x}.{contiguous}", f"{x} must be contiguous")]
     if not problem.is_dense:
         refusals = [(f"{x}.{gap}", f"a row of {x} must have no gaps")]
-    if problem.op.is_backward:
+    if problem.operator.is_gradient:
         unlike = f"grad.dtype != {x}.dtype or grad.{strides} != {x}.{strides}"
         refusals.append((unlike, f"grad must be of {x}'s type and layout"))
     return refusals

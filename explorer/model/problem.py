@@ -8,6 +8,7 @@ from typing import Any
 
 from explorer.model.element import USUAL_TYPE, DType, ElementType, IndexType
 from explorer.model.errors import InvalidInput
+from explorer.ops import DEFAULT_OP, OPERATORS, Op, Operator
 from explorer.system.plain_data import (
     parse_name,
     read_fields,
@@ -54,36 +55,7 @@ def power_of_two(count: int) -> int:
     return 1 << (max(1, count) - 1).bit_length()
 
 
-# ------------------------------------------------------------------ ops and masks
-
-
-class Op(StrEnum):
-    """An operation on each row; a backward one takes the forward's output and its gradient."""
-
-    SOFTMAX = "softmax"
-    LOG_SOFTMAX = "log_softmax"
-    SOFTMAX_BACKWARD = "softmax_backward"
-    LOG_SOFTMAX_BACKWARD = "log_softmax_backward"
-
-    @property
-    def is_backward(self) -> bool:
-        """Whether it computes the gradient of the input."""
-        return self.value.endswith("_backward")
-
-    @property
-    def is_log(self) -> bool:
-        """Whether it computes the logarithm of softmax, or its gradient."""
-        return self.value.startswith("log_")
-
-    @property
-    def forward(self) -> "Op":
-        """The operation whose gradient this is, or itself."""
-        return Op(self.value.removesuffix("_backward"))
-
-    @classmethod
-    def parse(cls, text: str) -> "Op":
-        """Read an op's name; raises InvalidInput, which lists the known names."""
-        return parse_name(cls, "op", text)
+# ------------------------------------------------------------------ masks
 
 
 class Mask(StrEnum):
@@ -171,7 +143,7 @@ class Problem:
     rows: int
     cols: int
     dtype: DType = USUAL_TYPE
-    op: Op = Op.SOFTMAX
+    op: Op = DEFAULT_OP
     out_dtype: DType | None = None
     """None becomes `dtype`."""
     scale: float | None = None
@@ -253,7 +225,7 @@ class Problem:
             )
         if self.mask is not Mask.NONE and self.inner > 1:
             return f"mask is {self.mask}; masks are for rows that are contiguous: inner must be 1"
-        if self.mask is not Mask.NONE and self.op.is_backward:
+        if self.mask is not Mask.NONE and self.operator.is_gradient:
             return (
                 f"mask is {self.mask}; {self.op} needs none: what the forward pass masked is in "
                 "its output"
@@ -274,7 +246,7 @@ class Problem:
             return f"scale is {self.scale}; kernels take it in fp32: from 1.2e-38 to 3.4e38, or 0"
         if not self.in_place:
             return ""
-        if self.op.is_backward:
+        if self.operator.is_gradient:
             return f"in_place is for forward ops; {self.op} reads two matrices: leave it out"
         if self.output_dtype is not self.dtype:
             return f"in_place needs one dtype; input is {self.dtype}, output {self.output_dtype}"
@@ -329,7 +301,7 @@ class Problem:
 
         With lengths whole rows count, since lengths are data.
         """
-        matrices = 2 if self.op.is_backward else 1
+        matrices = len(self.operator.matrices)
         masked = self.mask_rows * self.cols if self.mask is Mask.ADDITIVE else 0
         return (matrices * self.visible + masked) * self.dtype.itemsize
 
@@ -349,9 +321,14 @@ class Problem:
         return self.cols * self.dtype.itemsize
 
     @property
+    def operator(self) -> Operator:
+        """What is known of the op."""
+        return OPERATORS[self.op]
+
+    @property
     def limit(self) -> str:
         """What a time is compared with: the fastest plain `copy` or `read` of the same bytes."""
-        return "copy"
+        return self.operator.limit
 
     def of_limit(self, time_us: float, limit_us: float) -> str:
         """Return the limit's time over another, as `98.2 % of copy`; empty if it was not timed."""
@@ -464,15 +441,14 @@ def inputs(problem: Problem) -> tuple[Operand, ...]:
     gradient, of the same type and place; `lengths` a number of columns a row; `mask` a dense
     (mask_rows, cols) matrix that is added.
     """
-    matrix = Operand("input", problem.dtype, problem.input_elements)
-    more: list[Operand] = []
-    if problem.op.is_backward:
-        more.append(Operand("grad", problem.dtype, problem.input_elements))
+    arrays = [
+        Operand(name, problem.dtype, problem.input_elements) for name in problem.operator.matrices
+    ]
     if problem.mask is Mask.LENGTHS:
-        more.append(Operand("lengths", IndexType.INT32, problem.rows))
+        arrays.append(Operand("lengths", IndexType.INT32, problem.rows))
     if problem.mask is Mask.ADDITIVE:
-        more.append(Operand("mask", problem.dtype, problem.mask_rows * problem.cols))
-    return (matrix, *more)
+        arrays.append(Operand("mask", problem.dtype, problem.mask_rows * problem.cols))
+    return tuple(arrays)
 
 
 def output(problem: Problem) -> Operand:

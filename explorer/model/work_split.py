@@ -147,7 +147,7 @@ class WorkSplit:
     @property
     def cached_matrices(self) -> int:
         """Matrices in the cache: for a gradient, the forward's output and its gradient."""
-        return 2 if self.problem.op.is_backward else 1
+        return 2 if self.problem.operator.is_gradient else 1
 
     @property
     def cached_element_bytes(self) -> int:
@@ -191,7 +191,7 @@ class WorkSplit:
 
         An online (maximum, sum) pair is two, as well; a compensated sum is two numbers by itself.
         """
-        if self.problem.op.is_backward:
+        if self.problem.operator.is_gradient:
             return 1
         return 2 if self.config.sum == "plain" else 3
 
@@ -257,7 +257,7 @@ def keeps_packed(problem: Problem, config: Config) -> bool:
     """Return whether registers hold 16-bit elements in pairs, which each pass converts."""
     cached = config.cache == "registers" and config.cache_holds == "input"
     plain = config.staging == "direct" and config.sum == "plain" and config.rows_per_thread == 1
-    one_matrix = not problem.op.is_backward and problem.mask is not Mask.ADDITIVE
+    one_matrix = not problem.operator.is_gradient and problem.mask is not Mask.ADDITIVE
     return _has_pairs(problem, config) and cached and plain and one_matrix
 
 

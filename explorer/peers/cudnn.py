@@ -7,7 +7,7 @@ from typing import Any
 
 from explorer.model.element import DType
 from explorer.model.peer import PeerBuffers, PeerRefuses, ReadyPeer
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
 from explorer.peers.registry import FOUR, check_scope
 
 LIBRARY = "libcudnn.so.9"
@@ -15,7 +15,7 @@ LIBRARY = "libcudnn.so.9"
 _NCHW = 0
 _INSTANCE = 0  # over all but the first axis
 _TYPES = {DType.F32: 0, DType.F64: 1, DType.F16: 2, DType.BF16: 9}
-_ALGORITHMS = {Op.SOFTMAX: 1, Op.LOG_SOFTMAX: 2}  # with the maximum subtracted; its logarithm
+_ALGORITHMS = {"softmax": 1, "log_softmax": 2}  # with the maximum subtracted; its logarithm
 
 
 def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:

@@ -11,7 +11,7 @@ from cupyx.scipy import special
 
 from explorer.model.element import DType
 from explorer.model.peer import PeerBuffers, ReadyPeer
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
 from explorer.peers.registry import check_scope
 
 _TYPES = tuple(dtype for dtype in DType if dtype.in_numpy)
@@ -27,7 +27,7 @@ class _CupyContender:
     def __init__(self, problem: Problem, buffers: PeerBuffers, stream: int) -> None:
         self.version = f"cupy {cupy.__version__}"
         self.note = ""
-        self._op = _log_softmax if problem.op is Op.LOG_SOFTMAX else special.softmax
+        self._op = _log_softmax if problem.operator.is_log else special.softmax
         self._stream = cupy.cuda.ExternalStream(stream)
         self._pool = cupy.cuda.MemoryPool()
         self._inputs = [_wrapped(problem, address) for address in buffers.inputs]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.peer import PeerBuffers, PeerRefuses, ReadyPeer
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
 from explorer.peers.registry import check_scope
 from explorer.peers.torch_softmax import TORCH_TYPES, TorchContender
 
@@ -25,7 +25,7 @@ def prepare(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
         result: Tensor = softmax_bwd(dy, y)
         return result
 
-    backward = problem.op.is_backward
+    backward = problem.operator.is_gradient
     contender = TorchContender(problem, buffers, stream, gradient if backward else call)
     contender.version = f"quack-kernels {version('quack-kernels')}"
     return contender
@@ -35,7 +35,7 @@ def ahead(problem: Problem, gpu: GpuSpec) -> None:
     """Compile the kernel that its function will find in its cache on disk."""
     _check_scope(problem)
     element = torch2cute_dtype_map[TORCH_TYPES[problem.dtype]]
-    if problem.op.is_backward:
+    if problem.operator.is_gradient:
         SoftmaxBackward.compile(element, element, element, problem.cols)
     else:
         Softmax.compile(element, element, problem.cols)
@@ -43,7 +43,7 @@ def ahead(problem: Problem, gpu: GpuSpec) -> None:
 
 def _check_scope(problem: Problem) -> None:
     """Raise PeerRefuses for a problem that QuACK cannot compute."""
-    check_scope("quack", problem, ops=(Op.SOFTMAX, Op.SOFTMAX_BACKWARD))
+    check_scope("quack", problem, ops=("softmax", "softmax_backward"))
     vector = 16 // problem.dtype.itemsize
     if problem.cols % vector:
         raise PeerRefuses(f"quack needs cols that {vector} divides; {problem.cols} is not")

@@ -7,21 +7,21 @@ from importlib.metadata import entry_points, version
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.peer import PeerBuffers, PeerName, PeerRefuses, ReadyPeer
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
+from explorer.ops import FORWARD, Op
 
 # ------------------------------------------------------------------ scope
 
 
 THREE = (DType.F32, DType.F16, DType.BF16)
 FOUR = (*THREE, DType.F64)
-FORWARD = (Op.SOFTMAX, Op.LOG_SOFTMAX)
 EVERY = tuple(Op)
 
 
 def check_scope(
     peer: str,
     problem: Problem,
-    ops: Sequence[Op] = FORWARD,
+    ops: Sequence[str] = FORWARD,
     dtypes: Sequence[DType] = THREE,
 ) -> None:
     """Raise PeerRefuses for another op or dtype, and for strides, a mask, a scale or two dtypes."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from explorer.model.element import DType
 from explorer.model.peer import PeerBuffers, PeerRefuses, ReadyPeer
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
 from explorer.peers.registry import EVERY, FOUR, check_scope
 
 # ------------------------------------------------------------------ contenders on tensors
@@ -132,19 +132,20 @@ def _wrapped(problem: Problem, address: int) -> Tensor:
 def prepare_eager(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
     """Prepare the eager op with a given output, so that it allocates nothing."""
     check_scope("torch", problem, ops=EVERY, dtypes=FOUR)
-    op = torch.log_softmax if problem.op is Op.LOG_SOFTMAX else torch.softmax
+    op = torch.log_softmax if problem.operator.is_log else torch.softmax
 
     def call(x: Tensor, out: Tensor) -> Tensor:
         return op(x, -1, out=out)  # type: ignore[call-overload, no-any-return, unused-ignore]
 
     gradient = partial(_gradient_into, problem)
-    return TorchContender(problem, buffers, stream, gradient if problem.op.is_backward else call)
+    function = gradient if problem.operator.is_gradient else call
+    return TorchContender(problem, buffers, stream, function)
 
 
 def _gradient_into(problem: Problem, y: Tensor, dy: Tensor, out: Tensor) -> Tensor:
     """Compute autograd's gradient into `out`: `y` is the forward's output."""
     ops: Any = torch.ops.aten
-    if problem.op.is_log:
+    if problem.operator.is_log:
         result = ops._log_softmax_backward_data.out(dy, y, -1, y.dtype, out=out)
     else:
         result = ops._softmax_backward_data.out(dy, y, -1, y.dtype, grad_input=out)
@@ -173,9 +174,8 @@ def compiled(problem: Problem) -> Callable[..., Tensor]:
     It takes the op's inputs: a matrix, or the forward's output and its gradient.
     """
     torch._dynamo.reset()  # shapes of other problems count against its limit of recompilations
-    op = torch.log_softmax if problem.op is Op.LOG_SOFTMAX else torch.softmax
-    ops: Any = torch.ops.aten
-    backward = ops._log_softmax_backward_data if problem.op.is_log else ops._softmax_backward_data
+    op = torch.log_softmax if problem.operator.is_log else torch.softmax
+    backward: Any = getattr(torch.ops.aten, problem.operator.torch)
 
     def forward(x: Tensor) -> Tensor:
         return op(x, -1)
@@ -183,6 +183,6 @@ def compiled(problem: Problem) -> Callable[..., Tensor]:
     def gradient(y: Tensor, dy: Tensor) -> Tensor:
         return backward(dy, y, -1, y.dtype)  # type: ignore[no-any-return, unused-ignore]
 
-    function = gradient if problem.op.is_backward else forward
+    function = gradient if problem.operator.is_gradient else forward
     call: Callable[..., Tensor] = torch.compile(function, mode=MODE, dynamic=False, fullgraph=True)
     return call

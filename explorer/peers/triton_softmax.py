@@ -13,7 +13,7 @@ from triton.testing import do_bench
 
 from explorer.model.gpu_spec import WARP, GpuSpec
 from explorer.model.peer import PeerBuffers, ReadyPeer
-from explorer.model.problem import Op, Problem, inputs, output
+from explorer.model.problem import Problem, inputs, output
 from explorer.peers.registry import EVERY, check_scope
 from explorer.peers.torch_softmax import TORCH_TYPES, TorchContender
 from explorer.peers.triton_kernels import (
@@ -56,11 +56,11 @@ def ahead_runtime(problem: Problem, gpu: GpuSpec) -> None:
 
 
 def _of_known_length(problem: Problem) -> Any:
-    return one_gradient if problem.op.is_backward else one_row
+    return one_gradient if problem.operator.is_gradient else one_row
 
 
 def _of_any_length(problem: Problem) -> Any:
-    return one_gradient_of_any_length if problem.op.is_backward else one_row_of_any_length
+    return one_gradient_of_any_length if problem.operator.is_gradient else one_row_of_any_length
 
 
 def _tuned_ahead(problem: Problem, gpu: GpuSpec, kernel: Any) -> None:
@@ -74,7 +74,9 @@ def _launch(kernel: Any, problem: Problem, warps: int, *matrices: Tensor) -> Ten
     """Launch a kernel of one program a row, and return the last of the matrices, the output."""
     *read, out = matrices
     block = triton.next_power_of_2(problem.cols)
-    kernel[(problem.rows,)](out, *read, problem.cols, problem.op.is_log, block, num_warps=warps)
+    kernel[(problem.rows,)](
+        out, *read, problem.cols, problem.operator.is_log, block, num_warps=warps
+    )
     return out
 
 
@@ -153,7 +155,7 @@ def _tutorial(problem: Problem, shared_bytes: int) -> tuple[tuple[int, int, bool
         "stages": stages,
         "num_warps": WARPS,
     }
-    return (problem.rows, problem.cols, problem.op is Op.LOG_SOFTMAX), options
+    return (problem.rows, problem.cols, problem.operator.is_log), options
 
 
 # ------------------------------------------------------------------ without a GPU

@@ -9,7 +9,8 @@ from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import WARP, GpuSpec, occupancy
 from explorer.model.outcome import Resources
-from explorer.model.problem import Op, Problem, power_of_two
+from explorer.model.problem import Problem, power_of_two
+from explorer.ops import FORWARD
 from explorer.space import Space
 from explorer.space.design_rules import is_plain
 
@@ -45,7 +46,7 @@ class Preset:
     design: Design
     other_names: tuple[str, ...] = ()
     """Published kernels that differ by nothing that matters."""
-    ops: tuple[Op, ...] = (Op.SOFTMAX, Op.LOG_SOFTMAX)
+    ops: tuple[str, ...] = FORWARD
     dtypes: tuple[DType, ...] = (DType.F32, DType.F16, DType.BF16)
     across_rows: bool = False
     """Whether it is for rows over a middle axis, instead of contiguous ones."""
@@ -95,7 +96,7 @@ def fitted(design: Design, problem: Problem, gpu: GpuSpec) -> Config:
 
 def holds(problem: Problem, _: GpuSpec) -> str:
     """Return what is kept between passes: a log-softmax needs the inputs again."""
-    return "input" if problem.op.is_log else "exp"
+    return "input" if problem.operator.is_log else "exp"
 
 
 PLAIN: Design = {
@@ -104,7 +105,7 @@ PLAIN: Design = {
     "cache_holds": "input",
     "exp": "expf",
     # A log-softmax divides by nothing: the space has one of the two for it.
-    "normalise": lambda problem, _: "reciprocal" if problem.op.is_log else "divide",
+    "normalise": lambda problem, _: "reciprocal" if problem.operator.is_log else "divide",
     "static_cols": False,
 }
 """Three passes over the row, element by element; nothing is kept; expf, IEEE division."""

@@ -15,7 +15,7 @@ from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import WARP, GpuSpec, occupancy
 from explorer.model.outcome import Resources
-from explorer.model.problem import Op, Problem, power_of_two
+from explorer.model.problem import Problem, power_of_two
 from explorer.model.work_split import WorkSplit
 from explorer.presets.preset import (
     CAREFUL,
@@ -42,9 +42,9 @@ from explorer.presets.preset import (
 ONE_WARP: Design = {"threads": WARP, "threads_per_row": 1}
 """A thread a row; blocks of a warp spread few rows over many SMs."""
 
-SOFTMAX_ALONE: dict[str, Any] = {"ops": (Op.SOFTMAX,)}
+SOFTMAX_ALONE: dict[str, Any] = {"ops": ("softmax",)}
 
-F32_SOFTMAX: dict[str, Any] = {"ops": (Op.SOFTMAX,), "dtypes": (DType.F32,)}
+F32_SOFTMAX: dict[str, Any] = {"ops": ("softmax",), "dtypes": (DType.F32,)}
 """For a design that stores exponentials in the output: 16 bits would round them twice."""
 
 # ------------------------------------------------------------------ a survey, a thread a row

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from explorer.model.accuracy import Accuracy, Tolerance
 from explorer.model.element import DType
+from explorer.ops.truth import Truth, Wide
 from explorer.reference.layout import Array
-from explorer.reference.truth import Truth, Wide
 
 Flags = NDArray[np.bool_]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from explorer.model.element import DType
 from explorer.model.gpu_spec import WARP
-from explorer.model.problem import Op
+from explorer.ops import Operator
 from explorer.reference.layout import as_held
 from explorer.reference.rows import Pattern, Row
 
@@ -49,7 +49,7 @@ MOST_LADDERS = 64
 """Most ladders of narrow rows: a block of so many rows has a ladder in each of them."""
 
 
-def ladders(cols: int, dtype: DType, op: Op) -> list[Pattern]:
+def ladders(cols: int, dtype: DType, operator: Operator) -> list[Pattern]:
     """Return rows whose elements lie at every distance below the maximum.
 
     There are as many narrow rows as have `GAPS` distances. A kernel that takes e^x for 0 too soon,
@@ -74,14 +74,14 @@ def ladders(cols: int, dtype: DType, op: Op) -> list[Pattern]:
         _ladder("smallest normal", end - 8, end + 1, number, min(needed, 16), "shuffled", bits)
         for number in range(min(needed, 16))
     ]
-    many = min(needed, 16) if op.is_log else 1
+    many = min(needed, 16) if operator.is_log else 1
     return ladders + [
         _ladder("far below", deepest, FARTHEST_GAP, number, many, "shuffled", bits)
         for number in range(many)
     ]
 
 
-def least_outputs(cols: int, output: DType, op: Op) -> list[Pattern]:
+def least_outputs(cols: int, output: DType, operator: Operator) -> list[Pattern]:
     """Return rows whose results are the smallest numbers of a type with fewer exponents than fp32.
 
     All elements but the maximum are so far below it that the sum is about 1. In a ladder that
@@ -90,11 +90,10 @@ def least_outputs(cols: int, output: DType, op: Op) -> list[Pattern]:
     exponentials.
     """
     smallest, bits = output.smallest_normal, exact_bits(output)
-    forward_log = op.is_log and not op.is_backward
-    if forward_log or cols == 1 or smallest <= output.arithmetic.smallest_normal:
+    if cols == 1 or smallest <= output.arithmetic.smallest_normal:
         return []
     rows = min(ceil(GAPS / (cols - 1)), 16)
-    if op.is_log:
+    if operator.is_log:
         return [_plateau(number, rows, bits) for number in range(rows)]
     nearest = max(-np.log(smallest) - 2, np.log(cols))
     farthest = nearest + (output.mantissa_bits + 3) * np.log(2.0)
@@ -134,7 +133,7 @@ def _equal_terms(rng: np.random.Generator, cols: int) -> Row:
 EQUAL_TERMS = Pattern("equal terms", _equal_terms)
 
 
-def rounded_apart(cols: int, dtype: DType, output: DType, op: Op) -> list[Pattern]:
+def rounded_apart(cols: int, dtype: DType, output: DType) -> list[Pattern]:
     """Return rows of 16-bit softmax in which exponentials rounded to 16 bits err the most.
 
     Nearly all elements are the same number, whose exponential a 16-bit type rounds up, and one is
@@ -142,7 +141,7 @@ def rounded_apart(cols: int, dtype: DType, output: DType, op: Op) -> list[Patter
     exponential once before it divides is within one representable number of the truth. One that
     adds up rounded exponentials is farther off here.
     """
-    if not output.is_half or op is not Op.SOFTMAX or cols < MANY_ALIKE:
+    if not output.is_half or cols < MANY_ALIKE:
         return []
     return [_alike_but_one(*_apart(cols, dtype, output, sign)) for sign in (1, -1)]
 
@@ -190,15 +189,13 @@ def _alike_but_one(most: float, one: float) -> Pattern:
     return Pattern("all alike but one", make)
 
 
-def lone_maxima(dtype: DType, op: Op, *, few: bool) -> list[Pattern]:
+def lone_maxima(dtype: DType, *, few: bool) -> list[Pattern]:
     """Return rows with one maximum, of several sizes and signs, far above all other elements.
 
     With `few`, only a third of the sizes have one. A kernel that compares numbers by their bits,
     and errs in some of them, takes another element for the maximum and overflows. Elements near to
     each other would hide that.
     """
-    if op.is_backward:
-        return []
     nearest = deepest_gap(dtype)
     return [_lone_maximum(value, nearest) for value in LONE_MAXIMA[:: 3 if few else 1]]
 
@@ -242,7 +239,7 @@ def _ladder(
     return Pattern(name, make)
 
 
-def outweighed(cols: int, dtype: DType, op: Op, *, keeps_small: bool, few: bool) -> list[Pattern]:
+def outweighed(cols: int, dtype: DType, *, keeps_small: bool, few: bool) -> list[Pattern]:
     """Return rows of one maximum and of elements far below it whose sum still matters.
 
     A kernel that drops a partial sum because its maximum is far below the row's, or takes e^x for 0
@@ -258,7 +255,7 @@ def outweighed(cols: int, dtype: DType, op: Op, *, keeps_small: bool, few: bool)
     spacing = 2.0**-dtype.arithmetic.mantissa_bits  # lighter ones are lost beside the maximum
     gaps = [float(np.log(cols / weight)) for weight in OTHERS_WEIGH if weight > spacing]
     near = dict.fromkeys(min(gap, DEEPEST_OTHERS) for gap in gaps)
-    if op.is_backward or not keeps_small:
+    if not keeps_small:
         return [*map(_one_and_others, near)]
     far = [gap for gap in gaps if gap > DEEPEST_OTHERS]
     beside = [float(np.log(MAXIMUM_EACH / weight)) for weight in OTHERS_BESIDE]

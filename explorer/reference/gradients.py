@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
+from explorer.ops import Op, Operator
 from explorer.reference.distances import PLATEAU
 from explorer.reference.influence import EXACT
 from explorer.reference.layout import Array, saturated
@@ -42,8 +43,8 @@ def vary_gradients(
         if name in EXACT:
             chosen = matrix[row] == 0
             grad[row] = chosen
-            y[row] = np.where(chosen, 0, -np.inf) if problem.op.is_log else chosen
-        elif name in ("ladder", "smallest normal") and problem.op.is_log:
+            y[row] = np.where(chosen, 0, -np.inf) if problem.operator.is_log else chosen
+        elif name in ("ladder", "smallest normal") and problem.operator.is_log:
             grad[row] = 0
             grad[row, np.argmax(matrix[row])] = 1
         elif name == PLATEAU:
@@ -55,7 +56,7 @@ def vary_gradients(
             grad[row] = 0
         elif row % 11 == 4:
             grad[row, rng.integers(0, problem.cols)] = np.nan
-        elif row % 4 < 2 and not _has_tiny(y[row], problem.op):
+        elif row % 4 < 2 and not _has_tiny(y[row], problem.operator):
             grad[row] = _sized(grad[row], sizes[row % 4])
     _make_not_finite(problem, arrays, names, matrix)
 
@@ -76,7 +77,7 @@ def _make_not_finite(
     lost = np.isnan(matrix[rows].astype(np.float32))
     places = lost.argmax(axis=1)
     cleaned = np.where(lost, np.zeros_like(matrix[rows]), matrix[rows])
-    forward = Problem(len(rows), problem.cols, problem.dtype, problem.op.forward)
+    forward = Problem(len(rows), problem.cols, problem.dtype, Op(problem.operator.forward))
     grad, y = arrays["grad"], arrays["input"]
     y[rows] = truth_of(forward, {"input": cleaned}).values.astype(y.dtype)
     for number, (row, place) in enumerate(zip(rows, places, strict=True)):
@@ -91,10 +92,10 @@ def _make_not_finite(
             grad[row, place] = np.nan
 
 
-def _has_tiny(y: Array, op: Op) -> bool:
-    """Return whether an output of the forward op is so small that its products may underflow."""
+def _has_tiny(y: Array, operator: Operator) -> bool:
+    """Return whether a forward output is so small that its products may underflow."""
     values = y.astype(np.float64)
-    shares = np.exp(values) if op.is_log else values
+    shares = np.exp(values) if operator.is_log else values
     return bool(((shares > 0) & (shares < TINY_SHARE)).any())
 
 

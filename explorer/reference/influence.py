@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
+from explorer.ops import Operator
 from explorer.reference.distances import deepest_gap
 from explorer.reference.layout import as_held
 from explorer.reference.rows import Pattern, Row, Shares, places_of, spread_places
@@ -58,7 +59,7 @@ EXACT = (SUBSET, HALF)
 
 
 @lru_cache(maxsize=256)
-def telling_count(most: int, op: Op, output: DType, factor: float, change: int) -> int:
+def telling_count(most: int, operator: Operator, output: DType, factor: float, change: int) -> int:
     """Return the most terms of 1, up to `most`, whose result shows `change` more or fewer terms.
 
     The result of n terms is 1 / n, -log(n), or of a gradient `factor` * (1 - n). An output of fp32
@@ -68,8 +69,9 @@ def telling_count(most: int, op: Op, output: DType, factor: float, change: int) 
     / 4096 does not. Where no number of terms shows it, all do as well.
     """
     n = np.arange(1, min(most, MOST_TERMS) + 1, dtype=np.float64)
-    due, magnitude = _of_ones(n, op, factor)
-    got, _ = _of_ones(n + change, op, factor)
+    due, magnitude = operator.of_ones(n, factor)
+    with np.errstate(divide="ignore"):  # of no terms
+        got, _ = operator.of_ones(n + change, factor)
     allowed = Accuracy.DEFAULT.tolerance(output).exact_relative * magnitude
     # The kernel's own rounding error: integers, such as a gradient's 1 - n, come out exact.
     own = np.where(got == np.rint(got), 0.0, allowed / 4)
@@ -84,15 +86,6 @@ MOST_TERMS = 2**20
 """Most terms of an exact row, so that a change by 1 / n exceeds the limit of fp32."""
 
 
-def _of_ones(n: Row, op: Op, factor: float) -> tuple[Row, Row]:
-    """Return an op's results for rows of n terms of 1, and the magnitudes for relative errors."""
-    if op.is_backward:
-        return factor * (1.0 - n), abs(factor) * (1.0 + n)
-    with np.errstate(divide="ignore"):
-        result = -np.log(n) if op.is_log else 1.0 / n
-    return result, np.abs(result) + (1.0 if op.is_log else 0.0)
-
-
 def subsets(problem: Problem, cols: int, *, thorough: bool) -> list[Pattern]:
     """Return rows of 0 and -inf, in which each 0 is an equal, exact term of the row's sum.
 
@@ -103,7 +96,9 @@ def subsets(problem: Problem, cols: int, *, thorough: bool) -> list[Pattern]:
     """
 
     def terms(most: int, change: int) -> int:
-        return telling_count(most, problem.op, problem.output_dtype, problem.scale or 1.0, change)
+        return telling_count(
+            most, problem.operator, problem.output_dtype, problem.scale or 1.0, change
+        )
 
     fewer, more = terms(cols, -1), terms(max(1, cols // 2), 1)
     wanted = ceil(cols / fewer)
@@ -166,7 +161,7 @@ def _ends(cols: int) -> NDArray[np.int64]:
 # ------------------------------------------------------------------ maxima and NaN
 
 
-def peaks(cols: int, dtype: DType, op: Op, shares: Shares | None) -> list[Pattern]:
+def peaks(cols: int, dtype: DType, operator: Operator, shares: Shares | None) -> list[Pattern]:
     """Return rows in which a single element is the maximum by far, and rows with one NaN.
 
     A kernel that omits the element from the maximum overflows; one that loses the NaN returns
@@ -176,7 +171,7 @@ def peaks(cols: int, dtype: DType, op: Op, shares: Shares | None) -> list[Patter
     rows = min(cols, MOST_PEAKS, max(FEWEST_PEAKS, PEAK_ELEMENTS // cols))
     most_nans = min(rows, max(1, NAN_ELEMENTS // cols))
     nans = most_nans if shares is None else min(most_nans, shares.workers(cols))
-    if op.is_backward:
+    if operator.is_gradient:
         places = places_of(cols, min(rows, GRADIENT_PEAKS), shares)
     elif shares is not None and shares.thorough:
         places = _thorough_places(cols, rows, shares)

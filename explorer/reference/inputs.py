@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
 from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
+from explorer.ops.truth import EXACT_TERMS
 from explorer.reference.distances import EQUAL_TERMS
 from explorer.reference.gradients import vary_gradients
 from explorer.reference.influence import EXACT, OF_A_PLACE
@@ -25,7 +27,7 @@ from explorer.reference.layout import Array, saturated
 from explorer.reference.masks import vary_masks
 from explorer.reference.patterns import ONE_GREATEST, leading_patterns, patterns_for
 from explorer.reference.rows import Pattern, Shares
-from explorer.reference.truth import EXACT_TERMS, truth_of
+from explorer.reference.truth import truth_of
 
 PATTERN_COLS = 2**20
 """Wider rows repeat their pattern, since the host could not hold them otherwise."""
@@ -82,11 +84,11 @@ class Case:
         problem = self.problem
         names = np.array([pattern.name for pattern in self.patterns])
         matrix = self._matrix(seed)
-        if not problem.op.is_backward:
+        if not problem.operator.is_gradient:
             matrix = _unscaled(problem, matrix, names)
         rng = np.random.default_rng([seed, problem.rows, problem.cols, 1])
         arrays = _with_other_arrays(problem, matrix, rng)
-        if problem.op.is_backward:
+        if problem.operator.is_gradient:
             vary_gradients(problem, arrays, names, matrix, rng)
         if problem.mask is not Mask.NONE:
             arrays["input"] = arrays["input"].copy()  # the patterns are cached for other cases
@@ -367,8 +369,8 @@ def _with_other_arrays(
 ) -> dict[str, Array]:
     """Return the input `matrix` with the problem's other arrays, which are noise."""
     arrays = {"input": matrix}
-    if problem.op.is_backward:
-        forward = Problem(problem.rows, problem.cols, problem.dtype, problem.op.forward)
+    if problem.operator.is_gradient:
+        forward = Problem(problem.rows, problem.cols, problem.dtype, Op(problem.operator.forward))
         arrays["input"] = truth_of(forward, arrays).values.astype(matrix.dtype)
         arrays["grad"] = rng.standard_normal(matrix.shape).astype(matrix.dtype)
     if problem.mask is Mask.LENGTHS:

@@ -180,7 +180,7 @@ def _thin_exact_rows(
     rng = np.random.default_rng([len(names), problem.cols])
     for row, places in zip(rows, seen, strict=True):
         count = int(places.sum())
-        terms = telling_count(max(1, count), problem.op, problem.output_dtype, 1.0, -1)
+        terms = telling_count(max(1, count), problem.operator, problem.output_dtype, 1.0, -1)
         dropped = rng.choice(np.flatnonzero(places), max(0, count - terms), replace=False)
         matrix[row, dropped] = -np.inf
 

@@ -7,7 +7,9 @@ by the scale.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 
@@ -35,7 +37,7 @@ def patterns_for(
     the shares of all kernels that divide rows by powers of two. `keeps_small` adds rows of small
     terms for a sum that never adds many small terms to a large partial sum.
     """
-    scale = problem.scale if problem.op.is_backward else None
+    scale = problem.scale if problem.operator.is_gradient else None
     return _patterns(_of_one_row(problem, scale), shares, keeps_small)
 
 
@@ -67,7 +69,7 @@ def _leading_patterns(problem: Problem, width: int, longer: Accuracy | None) -> 
     first, last = (Pattern(_words(make), make) for make in (_first_left, _last_left))
     before, behind = _one_at(max(0, seam - width)), _one_at(seam % problem.cols)
     behind_others: tuple[Pattern, ...] = ()
-    if longer and not problem.op.is_backward:
+    if longer and not problem.operator.is_gradient:
         weight = JUST_MORE * _least_visible(problem, longer)
         behind_others = (one_behind_others(float(np.log(problem.cols / weight))),)
     lowest = (_filled(-LOWEST * problem.dtype.greatest),) if abs(problem.scale or 1) > 1 else ()
@@ -89,7 +91,7 @@ def _least_visible(problem: Problem, accuracy: Accuracy) -> float:
     A 16-bit result below 1 may be `tolerance.steps` representable numbers off the rounded truth.
     """
     output, tolerance = problem.output_dtype, accuracy.tolerance(problem.output_dtype)
-    if output.is_half and not problem.op.is_log:
+    if output.is_half and not problem.operator.is_log:
         return float((tolerance.steps + 0.5) * 2.0 ** -(output.mantissa_bits + 1))
     return tolerance.relative
 
@@ -98,22 +100,48 @@ LEADING_COUNT = 8
 """Most leading patterns of a problem."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a group of patterns depends on."""
+
+    problem: Problem
+    keeps_small: bool
+    few: bool
+    """Whether rows are so wide that a group has fewer of them."""
+
+
+GROUPS: dict[str, Callable[[_Asked], list[Pattern]]] = {
+    "ladders": lambda a: ladders(a.problem.cols, a.problem.dtype, a.problem.operator),
+    "least outputs": lambda a: least_outputs(
+        a.problem.cols, a.problem.output_dtype, a.problem.operator
+    ),
+    "rounded apart": lambda a: rounded_apart(
+        a.problem.cols, a.problem.dtype, a.problem.output_dtype
+    ),
+    "lone maxima": lambda a: lone_maxima(a.problem.dtype, few=a.few),
+    "outweighed": lambda a: outweighed(
+        a.problem.cols,
+        a.problem.dtype,
+        keeps_small=a.keeps_small and not a.problem.operator.is_gradient,
+        few=a.few,
+    ),
+}
+"""The groups of patterns that only some operators need, by the names in their objects."""
+
+
 @lru_cache(maxsize=128)
 def _patterns(problem: Problem, shares: Shares | None, keeps_small: bool) -> tuple[Pattern, ...]:
-    cols, dtype, output, op = problem.cols, problem.dtype, problem.output_dtype, problem.op
+    cols, dtype, operator = problem.cols, problem.dtype, problem.operator
+    asked = _Asked(problem, keeps_small, few=cols > NARROW_COLS)
     return (
         *(Pattern(_words(make), make) for make in _TELLING),
         *(_one_greatest(sign * dtype.greatest) for sign in (1.0, -1.0)),
         *(Pattern(_words(make), make) for make in _OTHERS),
         *subsets(problem, cols, thorough=shares is not None and shares.thorough),
         *(Pattern(_words(make), make) for make in _LAST),
-        *ladders(cols, dtype, op),
-        *least_outputs(cols, output, op),
-        *rounded_apart(cols, dtype, output, op),
-        *lone_maxima(dtype, op, few=cols > NARROW_COLS),
-        *outweighed(cols, dtype, op, keeps_small=keeps_small, few=cols > NARROW_COLS),
-        *_huge(dtype, few=cols > NARROW_COLS),
-        *peaks(cols, dtype, op, shares),
+        *chain.from_iterable(GROUPS[name](asked) for name in operator.patterns),
+        *_huge(dtype, few=asked.few),
+        *peaks(cols, dtype, operator, shares),
     )
 
 

@@ -1,11 +1,10 @@
-"""The truth: each op in float64, and in extended precision for float64 problems.
+"""The truth of an operator's results: float64, and extended precision for float64 problems.
 
 An element that counts is scale * x + mask, rounded once to the precision of the arithmetic (fp32,
 or fp64 for `f64`), as if it had been computed beforehand; x = -inf is a mask by itself and stays
 -inf whatever the scale. What a causal mask or a row's length hides is -inf too.
 """
 
-from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
 from typing import Any
@@ -14,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.model.element import DType
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops.truth import Truth, Wide
 from explorer.reference.layout import Array
 
 # ------------------------------------------------------------------ sums that lose nothing
@@ -97,27 +97,6 @@ def _nearest(exact: Fraction) -> float:
 # ------------------------------------------------------------------ truth
 
 
-Wide = NDArray[np.floating[Any]]
-"""Arrays of float64, or of extended precision."""
-
-
-NEAR_GAP = 32.0
-"""Distance below a row's maximum up to which an exponential's error is relative to its value alone.
-
-fp32 rounds the argument of e^(x - max) by up to half a spacing of the numbers at x - max, which is
-2e-6 of the result just above this distance and doubles at each power of two from there on.
-"""
-
-GONE_GAP = 1000.0
-"""Distance from the maximum beyond which an exponential is 0 in every type."""
-
-CACHED_ELEMENTS = 2**16
-"""Elements of the rows that are computed together, so that they stay in the CPU's cache."""
-
-EXACT_TERMS = 2**24
-"""Most terms of 1 that fp32 adds up without rounding, in whatever order."""
-
-
 def underflow(dtype: DType) -> float:
     """Return the absolute error of an exponential that is no normal number of the arithmetic.
 
@@ -128,93 +107,16 @@ def underflow(dtype: DType) -> float:
     return 16 * arithmetic.smallest_subnormal if dtype.in_double else 2 * arithmetic.smallest_normal
 
 
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """The values of an op, of shape (rows, cols), and the magnitude that errors are relative to.
-
-    `magnitude` has the shape of `values`. It is 0 only where the output must be exactly 0. Where
-    differences cancel, it is the magnitude of the subtracted terms. The magnitude of an exponential
-    doubles at each power of two that its distance from the row's maximum passes, from `NEAR_GAP`
-    on.
-    """
-
-    values: Wide
-    magnitude: Wide
-    exact: NDArray[np.bool_] | None = None
-    """For each row, whether its terms are all 0 or 1, of shape (rows,); None if no row is so.
-
-    fp32 adds such terms up without rounding. A check therefore sees a single lost term among many.
-    """
-    underflow: Wide | None = None
-    """For each row, of shape (rows,), the absolute error (`underflow`) of exponentials that are no
-    normal numbers and are then multiplied; None where none is multiplied."""
-
-    def exact_rows(self) -> NDArray[np.bool_]:
-        """Return `exact` of shape (rows, 1)."""
-        if self.exact is None:
-            return np.zeros((len(self.values), 1), np.bool_)
-        return self.exact[:, None]
-
-    def error_of(self, values: Wide) -> Wide:
-        """Return how far numbers of shape (rows, cols) are from the truth, beyond `underflow`."""
-        off = np.abs(values - self.values)
-        if self.underflow is None:
-            return off
-        return np.asarray(np.maximum(off - self.underflow[:, None], 0.0))
-
-    def of_rows(self, rows: NDArray[np.int64] | slice) -> "Truth":
-        """Return the truth of some rows alone, by their numbers."""
-        exact = None if self.exact is None else self.exact[rows]
-        underflow = None if self.underflow is None else self.underflow[rows]
-        return Truth(self.values[rows], self.magnitude[rows], exact, underflow)
-
-
-def softmax(x: Array) -> NDArray[np.float64]:
-    """Softmax of each row of a (rows, cols) array, in float64.
-
-    A -inf gives 0; a row of -inf only, or with a NaN or a +inf, gives NaN throughout, as in
-    PyTorch.
-    """
-    return np.asarray(_softmax(x.astype(np.float64))[0], np.float64)
-
-
 def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
     """Return the truth for inputs named as in `operands.inputs`, matrices as (rows, cols)."""
-    wide = _wide(problem)
-    if problem.op.is_backward:
-        factor = 1.0 if problem.scale is None else _rounded(np.float64(problem.scale), problem)
-        y: Wide = arrays["input"].astype(wide)
-        grad: Wide = arrays["grad"].astype(wide)
-        lost = underflow(problem.dtype)
-        return _backward(problem.op, y, grad, wide(factor), wide(lost))
-    x = counted(problem, arrays)
-    exact = _all_equal(x, 0.0, -np.inf) & (x.max(axis=1, initial=-np.inf) == 0.0)
-    if problem.op is Op.LOG_SOFTMAX:
-        values = _log_softmax(x)
-        return Truth(values, 1.0 + np.abs(values), exact)
-    values, magnitude = _softmax(x)
-    return Truth(values, magnitude, exact)
-
-
-def _growth(shifted: Wide) -> Wide:
-    """Return the factor by which each exponential's error may grow with its distance from the max.
-
-    `shifted` is the row minus its maximum: infinite or NaN where either of them is.
-    """
-    growth = np.ones_like(shifted)
-    with np.errstate(invalid="ignore"):
-        far = (shifted < -NEAR_GAP) & (shifted > -GONE_GAP)
-    some = np.flatnonzero(far.any(axis=1))
-    _, exponent = np.frexp(shifted[some] / NEAR_GAP)
-    growth[some] = np.where(far[some], np.ldexp(1.0, np.maximum(exponent, 0)), 1.0)
-    return growth
-
-
-def _all_equal(x: Wide, one: float, other: float) -> NDArray[np.bool_]:
-    """Return which rows consist of two numbers only, and are short enough for exact sums."""
-    if x.shape[1] > EXACT_TERMS:
-        return np.zeros(len(x), np.bool_)
-    return np.asarray(((x == one) | (x == other)).all(axis=1))
+    wide, operator = _wide(problem), problem.operator
+    matrices: dict[str, Wide] = {name: arrays[name].astype(wide) for name in operator.matrices[1:]}
+    if operator.is_gradient:
+        matrices["input"] = arrays["input"].astype(wide)
+    else:
+        matrices["input"] = counted(problem, arrays)
+    factor = 1.0 if problem.scale is None else _rounded(np.float64(problem.scale), problem)
+    return operator.truth(matrices, wide(factor), wide(underflow(problem.dtype)))
 
 
 def counted(problem: Problem, arrays: dict[str, Array]) -> Wide:
@@ -255,43 +157,3 @@ def _rounded(values: Any, problem: Problem) -> Any:
     """Return the values rounded to the arithmetic's precision."""
     with np.errstate(over="ignore"):
         return values.astype(problem.dtype.arithmetic.numpy)
-
-
-def _softmax(x: Wide) -> tuple[Wide, Wide]:
-    """Return each row's softmax and its magnitude, computed for `CACHED_ELEMENTS` at a time."""
-    values, magnitude = np.empty_like(x), np.empty_like(x)
-    each = max(1, CACHED_ELEMENTS // max(1, x.shape[1]))
-    with np.errstate(invalid="ignore", over="ignore"):
-        for first in range(0, len(x), each):
-            rows = slice(first, first + each)
-            shifted = x[rows] - x[rows].max(axis=1, keepdims=True)
-            exponentials = np.exp(shifted)
-            values[rows] = exponentials / exponentials.sum(axis=1, keepdims=True)
-            magnitude[rows] = values[rows] * _growth(shifted)
-    return values, magnitude
-
-
-def _log_softmax(x: Wide) -> Wide:
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        shifted = x - x.max(axis=1, keepdims=True)
-        return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
-
-
-def _backward(op: Op, y: Wide, grad: Wide, factor: Any, lost: Any) -> Truth:
-    """Return y (dy - sum(y dy)), or for the logarithm dy - exp(y) sum(dy), times the scale.
-
-    The arithmetic may lose `lost` of exp(y); the sum and the scale multiply that loss.
-    """
-    with np.errstate(invalid="ignore", over="ignore"):
-        if op is Op.SOFTMAX_BACKWARD:
-            terms = y * grad
-            values = y * (grad - terms.sum(axis=1, keepdims=True))
-            size = np.abs(y) * (np.abs(grad) + np.abs(terms).sum(axis=1, keepdims=True))
-            exact = _all_equal(y, 0.0, 1.0) & _all_equal(grad, 0.0, 1.0)
-            return Truth(factor * values, np.abs(factor) * size, exact)
-        shares = np.exp(y)
-        sizes = np.abs(grad).sum(axis=1, keepdims=True)
-        values = grad - shares * grad.sum(axis=1, keepdims=True)
-        exact = _all_equal(y, 0.0, -np.inf) & _all_equal(grad, 0.0, 1.0)
-        magnitude = np.abs(factor) * (np.abs(grad) + shares * sizes)
-        return Truth(factor * values, magnitude, exact, np.abs(factor) * lost * sizes[:, 0])

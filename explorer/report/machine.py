@@ -30,8 +30,9 @@ from explorer.model.element import DType
 from explorer.model.errors import ExplorerError
 from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
 from explorer.model.outcome import Resources
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
 from explorer.model.tuned_table import TunedBest, best_in_table, problems_in_table, tables_of
+from explorer.ops import Op
 from explorer.report.studies import PROGRAM, dashboard_program
 from explorer.report.table import Field, Kind, data_of, print_table, table_of
 from explorer.report.text import counted

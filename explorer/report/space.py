@@ -11,7 +11,8 @@ from explorer.model.config import DRAWN_MIN_BLOCKS, MEANING, REFUTED, Config, Va
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
+from explorer.ops import Op
 from explorer.presets.preset import Preset
 from explorer.presets.published import PRESET_NAMES, PRESETS
 from explorer.report.table import Field, Kind, data_of, print_table, table_of

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
+from explorer.ops import OPERATORS, Op
 from explorer.runtime import shapes
 from explorer.runtime.launcher import gpu, plan_of
 from explorer.runtime.layout import (
@@ -106,7 +107,7 @@ class Arrays(ABC):
         hidden = self._hidden(call, x.shape)
         if hidden is not None:
             x = numpy.where(hidden, x.dtype.type(-math.inf), x)
-        return numpy.asarray(self.softmax(call.op.is_log, x, call.dim), dtype=target)
+        return numpy.asarray(self.softmax(OPERATORS[call.op].is_log, x, call.dim), dtype=target)
 
     def _hidden(self, call: Call, shape: tuple[int, ...]) -> Any:
         """Return which elements a causal mask or lengths hide; None without these."""

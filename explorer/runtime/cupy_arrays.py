@@ -5,7 +5,7 @@ from typing import Any
 import cupy
 import cupyx.scipy.special
 
-from explorer.model.problem import Op
+from explorer.ops import FORWARD
 from explorer.runtime.arrays import Arrays, Location
 
 
@@ -57,4 +57,4 @@ class CupyArrays(Arrays):
 def softmax_of(log: bool, x: Any, *arguments: Any) -> Any:
     """Compute softmax or log_softmax of an array, as `explorer.softmax` documents it."""
     with cupy.cuda.Device(x.device.id):  # all arrays of the call are allocated there
-        return CupyArrays().compute(Op.LOG_SOFTMAX if log else Op.SOFTMAX, x, *arguments)
+        return CupyArrays().compute(FORWARD[log], x, *arguments)

@@ -8,7 +8,7 @@ from cuda.bindings import driver
 
 from explorer.devices.cuda.program import checked
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import Op
+from explorer.ops import FORWARD
 from explorer.runtime.arrays import Arrays, Location
 from explorer.runtime.launcher import gpu
 
@@ -68,4 +68,4 @@ def softmax_of(log: bool, x: Any, *arguments: Any) -> Any:
         )
     if arguments[-1] is not None:
         raise InvalidInput("out is given; arrays of JAX cannot be written: leave it out")
-    return JaxArrays().compute(Op.LOG_SOFTMAX if log else Op.SOFTMAX, x, *arguments)
+    return JaxArrays().compute(FORWARD[log], x, *arguments)

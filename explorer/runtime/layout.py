@@ -7,7 +7,8 @@ from typing import Any
 
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 from explorer.system.plain_data import shown, whole_of
 
 Shape = tuple[int, ...]

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
+from explorer.ops import BACKWARD, FORWARD, OPERATORS
 from explorer.runtime import launcher, shapes
 from explorer.runtime.launcher import Plan
 from explorer.runtime.layout import (
@@ -63,9 +64,8 @@ def checked_call(
     dtype: torch.dtype | None,
 ) -> Call:
     """Return a call on a tensor of a shape. Raises InvalidInput and IndexError."""
-    op = Op.LOG_SOFTMAX if log else Op.SOFTMAX
     masking = Masking(causal, _described(mask), _described(lengths))
-    checked = Call(op, positive(dim, len(shape)), scale, mask, lengths, masking, dtype)
+    checked = Call(FORWARD[log], positive(dim, len(shape)), scale, mask, lengths, masking, dtype)
     masking.check(tuple(shape), checked.dim)
     return checked
 
@@ -112,7 +112,9 @@ def framework(call: Call, x: Tensor) -> Tensor:
     hidden = hidden_elements(x, call.masking.causal, call.lengths)
     if hidden is not None:
         x = x.masked_fill(hidden, float("-inf"))
-    return (torch.log_softmax if call.op.is_log else torch.softmax)(x, call.dim).to(target)
+    return (torch.log_softmax if OPERATORS[call.op].is_log else torch.softmax)(x, call.dim).to(
+        target
+    )
 
 
 def hidden_elements(x: Tensor, causal: bool, lengths: Tensor | None) -> Tensor | None:
@@ -483,11 +485,10 @@ def _backward_plan(
     if recipe is not None:
         shapes.count_call(recipe.problem)
         return recipe.plan
-    op = Op.LOG_SOFTMAX_BACKWARD if log else Op.SOFTMAX_BACKWARD
     source = dense_matrix(tuple(output.shape), dim)
     try:
         problem = problem_of(
-            op, DTYPE_OF[output.dtype], source, out_dtype=DTYPE_OF[dtype], scaled=scaled
+            BACKWARD[log], DTYPE_OF[output.dtype], source, out_dtype=DTYPE_OF[dtype], scaled=scaled
         )
     except InvalidInput as error:
         log_once(str(error))

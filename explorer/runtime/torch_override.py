@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from explorer.model.errors import ExplorerError
-from explorer.model.problem import Op
+from explorer.ops import BACKWARD, FORWARD, OPERATORS, Op
 from explorer.runtime import torch_fast_calls
 from explorer.runtime.layout import positive
 from explorer.runtime.service import options
@@ -27,29 +27,25 @@ faster."""
 DISPATCH_KEY = "CUDA"
 """PyTorch's dispatch key of the tensors whose operators are replaced."""
 
-_FORWARD = {Op.SOFTMAX: "_softmax", Op.LOG_SOFTMAX: "_log_softmax"}
-_BACKWARD = {
-    Op.SOFTMAX: "_softmax_backward_data",
-    Op.LOG_SOFTMAX: "_log_softmax_backward_data",
-}
-
 
 class Registration:
     """The handle of `explorer.register_torch`; `remove` undoes it. A context manager."""
 
     def __init__(self) -> None:
         try:
-            own = {name: _own(name) for name in (*_FORWARD.values(), *_BACKWARD.values())}
+            own = {op: _own(OPERATORS[op].torch) for op in (*FORWARD, *BACKWARD)}
         except RuntimeError as error:
             raise ExplorerError(f"this PyTorch has no operators to register for: {error}") from None
         self._library = torch.library.Library("aten", "IMPL")
         with warnings.catch_warnings():  # the user wants to override these operators
             warnings.simplefilter("ignore", UserWarning)
-            for op in _FORWARD:
-                self._put(_FORWARD[op], _forward(op, own[_FORWARD[op]]))
-                self._put(_BACKWARD[op], _backward(op, own[_BACKWARD[op]]))
+            for op in FORWARD:
+                self._put(op, _forward(op, own[op]))
+            for op in BACKWARD:
+                self._put(op, _backward(op, own[op]))
 
-    def _put(self, name: str, function: Any) -> None:
+    def _put(self, op: Op, function: Any) -> None:
+        name = OPERATORS[op].torch
         self._library.impl(name, function, DISPATCH_KEY, with_keyset=True, allow_override=True)
 
     def remove(self) -> None:
@@ -97,14 +93,15 @@ def _own(name: str) -> Any:
 
 def _forward(op: Op, own: Any) -> Any:
     """Return the operator `_softmax` or `_log_softmax`."""
+    log = OPERATORS[op].is_log
 
     def run(keys: Any, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
         dtype = torch.float32 if half_to_float else None
         result: Tensor | None = torch_fast_calls.if_known(
-            x, dim, None, None, False, None, dtype, op.is_log
+            x, dim, None, None, False, None, dtype, log
         )
         if result is None and (_is_ours(x, dim) or torch_fast_calls.can_learn(x)):
-            result = _served(op.is_log, x, dim, dtype)
+            result = _served(log, x, dim, dtype)
         return own.call_boxed(keys, x, dim, half_to_float) if result is None else result
 
     return run
@@ -126,11 +123,12 @@ def _served(log: bool, x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor
 
 def _backward(op: Op, own: Any) -> Any:
     """Return the operator of the gradient."""
+    log = OPERATORS[op].is_log
 
     def run(keys: Any, grad: Tensor, output: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
         if _is_ours(output, dim):
             axis = positive(dim, output.dim())
-            result = backward_served(grad, output, axis, None, dtype, op.is_log)
+            result = backward_served(grad, output, axis, None, dtype, log)
             if result is not None:
                 return result
         taken: Tensor = own.call_boxed(keys, grad, output, dim, dtype)

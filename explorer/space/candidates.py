@@ -12,7 +12,7 @@ from dataclasses import replace
 from explorer.model.config import ROW_THREADS, WARPS, Config
 from explorer.model.gpu_spec import WARP, GpuSpec, other_residencies
 from explorer.model.outcome import Resources
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
 from explorer.space.design_rules import WIDE_ROW, widest_vector
 from explorer.space.rules import Point, has_working_registers
 from explorer.space.space import Space
@@ -67,13 +67,14 @@ def listed(problem: Problem, gpu: GpuSpec) -> list[Config]:
 
 def adapted(idea: Config, problem: Problem) -> Config:
     """Return the idea as a gradient, a logarithm or f64 allows it: none has every choice of f32."""
-    if problem.op is Op.LOG_SOFTMAX:
-        idea = replace(idea, cache_holds="input")
-    if problem.op.is_backward:
-        idea = replace(idea, algorithm="three-pass", exp=Config().exp, cache_holds="input")
+    if problem.operator.is_gradient:
+        idea = replace(idea, exp=Config().exp)
+    for name, choice in problem.operator.takes.items():
+        if not problem.operator.allows(name, getattr(idea, name)):
+            idea = replace(idea, **{name: choice.values[0]})
     if problem.dtype.in_double:
         idea = replace(idea, exp="exp2f")
-    if problem.op.is_backward or problem.dtype.in_double:
+    if problem.operator.is_gradient or problem.dtype.in_double:
         return replace(idea, reduction=idea.reduction.replace("-redux", ""))
     return idea
 
@@ -139,7 +140,7 @@ def _widths(problem: Problem) -> list[int]:
 def _registers(problem: Problem) -> int:
     """Return the registers that a row takes once it is computed with, or a gradient's two rows."""
     per_element = max(1, problem.dtype.arithmetic.itemsize // 4)
-    return problem.cols * per_element * (2 if problem.op.is_backward else 1)
+    return problem.cols * per_element * (2 if problem.operator.is_gradient else 1)
 
 
 def _short_rows(problem: Problem) -> Iterator[Config]:
@@ -150,7 +151,7 @@ def _short_rows(problem: Problem) -> Iterator[Config]:
     """
     plain = Config(exp="ex2.approx")
     shares = [t for t in ROW_THREADS if t <= WARP and 2 * t <= max(2, problem.cols) <= 64 * t]
-    staged = not problem.op.is_backward or widest_vector(problem) < 16
+    staged = not problem.operator.is_gradient or widest_vector(problem) < 16
     if staged and problem.cols <= LONGEST_STAGED_ROW:
         for threads in (32, 64, 128):
             for each in shares:
@@ -183,7 +184,7 @@ def _by_blocks(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
             yield replace(idea, cache_holds="input")
         if problem.cols >= WIDE_ROW // 2:
             yield replace(idea, cache="shared", cache_holds="input", unroll=4)
-    if problem.op.is_backward and _elements_of_an_sm(problem, gpu) <= MOST_ELEMENTS_OF_AN_SM:
+    if problem.operator.is_gradient and _elements_of_an_sm(problem, gpu) <= MOST_ELEMENTS_OF_AN_SM:
         yield from _by_narrow_vectors(problem)
     if problem.row_bytes > gpu.shared_per_block_bytes:
         block = replace(plain, threads=1024, threads_per_row=1024)
@@ -227,9 +228,9 @@ def _by_clusters(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
                 for resident in (2, 4) if threads <= WARP * 8 else (2,):
                     if has_working_registers(Point(problem, gpu, packed), resident):
                         yield replace(packed, min_blocks=resident)
-            if problem.op.is_backward and threads >= 256:
+            if problem.operator.is_gradient and threads >= 256:
                 yield replace(idea, cache="shared", unroll=4)
-        if problem.op.is_backward:
+        if problem.operator.is_gradient:
             large = replace(plain, cluster=blocks, threads=1024, threads_per_row=1024)
             yield replace(large, cache="none", unroll=4)
         blocks *= 2

@@ -4,7 +4,7 @@ import math
 
 from explorer.model.config import Config
 from explorer.model.gpu_spec import WARP
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
 from explorer.space.rules import Point, rule
 
 STATIC_SHARED_BYTES = 48 * 1024
@@ -21,9 +21,9 @@ def widest_vector(problem: Problem) -> int:
 
 
 def is_plain(problem: Problem) -> bool:
-    """Whether it is a softmax of whole, unscaled rows, dense and of one type."""
+    """Whether every choice makes sense for its operator, and its rows are whole and unscaled."""
     return (
-        problem.op is Op.SOFTMAX
+        not problem.operator.takes
         and problem.scale is None
         and problem.mask is Mask.NONE
         and problem.inner == 1
@@ -255,7 +255,7 @@ def arranged_in_one_block(p: Point) -> bool:
 def arranged_plain_rows(p: Point) -> bool:
     if p.config.arrangement == "striped":
         return True
-    along = p.problem.inner == 1 and not p.problem.op.is_backward
+    along = p.problem.inner == 1 and not p.problem.operator.is_gradient
     return along and p.problem.mask is Mask.NONE and not p.problem.in_place
 
 
@@ -295,7 +295,7 @@ def asynchronous_rows(p: Point) -> bool:
         return True
     problem = p.problem
     plain = problem.inner == 1 and problem.mask is Mask.NONE
-    return plain and not problem.op.is_backward
+    return plain and not problem.operator.is_gradient
 
 
 @rule(

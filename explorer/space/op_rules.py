@@ -2,8 +2,9 @@
 
 from explorer.model.config import COHERENT_HINTS
 from explorer.model.gpu_spec import WARP
-from explorer.model.problem import Mask, Op
-from explorer.space.rules import Point, rule
+from explorer.model.problem import Mask
+from explorer.ops import OPERATORS, Choice, Operator
+from explorer.space.rules import RULES, Point, Rule, rule
 
 
 @rule("exp", says="a scale can make elements larger than a folded multiply-add is safe for")
@@ -11,53 +12,22 @@ def folded_scale(p: Point) -> bool:
     return not p.config.exp.endswith("-folded") or p.problem.scale is None
 
 
-@rule("exp", says="log_softmax subtracts the maximum itself, which a folded exponent has not")
-def folded_logarithm(p: Point) -> bool:
-    return not p.config.exp.endswith("-folded") or p.problem.op is not Op.LOG_SOFTMAX
+def _rule_of(operator: Operator, parameter: str, choice: Choice) -> Rule:
+    """Return the rule that a parameter has a value that makes sense for an operator."""
+
+    def holds(p: Point) -> bool:
+        value = getattr(p.config, parameter)
+        return p.problem.operator is not operator or operator.allows(parameter, value)
+
+    name = f"{operator}-{parameter}".replace("_", "-")
+    return Rule(name, (parameter,), choice.says, holds)
 
 
-@rule(
-    "cache_holds",
-    says="log_softmax is of the input, which exponentials are not: cache_holds is input",
+RULES.extend(
+    _rule_of(operator, parameter, choice)
+    for operator in OPERATORS.values()
+    for parameter, choice in operator.takes.items()
 )
-def logarithm_holds_input(p: Point) -> bool:
-    return p.problem.op is not Op.LOG_SOFTMAX or p.config.cache_holds == "input"
-
-
-@rule(
-    "normalise",
-    says="log_softmax subtracts the logarithm of the sum, whatever normalise is: it is reciprocal",
-)
-def logarithm_is_subtracted(p: Point) -> bool:
-    return p.problem.op is not Op.LOG_SOFTMAX or p.config.normalise == "reciprocal"
-
-
-@rule(
-    "algorithm",
-    "cache_holds",
-    says="a gradient needs no maximum and keeps what it read: algorithm is three-pass, "
-    "cache_holds input",
-)
-def gradient_keeps_inputs(p: Point) -> bool:
-    if not p.problem.op.is_backward:
-        return True
-    return p.config.algorithm == "three-pass" and p.config.cache_holds == "input"
-
-
-@rule(
-    "exp",
-    says="the gradient of softmax exponentiates nothing: exp is exp2f; that of its logarithm does "
-    "without a fold",
-)
-def gradient_exponent(p: Point) -> bool:
-    if p.problem.op is Op.SOFTMAX_BACKWARD:
-        return p.config.exp == "exp2f"
-    return not p.problem.op.is_backward or not p.config.exp.endswith("-folded")
-
-
-@rule("normalise", says="a gradient divides by nothing: normalise is reciprocal")
-def gradient_divides_by_nothing(p: Point) -> bool:
-    return not p.problem.op.is_backward or p.config.normalise == "reciprocal"
 
 
 @rule(

@@ -290,5 +290,5 @@ def redux_of_warps(p: Point) -> bool:
     if not p.config.uses_redux:
         return True
     single = not p.problem.dtype.in_double
-    maxima = not p.problem.op.is_backward and not p.split.across_rows
+    maxima = not p.problem.operator.is_gradient and not p.split.across_rows
     return single and maxima and p.config.threads_per_row % WARP == 0

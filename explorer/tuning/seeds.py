@@ -46,7 +46,7 @@ def _ideas(space: Space) -> Iterator[Config]:
     problem = space.problem
     best = promising(problem, space.gpu)
     yield best
-    if problem.op.is_backward:
+    if problem.operator.is_gradient:
         yield _of_a_gradient(best, problem)
     if problem.cols >= WIDE_ROW and problem.inner == 1:
         yield from _of_wide_rows(best)

@@ -16,7 +16,8 @@ from explorer.choose.residency import (
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
 from explorer.model.gpu_spec import GpuSpec, known_gpu
-from explorer.model.problem import MAX_ROWS, Mask, Op, Problem
+from explorer.model.problem import MAX_ROWS, Mask, Problem
+from explorer.ops import Op
 from explorer.space import Space
 from explorer.space.candidates import candidates
 from tests.chooser_contest import drawn

@@ -14,8 +14,8 @@ from explorer.cli.tune import _problems
 from explorer.evaluate.space_version import template_version
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import Op
 from explorer.model.tuned_table import read_table, write_table
+from explorer.ops import Op
 from tests import heuristic_losses
 from tests.tuned_problems import held_out, text_of
 

@@ -17,7 +17,8 @@ from explorer.codegen.variant import MAIN_MACRO
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 from explorer.space import Space
 
 H200 = known_gpu("NVIDIA H200")

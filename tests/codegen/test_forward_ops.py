@@ -5,7 +5,8 @@ import pytest
 from explorer.codegen.units import emit
 from explorer.model.config import Config
 from explorer.model.element import DType
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 
 CONFIG = Config(cache_holds="input")
 

@@ -33,7 +33,7 @@ def asserted(problem, config):
     if config.static_cols and problem.inner == 1:
         vectors = "kBlockVectors" if config.cluster > 1 else "kRowVectors"
         facts.append(f"{vectors} == {split.row_vectors}")
-        if config.cache == "shared" and config.cluster == 1 and not problem.op.is_backward:
+        if config.cache == "shared" and config.cluster == 1 and not problem.operator.is_gradient:
             real = "DoubleVector" if problem.dtype is DType.F64 else "FloatVector"
             kept = real if split.keeps_numbers else "Vector"
             rows = config.stages if config.stages > 1 else split.block_rows

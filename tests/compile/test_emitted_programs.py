@@ -14,7 +14,8 @@ from explorer.codegen.variant import needed_arch
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu_for
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 from explorer.space import Space
 
 NVCC = shutil.which("nvcc")
@@ -90,7 +91,7 @@ def test_a_library_is_called_from_another_language(problem, config, numbers, tmp
     library = ctypes.CDLL(str(tmp_path / "softmax"))
     name = variant.launches[0].entry.removesuffix("_kernel").removesuffix("_part")
     launch = getattr(library, f"{name}_launch")
-    arrays = 1 if problem.in_place else 3 if problem.op.is_backward else 2
+    arrays = 1 if problem.in_place else 3 if problem.operator.is_gradient else 2
     arrays += (problem.mask is Mask.LENGTHS) + (config.launches != "one")
     scale = [] if problem.scale is None else [ctypes.c_float(problem.scale)]
     for rows, code in ((0, 0), (-1, 1)):

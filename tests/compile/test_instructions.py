@@ -8,8 +8,9 @@ from explorer.evaluate.profile import sass_of
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu, known_gpu_for
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
 from explorer.model.work_split import WorkSplit
+from explorer.ops import Op
 from explorer.space import Space
 
 

@@ -10,8 +10,9 @@ from explorer.codegen.units import emit
 from explorer.compile.compiler import CompilePool, Compiler
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu, occupancy
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
 from explorer.model.tuned_table import read_table
+from explorer.ops import Op
 from tests.heuristic_losses import FOLDER
 
 H200 = known_gpu("NVIDIA H200")
@@ -43,7 +44,7 @@ def test_most_guesses_are_right_for_the_kernels_of_a_table():
     """Where rows are many, an SM has a block more or fewer by a wrong guess."""
     off = Counter()
     for one in read_table(FOLDER / "nvidia-h200.json").problems:
-        if one.problem.op.is_backward or one.problem.inner > 1:
+        if one.problem.operator.is_gradient or one.problem.inner > 1:
             continue
         for timed in one.timed:
             config = timed.config

@@ -14,7 +14,8 @@ from explorer.codegen.units import emit
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu_for
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 from explorer.space import Space
 from explorer.space.space import sampled
 

@@ -18,7 +18,8 @@ from explorer.devices.cuda.limits import (
 )
 from explorer.evaluate.profile import sass_of
 from explorer.model.element import DType
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 
 KINDS = [
     *(Problem(64, 64, dtype) for dtype in DType),

@@ -19,8 +19,8 @@ from explorer.compile.resources import resources_on
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Resources
-from explorer.model.problem import Op
 from explorer.model.tuned_table import read_table
+from explorer.ops import Op
 from tests.compilers import PINNED, by_nvcc, by_nvrtc
 
 TABLES = ("nvidia-h200", "held-out/nvidia-h200")

@@ -2,7 +2,8 @@
 
 from explorer.model.config import Config
 from explorer.model.element import DType
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 
 HELD = Config(threads_per_row=64, cache_holds="input")
 """Rows in registers, several in a block, whose last is not whole."""

@@ -10,7 +10,8 @@ from functools import partial
 
 from explorer.model.config import Config
 from explorer.model.element import DType
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 
 
 @dataclass(frozen=True)

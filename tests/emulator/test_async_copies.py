@@ -8,7 +8,8 @@ from verified import find_out, some, threads_a_row, verify
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu, known_gpu_for
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 from explorer.space import Space
 from explorer.space.covering import covering_array
 

@@ -6,7 +6,8 @@ from verified import find_out, verify
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
+from explorer.ops import Op
 from explorer.space import Space
 from explorer.space.covering import covering_array
 

@@ -12,7 +12,8 @@ from explorer.compile.compiler import Compiler
 from explorer.devices.emulated.device import EmulatedKernel
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
+from explorer.ops import Op
 from explorer.reference.inputs import verification_inputs
 from explorer.space import Space
 

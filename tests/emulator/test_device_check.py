@@ -16,7 +16,8 @@ from explorer.devices.cuda.tools import (
 from explorer.devices.emulated.placement import Placement
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 from explorer.ptx_emulator.launches import launch
 from explorer.ptx_emulator.memory import Allocation
 from explorer.ptx_emulator.parser import parse

@@ -18,7 +18,8 @@ from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.devices.verdict import Status
 from explorer.model.config import Config
 from explorer.model.element import DType
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 from explorer.ptx_emulator import Kind
 from explorer.reference.inputs import verification_inputs
 

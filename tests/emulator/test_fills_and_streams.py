@@ -16,7 +16,8 @@ from explorer.devices.cuda.limits import (
 )
 from explorer.devices.cuda.tools import check_sources
 from explorer.model.element import DType
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 
 ROWS, COLS = 64, 512
 
@@ -137,7 +138,7 @@ def operands_of(problem):
     rng = np.random.default_rng(0)
     matrix = (problem.rows, problem.row_bytes)
     found = {"input": rng.integers(1, 256, matrix, np.uint8)}
-    if problem.op.is_backward:
+    if problem.operator.is_gradient:
         found["grad"] = rng.integers(1, 256, matrix, np.uint8)
     if problem.mask is Mask.ADDITIVE:
         found["mask"] = rng.integers(1, 256, (problem.mask_rows, problem.row_bytes), np.uint8)

@@ -7,7 +7,8 @@ from verified import find_out, verify
 
 from explorer.model.config import Config
 from explorer.model.element import DType
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
+from explorer.ops import Op
 
 ONE_WARP = Config(threads=64, threads_per_row=32)
 

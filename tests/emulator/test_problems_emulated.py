@@ -15,7 +15,8 @@ from explorer.devices.verdict import Status
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 from explorer.ptx_emulator.findings import Kind
 from explorer.reference.inputs import verification_inputs
 from explorer.space import Space

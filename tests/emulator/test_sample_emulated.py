@@ -7,7 +7,7 @@ from test_batch_invariance import FEW, first_rows
 from verified import FAULTLESS
 
 from explorer.devices.program_under_test import ProgramUnderTest
-from explorer.model.problem import Op
+from explorer.ops import Op
 from explorer.reference.inputs import verification_inputs
 
 

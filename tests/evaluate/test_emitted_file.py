@@ -17,7 +17,8 @@ from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 from explorer.presets.published import PRESETS
 
 H200 = known_gpu("NVIDIA H200")

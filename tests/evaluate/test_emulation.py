@@ -14,11 +14,12 @@ from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput, WrongKernel
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
+from explorer.ops.truth import Truth
 from explorer.reference.check import Check, check
 from explorer.reference.layout import first_elements
 from explorer.reference.patterns import patterns_for
-from explorer.reference.truth import Truth
 
 RUN_TIME = Config(cache="none", cache_holds="input", static_cols=False)
 SHARED = Config(cache="shared", cache_holds="input", static_cols=False)

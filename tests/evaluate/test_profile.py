@@ -9,7 +9,8 @@ from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 
 H200 = known_gpu("NVIDIA H200")
 

@@ -7,7 +7,8 @@ from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.devices.runs import gpu_runs
 from explorer.model.config import Config
 from explorer.model.outcome import Resources
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
+from explorer.ops import Op
 
 
 def _making_s(problem, config):

@@ -25,8 +25,9 @@ from explorer.model.element import DType
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Measured, Resources, TrialRecord
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
 from explorer.model.query import ProblemQuery, query_from_words
+from explorer.ops import Op
 from explorer.tuning.objective import Goal
 
 PROBLEM = Problem(64, 4096, DType.F32)

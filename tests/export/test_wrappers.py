@@ -17,7 +17,8 @@ from explorer.export.programs import FRAMEWORKS, program_for
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.problem import Mask, Op
+from explorer.model.problem import Mask
+from explorer.ops import Op
 from explorer.space import Space
 
 H200 = known_gpu("NVIDIA H200")

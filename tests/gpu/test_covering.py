@@ -9,7 +9,8 @@ from explorer.evaluate.device_evaluator import DeviceEvaluator
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.outcome import Rejected, Stage
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
+from explorer.ops import Op
 from explorer.space import Space
 from explorer.space.covering import covering_array
 

@@ -12,7 +12,8 @@ from explorer.evaluate.device_evaluator import DeviceEvaluator
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.outcome import Measured, Rejected, Stage
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 from explorer.space import Space
 from explorer.space.space import sampled
 

@@ -16,7 +16,8 @@ from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Measured
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
+from explorer.ops import Op
 
 
 @pytest.mark.alone

@@ -12,7 +12,8 @@ from explorer.evaluate.open_evaluator import PeerBenches
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
 from explorer.model.peer import NotEntered, PeerName
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
+from explorer.ops import Op
 from explorer.peers import chosen_peers
 from explorer.peers.registry import AHEAD
 from explorer.tuning.peer_comparison import compare_with_peers, unsearched
@@ -102,7 +103,8 @@ import sys
 from importlib import import_module
 from explorer.model.gpu_spec import known_gpu
 from explorer.peers.ahead import hide_gpus, sees_a_gpu
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
+from explorer.ops import Op
 gpu = known_gpu(sys.argv[1])
 hide_gpus(gpu)
 assert not sees_a_gpu()

@@ -14,7 +14,8 @@ from explorer.codegen.units import emit
 from explorer.compile.compiler import Compiler
 from explorer.devices.cuda.program import Program, bound
 from explorer.model.config import Config
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
+from explorer.ops import Op
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'softmax-explorer[torch]'")
 

@@ -9,7 +9,8 @@ from explorer.devices.cuda.device import CudaDevice
 from explorer.devices.cuda.messages import Enter, Failed
 from explorer.devices.cuda.tools import DeviceCheck
 from explorer.model.peer import Entered, NotEntered, PeerName, PeerRefuses
-from explorer.model.problem import Mask, Op, Problem, inputs, output
+from explorer.model.problem import Mask, Problem, inputs, output
+from explorer.ops import Op
 
 PROBLEM = Problem(64, 8)
 RIGHT = DeviceCheck(0, 0, 0, 1e-7, 0, 1.0, 0.5, 512)
@@ -75,7 +76,7 @@ class Bench:
                 operand.name: base + index
                 for operand, base in zip(
                     (*inputs(problem), output(problem)),
-                    (1000, 3000, 2000) if problem.op.is_backward else (1000, 2000),
+                    (1000, 3000, 2000) if problem.operator.is_gradient else (1000, 2000),
                     strict=True,
                 )
             },

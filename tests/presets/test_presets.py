@@ -11,7 +11,8 @@ from explorer.devices.verdict import Status
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
+from explorer.ops import Op
 from explorer.presets.published import PRESETS, REPORTED, find_preset
 from explorer.space import Space
 

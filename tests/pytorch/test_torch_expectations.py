@@ -18,8 +18,9 @@ from explorer.devices.emulated.device import EmulatedKernel
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
 from explorer.model.query import ProblemQuery
+from explorer.ops import Op
 from explorer.space import Space
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'softmax-explorer[torch]'")

@@ -18,8 +18,9 @@ from explorer.evaluate.space_version import (
 from explorer.model.element import DType
 from explorer.model.gpu_spec import DEFAULT_GPU
 from explorer.model.outcome import Measured
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery
+from explorer.ops import Op
 from explorer.space import Space
 from explorer.space.rules import Point, has_working_registers
 

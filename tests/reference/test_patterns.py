@@ -9,7 +9,9 @@ import pytest
 
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import OPERATORS, Op
+from explorer.ops.truth import Truth
 from explorer.reference import inputs
 from explorer.reference.check import check
 from explorer.reference.influence import telling_count
@@ -21,7 +23,7 @@ from explorer.reference.inputs import (
 )
 from explorer.reference.patterns import TELLING_COUNT, patterns_for
 from explorer.reference.rows import Shares, places_of, spread_places
-from explorer.reference.truth import Truth, counted, truth_of
+from explorer.reference.truth import counted, truth_of
 
 WIDTHS = [2, 5, 33, 1000, 4097, 300_000]
 
@@ -106,7 +108,7 @@ def test_every_element_has_an_influence_that_shows(cols, dtype, op):
     truth = truth_of(whole, arrays)
     seen = np.zeros(cols, np.bool_)
     for row in np.flatnonzero(truth.exact):
-        terms = arrays["grad"][row] == 1 if op.is_backward else arrays["input"][row] == 0
+        terms = arrays["grad"][row] == 1 if OPERATORS[op].is_gradient else arrays["input"][row] == 0
         if differs_without_one(op, int(terms.sum()), dtype):
             seen |= terms
     assert seen.all()
@@ -140,7 +142,7 @@ def test_of_what_a_mask_shows_one_missing_shows_as_well(mask, dtype):
 def test_a_number_of_terms_that_tells_is_judged_so_by_the_check(op, dtype, change):
     """What one term more or less comes to is wrong, and what arithmetic may be off by is not."""
     for most in (2, 37, 128, 1001, 60_000, 131_072):
-        terms = telling_count(most, op, dtype, 1.0, change)
+        terms = telling_count(most, OPERATORS[op], dtype, 1.0, change)
         due = of_ones(op, terms)
         truth = Truth(np.array([[due]]), np.array([[magnitude(op, terms)]]), np.array([True]))
         for value, wrong in ((of_ones(op, terms + change), 1), (due * (1 + 1e-7), 0)):
@@ -152,14 +154,18 @@ def test_a_number_of_terms_that_tells_is_judged_so_by_the_check(op, dtype, chang
 
 def of_ones(op, terms):
     """The result of a row of so many terms of 1."""
-    if op.is_backward:
+    if OPERATORS[op].is_gradient:
         return 1.0 - terms
-    return -np.log(terms) if op.is_log else 1.0 / max(terms, 1e-300)
+    return -np.log(terms) if OPERATORS[op].is_log else 1.0 / max(terms, 1e-300)
 
 
 def magnitude(op, terms):
     """What its error is relative to."""
-    return 1.0 + terms if op.is_backward else abs(of_ones(op, terms)) + (1.0 if op.is_log else 0.0)
+    return (
+        1.0 + terms
+        if OPERATORS[op].is_gradient
+        else abs(of_ones(op, terms)) + (1.0 if OPERATORS[op].is_log else 0.0)
+    )
 
 
 @pytest.mark.parametrize(("cols", "dtype"), [(131_072, DType.BF16), (131_072, DType.F16)])
@@ -270,7 +276,7 @@ def test_a_sample_has_as_many_elements_as_a_sum_tells_apart():
     for op in (Op.LOG_SOFTMAX, Op.SOFTMAX_BACKWARD):
         subsets = subsets_of(Problem(1, cols, DType.F16, op))
         assert len(subsets) == 2
-        terms = telling_count(cols, op, DType.F16, 1.0, -1)
+        terms = telling_count(cols, OPERATORS[op], DType.F16, 1.0, -1)
         assert all(subset.sum() == terms for subset in subsets)
 
 
@@ -369,13 +375,13 @@ def test_a_case_that_leads_begins_with_rows_that_show_whether_all_takes_part(pro
     case = Case(problem, 3, leading_width=width, longer=Accuracy.FAST)
     names = [pattern.name for pattern in patterns_for(problem)]
     seam = "one left at a seam"
-    behind = [] if problem.op.is_backward else ["one behind others"]
+    behind = [] if problem.operator.is_gradient else ["one behind others"]
     leading = ["subset", *behind, "last left", seam, "half", seam, "first left"]
     others = names[3 : 3 + problem.rows - len(leading)]
     assert [p.name for p in case.patterns] == [*leading, *others]
     truth = truth_of(problem, case.arrays())
     assert truth.exact_rows()[[0, 3 + len(behind)], 0].all()
-    if not problem.op.is_backward and problem.mask is not Mask.CAUSAL:
+    if not problem.operator.is_gradient and problem.mask is not Mask.CAUSAL:
         for row, place in ((2, 299), (3, 256 - width), (5, 256), (6, 0)):
             values = truth.values[row] if problem.op is Op.SOFTMAX else np.exp(truth.values[row])
             assert np.flatnonzero(values).tolist() == [place]

@@ -6,7 +6,9 @@ import pytest
 
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import OPERATORS, Op
+from explorer.ops.truth import Truth
 from explorer.reference.check import check
 from explorer.reference.inputs import (
     base_rows,
@@ -16,7 +18,7 @@ from explorer.reference.inputs import (
     verification_rows,
 )
 from explorer.reference.layout import as_rows, laid_out
-from explorer.reference.truth import Truth, truth_of
+from explorer.reference.truth import truth_of
 
 
 def rounded_truth(dtype, cols=300):
@@ -252,7 +254,7 @@ def test_backward_is_the_derivative(op):
     """Against central differences of the forward."""
     rng = np.random.default_rng(3)
     x, grad = rng.standard_normal((2, 1, 6))
-    forward = Problem(1, 6, DType.F64, op.forward)
+    forward = Problem(1, 6, DType.F64, OPERATORS[op].forward)
 
     def loss(values):
         return float((truth_of(forward, {"input": values}).values * grad).sum())

@@ -13,7 +13,8 @@ from emulated_plans import EmulatedPlan
 
 import explorer
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import Mask, Op
+from explorer.model.problem import Mask
+from explorer.ops import Op
 from explorer.runtime import arrays
 from explorer.runtime.arrays import Arrays, Location
 from explorer.runtime.layout import Call, Masking

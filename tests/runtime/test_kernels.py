@@ -16,8 +16,9 @@ from explorer.evaluate.without_search import without_search
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.problem import Mask, Op, Problem, inputs, output, scalars
+from explorer.model.problem import Mask, Problem, inputs, output, scalars
 from explorer.model.tuned_table import TunedTable, read_table, write_table
+from explorer.ops import Op
 from explorer.runtime import kernels
 from explorer.runtime.kernels import find, make, variant_on
 

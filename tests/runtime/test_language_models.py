@@ -5,7 +5,7 @@ from language_models import MODELS, assert_same, loss_and_gradients, model_of
 from torch_cases import serve_cpu, torch
 
 import explorer
-from explorer.model.problem import Op
+from explorer.ops import Op
 from explorer.runtime import torch_override
 
 pytestmark = pytest.mark.skipif(

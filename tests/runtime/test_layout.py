@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import Mask, Op
+from explorer.model.problem import Mask
+from explorer.ops import Op
 from explorer.runtime.layout import (
     Matrix,
     dense_matrix,

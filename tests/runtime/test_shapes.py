@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import MAX_COLS, MAX_ROWS, MAX_STRIDE, Mask, Op, Problem
+from explorer.model.problem import MAX_COLS, MAX_ROWS, MAX_STRIDE, Mask, Problem
+from explorer.ops import OPERATORS, Op
 from explorer.runtime import shapes
 from explorer.runtime.shapes import count_call, log_shapes, read_shapes
 
@@ -153,7 +154,7 @@ def test_the_file_lies_where_it_was_named_though_the_program_moves(tmp_path, mon
 def problems(draw):
     """Any problem there is."""
     op = draw(st.sampled_from(Op))
-    mask = Mask.NONE if op.is_backward else draw(st.sampled_from(Mask))
+    mask = Mask.NONE if OPERATORS[op].is_gradient else draw(st.sampled_from(Mask))
     inner = draw(st.sampled_from([1, 1, 4, 1000])) if mask is Mask.NONE else 1
     cols = draw(st.integers(1, MAX_COLS))
     mask_rows = 0
@@ -176,7 +177,7 @@ def problems(draw):
     if inner == 1:
         strides = st.integers(cols, MAX_STRIDE)
         problem = replace(problem, input_stride=draw(strides), output_stride=draw(strides))
-    if not op.is_backward and draw(st.booleans()):
+    if not OPERATORS[op].is_gradient and draw(st.booleans()):
         problem = replace(
             problem, out_dtype=dtype, output_stride=problem.input_stride, in_place=True
         )

@@ -15,8 +15,9 @@ from torch_cases import serve_cpu, torch
 
 import explorer
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import Mask, Op
+from explorer.model.problem import Mask
 from explorer.model.query import query_from_keywords
+from explorer.ops import Op
 from explorer.runtime import torch_calls, torch_operators
 from explorer.runtime.layout import mask_rows_of
 
@@ -112,7 +113,7 @@ def test_gradients_of_pytorchs_own_samples(ours, dtype):
             ours.clear()
             (mine,) = torch.autograd.grad(got, x, grad)
             close(mine, theirs, loose=4)
-            assert [problem.op.is_backward for problem in ours] in ([True], [])
+            assert [problem.operator.is_gradient for problem in ours] in ([True], [])
             assert ours or dtype is not sample.kwargs.get("dtype", dtype)
 
 
@@ -387,7 +388,7 @@ def test_gradients_and_their_gradients_are_those_of_differences(ours, name, kind
 
     assert torch.autograd.gradcheck(function, x)
     assert torch.autograd.gradgradcheck(function, x)
-    assert {problem.op.is_backward for problem in ours} == {False, True}
+    assert {problem.operator.is_gradient for problem in ours} == {False, True}
 
 
 @pytest.mark.sampled(2)

@@ -7,8 +7,9 @@ import pytest
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu_for
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
 from explorer.model.work_split import WorkSplit
+from explorer.ops import Op
 from explorer.space import Space
 
 WIDE = Problem(4, 131072)
@@ -56,7 +57,7 @@ def test_each_gpu_has_clusters_up_to_its_own_size(arch, largest):
     ],
 )
 def test_what_excludes_clusters(problem, choices, rule):
-    holds = "input" if problem.op.is_backward else "exp"
+    holds = "input" if problem.operator.is_gradient else "exp"
     assert broken(problem, replace(SHARED, cache_holds=holds, **choices)) == rule
     assert broken(WIDE, SHARED) is None
 

@@ -12,7 +12,8 @@ from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu, with_residency
 from explorer.model.outcome import Resources
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
+from explorer.ops import Op
 from explorer.space import Space
 from explorer.space.candidates import candidates, residencies
 from explorer.space.rules import Point, has_working_registers

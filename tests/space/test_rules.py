@@ -11,7 +11,8 @@ from explorer.model.config import DRAWN_MIN_BLOCKS, MEANING, REFUTED, Config
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu, known_gpu_for
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
 from explorer.space import RULES, Space, parameters
 from explorer.space.covering import covering_array
 from explorer.space.rules import Point

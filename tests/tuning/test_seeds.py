@@ -8,7 +8,8 @@ from explorer.choose import config_for
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.problem import Op, Problem
+from explorer.model.problem import Problem
+from explorer.ops import Op
 from explorer.space import Space
 from explorer.tuning.objective import Goal, Objectives
 from explorer.tuning.seeds import seeds, seeds_of

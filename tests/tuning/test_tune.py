@@ -15,7 +15,7 @@ from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Rejected, Stage
-from explorer.model.problem import Mask, Op, Problem
+from explorer.model.problem import Mask, Problem
 from explorer.model.tuned_table import (
     journal_line,
     read_journal,
@@ -23,6 +23,7 @@ from explorer.model.tuned_table import (
     table_text,
     write_table,
 )
+from explorer.ops import Op
 from explorer.space import Space
 from explorer.space.candidates import candidates, residencies, variations
 from explorer.tuning.objective import Effort

@@ -155,12 +155,16 @@ def contiguous_kind(problem: Problem) -> Kind:
     if is_plain_copy(problem):
         return Kind.COPY
     size = problem.written_bytes
-    return Kind.PAIR if problem.read_bytes == 2 * size and problem.op.is_backward else Kind.STREAM
+    return (
+        Kind.PAIR
+        if problem.read_bytes == 2 * size and problem.operator.is_gradient
+        else Kind.STREAM
+    )
 
 
 def is_plain_copy(problem: Problem) -> bool:
     """Whether a copy moves as many bytes: one matrix is read, and as much is written."""
-    one_matrix = not problem.op.is_backward and not problem.mask_rows
+    one_matrix = not problem.operator.is_gradient and not problem.mask_rows
     return one_matrix and problem.read_bytes == problem.written_bytes
 
 
@@ -284,7 +288,7 @@ def row_unrolls(problem: Problem) -> list[int]:
 
 def _second(problem: Problem) -> str:
     """Return the operand that is read beside the input, or none."""
-    if problem.op.is_backward:
+    if problem.operator.is_gradient:
         return "grad"
     return "mask" if problem.mask is Mask.ADDITIVE else ""
 

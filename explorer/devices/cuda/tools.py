@@ -194,8 +194,8 @@ class Tools:
         """
         if isinstance(operand.dtype, IndexType):
             entry = "fill_lengths"
-        elif operand.name == "input" and problem.op.is_backward:
-            entry = f"fill_{problem.op.forward}"
+        elif operand.name == "input" and problem.operator.is_gradient:
+            entry = f"fill_{problem.operator.forward}"
         else:
             entry = "fill_noise"
         cols = () if entry == "fill_noise" else (problem.cols,)

@@ -13,6 +13,7 @@ from explorer.devices.emulated.refusals import LaunchRefused, NotEmulated, refus
 from explorer.devices.verdict import Emulation
 from explorer.model.accuracy import Accuracy
 from explorer.model.problem import Mask, Problem
+from explorer.ops.truth import Truth
 from explorer.ptx_emulator import (
     FLOATS,
     PACKED,
@@ -32,7 +33,7 @@ from explorer.ptx_emulator import (
 )
 from explorer.reference.check import Check, check
 from explorer.reference.layout import Array
-from explorer.reference.truth import Truth, truth_of
+from explorer.reference.truth import truth_of
 
 STEP_LIMIT = 3_000_000
 """Most instructions of a batch of blocks, each counted once for a group of lanes: half a minute."""

@@ -30,6 +30,7 @@ from explorer.devices.emulated.refusals import LaunchRefused, NotEmulated
 from explorer.devices.verdict import Emulation
 from explorer.model.accuracy import Accuracy
 from explorer.model.problem import MAX_INNER, MAX_ROWS, Mask, Operand, Problem, inputs, output
+from explorer.ops.truth import Truth
 from explorer.ptx_emulator import (
     MAX_GRID,
     MOST_BYTES,
@@ -44,7 +45,7 @@ from explorer.ptx_emulator import (
 from explorer.reference.check import Check
 from explorer.reference.inputs import verification_inputs
 from explorer.reference.layout import Array
-from explorer.reference.truth import Truth, truth_of
+from explorer.reference.truth import truth_of
 
 Numbers = NDArray[np.int64]
 

@@ -1,0 +1,54 @@
+"""The operators, a family in a file of its own, and their names."""
+
+from enum import StrEnum
+
+from explorer.ops import softmax
+from explorer.ops.operator import Choice, Extent, Limit, Operator
+from explorer.system.plain_data import parse_name
+
+__all__ = [
+    "BACKWARD",
+    "DEFAULT_OP",
+    "FORWARD",
+    "OPERATORS",
+    "Choice",
+    "Extent",
+    "Limit",
+    "Op",
+    "Operator",
+]
+
+
+class Op(StrEnum):
+    """The names of the operators, the usual one first."""
+
+    SOFTMAX = "softmax"
+    LOG_SOFTMAX = "log_softmax"
+    SOFTMAX_BACKWARD = "softmax_backward"
+    LOG_SOFTMAX_BACKWARD = "log_softmax_backward"
+
+    @classmethod
+    def parse(cls, text: str) -> "Op":
+        """Read an operator's name; raises InvalidInput, which lists the known names."""
+        return parse_name(cls, "op", text)
+
+
+OPERATORS = {
+    Op(operator.name): operator
+    for operator in (
+        softmax.SOFTMAX,
+        softmax.LOG_SOFTMAX,
+        softmax.SOFTMAX_BACKWARD,
+        softmax.LOG_SOFTMAX_BACKWARD,
+    )
+}
+"""Each operator by its name."""
+
+DEFAULT_OP = Op.SOFTMAX
+"""What is computed where nothing is said."""
+
+FORWARD = (Op.SOFTMAX, Op.LOG_SOFTMAX)
+"""Softmax and its logarithm, in the order of a flag that says whether to take the logarithm."""
+
+BACKWARD = (Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD)
+"""Their gradients, in the same order."""

@@ -1,0 +1,96 @@
+"""What an operator is: what it reads and writes along each row, and what is known of it.
+
+The floors above ask an operator's object for what they need (its matrices, the extent of its
+result, its truth), and never for its name.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from explorer.ops.truth import Doubles, Truth, Wide
+
+
+class Extent(StrEnum):
+    """How many elements an operand or a result has."""
+
+    MATRIX = "matrix"
+    """Rows x columns, as the input."""
+    ROW = "row"
+    """One for each row."""
+
+
+class Limit(StrEnum):
+    """The fastest plain access to the bytes of an operator, with which its times are compared."""
+
+    COPY = "copy"
+    """As much is written as is read."""
+    READ = "read"
+    """Little is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The values of a parameter that make sense for an operator, and why others do not."""
+
+    values: tuple[Any, ...]
+    """The first stands in for a value that makes no sense."""
+    says: str
+    """A sentence without a full stop."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operator:
+    """What is computed of each row, as data and as NumPy functions.
+
+    A forward operator reads one matrix, `input`, whose elements count scaled and masked. A gradient
+    reads the result of its forward operator as `input`, and the gradient of that as `grad`.
+    """
+
+    name: str
+    title: str
+    """What it is called in a sentence: log-softmax."""
+    truth: Callable[[Mapping[str, Wide], Any, Any], Truth]
+    """The truth of (rows, cols) matrices by name. The second argument is the scale, by which a
+    gradient's result is multiplied; elements of a forward operator are scaled already. The third is
+    the absolute error (`UNDERFLOW`) of an exponential that is no normal number."""
+    of_ones: Callable[[Doubles, float], tuple[Doubles, Doubles]]
+    """The results, and the magnitudes that errors are relative to, of rows whose sums have n terms
+    of 1: of n, shape (k,), and of the scale. Of a gradient n are the terms of dy that are 1."""
+    patterns: tuple[str, ...]
+    """The groups of input patterns (`reference.patterns.GROUPS`) that tell right from wrong."""
+    takes: Mapping[str, Choice] = field(default_factory=dict)
+    """By the name of a parameter of the space, what it can be; all values of the others make
+    sense."""
+    gradient_of: str = ""
+    """The name of the operator whose gradient this is; empty if it is none."""
+    is_log: bool = False
+    """Whether the results are logarithms, or gradients by way of them."""
+    extent: Extent = Extent.MATRIX
+    """Of the result."""
+    limit: Limit = Limit.COPY
+    torch: str = ""
+    """PyTorch's operator of the same meaning, in its namespace `aten`."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_gradient(self) -> bool:
+        """Whether it computes the gradient of the input of another operator."""
+        return bool(self.gradient_of)
+
+    def allows(self, parameter: str, value: Any) -> bool:
+        """Return whether a value of a parameter of the space makes sense."""
+        return parameter not in self.takes or value in self.takes[parameter].values
+
+    @property
+    def forward(self) -> str:
+        """The name of the operator whose gradient this is, or its own."""
+        return self.gradient_of or self.name
+
+    @property
+    def matrices(self) -> tuple[str, ...]:
+        """The names of the (rows, cols) matrices that it reads."""
+        return ("input", "grad") if self.is_gradient else ("input",)
