@@ -42,10 +42,13 @@ CHOICES: dict[str, tuple[str, ...]] = {
 COHERENT_HINTS = ("default", "cs")
 """Values of load_hint whose loads see the writes of others while the kernel runs."""
 
+WIDEST_ACCESS = 16
+"""Most bytes of one global access."""
+
 RANGES: dict[str, tuple[int, int]] = {
     "threads": (1, 1024),
     "threads_per_row": (1, 1024),
-    "vector_bytes": (2, 16),
+    "vector_bytes": (min(dtype.itemsize for dtype in DType), WIDEST_ACCESS),
     "unroll": (1, 64),
     "min_blocks": (1, 32),
     "rows_per_thread": (1, 32),
@@ -151,7 +154,7 @@ def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
         "algorithm": CHOICES["algorithm"],
         "threads": (1, *WARPS),
         "threads_per_row": ROW_THREADS,
-        "vector_bytes": tuple(b for b in (2, 4, 8, 16) if b >= dtype.itemsize),
+        "vector_bytes": tuple(b for b in (1, 2, 4, 8, WIDEST_ACCESS) if b >= dtype.itemsize),
         "reduction": CHOICES["reduction"],
         "cache": CHOICES["cache"],
         "cache_holds": CHOICES["cache_holds"],

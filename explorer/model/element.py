@@ -287,6 +287,11 @@ class DType(ElementType):
         """The type that kernels compute in."""
         return DType.F64 if self.in_double else DType.F32
 
+    @property
+    def is_narrow(self) -> bool:
+        """Whether kernels compute in a wider type."""
+        return self.arithmetic is not self
+
     def holds(self, number: float) -> bool:
         """Return whether the magnitude of a number is in the range of the type's normal numbers."""
         return self.smallest_normal <= abs(number) <= self.greatest

@@ -277,4 +277,4 @@ def borrows_ends(problem: Problem, config: Config) -> bool:
 
 
 def _has_pairs(problem: Problem, config: Config) -> bool:
-    return problem.dtype.is_half and config.vector_bytes > 2
+    return problem.dtype.cuda.pairs is not None and config.vector_bytes > 2

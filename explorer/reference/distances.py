@@ -161,7 +161,7 @@ def _apart(cols: int, dtype: DType, output: DType, sign: int) -> tuple[float, fl
     They are those of the tried numbers whose result, computed from rounded exponentials, is the
     farthest from the truth.
     """
-    kind = dtype.numpy if dtype.is_half else np.float16
+    kind = dtype.numpy if dtype.is_narrow else np.float16
     numbers = np.unique(np.linspace(-9, -0.1, 20_000).astype(kind)).astype(np.float64)
     terms = np.exp(numbers)
     error = sign * (as_held(terms, output) / terms - 1)

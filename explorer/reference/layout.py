@@ -78,8 +78,8 @@ def as_rows(problem: Problem, flat: Array, stride: int) -> Array:
 
 
 def as_held(values: NDArray[np.float64], dtype: DType) -> NDArray[np.float64]:
-    """Return float64 numbers rounded to a 16-bit type; those of wider types are unchanged."""
-    return values.astype(dtype.numpy).astype(np.float64) if dtype.is_half else values
+    """Return float64 numbers rounded to a narrow type; those of other types are unchanged."""
+    return values.astype(dtype.numpy).astype(np.float64) if dtype.is_narrow else values
 
 
 def saturated(values: Array, dtype: Any) -> Array:

@@ -98,7 +98,7 @@ class Arrays(ABC):
         x = numpy.asarray(x, dtype=call.dtype)
         target = x.dtype
         kind = DTYPES.get(self.dtype_name(target))
-        if kind is not None and kind.arithmetic is not kind:
+        if kind is not None and kind.is_narrow:
             x = numpy.asarray(x, dtype=kind.arithmetic.array_name)
         if call.scale is not None:
             x = x * x.dtype.type(call.scale)
