@@ -33,12 +33,13 @@ class Facts:
     driver: str = ""
     """Version of the GPU's driver."""
     limit_us: float = 0.0
-    """Microseconds of the problem's limit."""
+    """Microseconds a launch of the problem's limit."""
     limit_name: str = ""
     """How the fastest kernel of the limit moves its bytes."""
     buffers: int = 0
     """Pairs of input and output that launches rotate over."""
     launches_per_sample: int = 0
+    """Launches of a graph whose replay is a sample."""
     catalogue: Mapping[Config, str] | None = None
     """The only configs that it can evaluate, a recording's, with the digests of their code; None
     for every config that is compiled for its GPU."""

@@ -6,19 +6,22 @@ is, and a kind's modules are imported when one is opened.
 """
 
 import re
+from typing import TYPE_CHECKING
 
 from explorer.devices.cuda.program import CudaError, device_spec, driver_problem, has_driver
-from explorer.devices.device import Device
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
 from explorer.model.problem import Problem
+
+if TYPE_CHECKING:  # whoever asks of names alone need not wait for NumPy
+    from explorer.devices.device import Device
 
 EMULATED = "emulated"
 RECORDED = "recorded:"
 FIRST_GPU = "cuda:0"
 
 
-def open_device(name: str, arch: str = "", **limits: int) -> Device:
+def open_device(name: str, arch: str = "", **limits: int) -> "Device":
     """Open the device of a name that a function below returned; it is to be closed.
 
     The emulator compiles for `arch`, such as sm_90, and `limits` are its `step_limit`. Raises

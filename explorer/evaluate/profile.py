@@ -19,8 +19,7 @@ from tempfile import NamedTemporaryFile
 from explorer.codegen.variant import Variant, scratch_bytes
 from explorer.compile.compiler import CompileFailure, Compiler, Kernel, nvrtc_version
 from explorer.compile.resources import resources_on
-from explorer.devices.emulated.device import EmulatedKernel, emulate
-from explorer.devices.emulated.refusals import NotEmulated
+from explorer.devices.emulated.device import EmulatedKernel, NotEmulated, emulate
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.devices.runs import FEW_ELEMENTS, MOST_ELEMENTS
 from explorer.model.errors import InvalidInput

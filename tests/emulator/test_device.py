@@ -10,8 +10,7 @@ from virtual_arch import ARCH
 from explorer.codegen.units import emit
 from explorer.compile.compiler import Compiler
 from explorer.devices.emulated import device
-from explorer.devices.emulated.device import EmulatedKernel, emulate
-from explorer.devices.emulated.refusals import LaunchRefused
+from explorer.devices.emulated.device import EmulatedKernel, LaunchRefused, emulate
 from explorer.devices.verdict import Status
 from explorer.model.config import Config
 from explorer.model.element import DType

@@ -10,10 +10,9 @@ from planted import planted
 from virtual_arch import ARCH
 
 from explorer.compile.compiler import Compiler
-from explorer.devices.emulated.device import EmulatedKernel, emulate
+from explorer.devices.emulated.device import EmulatedKernel, LaunchRefused, emulate
 from explorer.devices.emulated.emulator import Emulator
 from explorer.devices.emulated.far import Order, emulate_far, far_problems, is_addressable, order_of
-from explorer.devices.emulated.refusals import LaunchRefused
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.devices.verdict import Status
 from explorer.model.config import Config

@@ -1,6 +1,7 @@
 """The device `emulated`: runs a kernel's launches in guarded, poisoned memory and checks them."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -9,9 +10,9 @@ from numpy.typing import NDArray
 
 from explorer.codegen.variant import Launch
 from explorer.devices.emulated.placement import Placement
-from explorer.devices.emulated.refusals import LaunchRefused, NotEmulated, refusals
 from explorer.devices.verdict import Emulation
 from explorer.model.accuracy import Accuracy
+from explorer.model.errors import ExplorerError
 from explorer.model.problem import Mask, Problem
 from explorer.ops.truth import Truth
 from explorer.ptx_emulator import (
@@ -19,6 +20,7 @@ from explorer.ptx_emulator import (
     PACKED,
     Argument,
     Counters,
+    EmulatorError,
     Finding,
     GlobalMemory,
     Instruction,
@@ -27,6 +29,7 @@ from explorer.ptx_emulator import (
     LaunchResult,
     Module,
     Schedule,
+    UnsupportedPtx,
     launch,
     parse,
     permuted_turns,
@@ -51,6 +54,35 @@ FEWEST_SMS = 2
 STRIDES = 20
 """Fewest rounds of a persistent block over the rows, if there are enough rows: its loop and its
 ring of stages then go round several times."""
+
+
+# ------------------------------------------------------------------ what is not emulated
+
+
+class NotEmulated(ExplorerError):
+    """PTX that the emulator does not know: the kernel stays unverified. `opcodes` names them."""
+
+    def __init__(self, opcodes: tuple[str, ...], sentence: str) -> None:
+        self.opcodes = opcodes
+        super().__init__(sentence)
+
+
+class LaunchRefused(ExplorerError):
+    """A launch that the emulator cannot make: wrong arguments, block or cluster."""
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Raise the emulator's errors as NotEmulated or LaunchRefused."""
+    try:
+        yield
+    except UnsupportedPtx as error:
+        raise NotEmulated(error.opcodes, str(error)) from None
+    except EmulatorError as error:
+        raise LaunchRefused(str(error)) from None
+
+
+# ------------------------------------------------------------------ kernels
 
 
 @dataclass(frozen=True, slots=True)

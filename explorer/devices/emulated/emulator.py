@@ -7,7 +7,14 @@ from dataclasses import replace
 
 from explorer.compile.compiler import SOURCE_NAME, CompileFailure, Compiler, Kernel, compile_in_time
 from explorer.devices.device import Device, Facts
-from explorer.devices.emulated.device import STEP_LIMIT, EmulatedKernel, emulate, emulated_grid
+from explorer.devices.emulated.device import (
+    STEP_LIMIT,
+    EmulatedKernel,
+    LaunchRefused,
+    NotEmulated,
+    emulate,
+    emulated_grid,
+)
 from explorer.devices.emulated.far import (
     Order,
     emulate_far,
@@ -15,7 +22,6 @@ from explorer.devices.emulated.far import (
     is_addressable,
     order_of,
 )
-from explorer.devices.emulated.refusals import LaunchRefused, NotEmulated
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.devices.runs import (
     MOST_ELEMENTS,

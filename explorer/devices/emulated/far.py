@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 from explorer.devices.emulated.device import (
     STEP_LIMIT,
     EmulatedKernel,
+    LaunchRefused,
+    NotEmulated,
     emulated_grid,
     judged,
     launched,
     with_store,
 )
 from explorer.devices.emulated.placement import numbers_of
-from explorer.devices.emulated.refusals import LaunchRefused, NotEmulated
 from explorer.devices.verdict import Emulation
 from explorer.model.accuracy import Accuracy
 from explorer.model.problem import MAX_INNER, MAX_ROWS, Mask, Operand, Problem, inputs, output
