@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from explorer.devices.device import Setting
 from explorer.devices.emulated.emulator import Emulator
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.devices.verdict import Status
@@ -35,7 +36,7 @@ def verdict(config, accuracy, dtype=DType.F32, cols=4096, rows=18, change=None):
         assert change[0] in program.source
         program = replace(program, source=program.source.replace(*change))
     emulator = Emulator("sm_90")
-    emulator.open(program.problem, accuracy=accuracy)
+    emulator.open(Setting(program.problem, accuracy=accuracy))
     return emulator.verify(program, rows)
 
 

@@ -13,6 +13,7 @@ from explorer.codegen.variant import Launch
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
+from explorer.model.evaluator import Comparison
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Environment, Outcome, Resources
 from explorer.model.peer import Entered, NotEntered, PeerName
@@ -24,6 +25,19 @@ if TYPE_CHECKING:  # the process of a GPU, which reads the messages alone, need 
     from explorer.devices.verdict import Verdict
 
 # ------------------------------------------------------------------ an opened problem
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A problem to open, and how its kernels are verified and timed."""
+
+    problem: Problem
+    timing: str = "cold"
+    """Cold, where launches rotate over buffers larger than the L2 cache, or warm."""
+    seed: int = 0
+    """Of the inputs, and of the order of rounds."""
+    accuracy: Accuracy = Accuracy.DEFAULT
+    """What kernels must meet, if a small run says nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +110,14 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """Samples in microseconds a launch: a row a contender, a column a round; and the limit's."""
+class Compared(Comparison):
+    """A comparison, and what the GPU was at during it."""
 
-    samples_us: tuple[tuple[float, ...], ...]
-    limit_us: tuple[float, ...]
-    limit_name: str
+    limit_name: str = ""
+    """How the fastest kernel of the limit moves its bytes."""
     sm_clock_mhz: int = 0
     memory_clock_mhz: int = 0
     throttle_reasons: str = ""
-    peers: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    """Rows of the peers that had entered."""
-    interleaved: bool = True
-    """False where samples taken one kernel after the other stand in."""
 
 
 # ------------------------------------------------------------------ devices
@@ -125,17 +134,11 @@ class Device:
     gpu: GpuSpec
     """The GPU that times come from; of a recording, once a problem is open."""
 
-    def open(
-        self,
-        problem: Problem,
-        timing: str = "cold",
-        seed: int = 0,
-        accuracy: Accuracy = Accuracy.DEFAULT,
-    ) -> Facts:
+    def open(self, setting: Setting) -> Facts:
         """Prepare a problem in place of the one before, whose peers leave.
 
-        `timing` is cold or warm, and what kernels compute must meet `accuracy`. Raises InvalidInput
-        for what it cannot prepare, NotFound where it has nothing on the problem, and DeviceLost.
+        Raises InvalidInput for what it cannot prepare, NotFound where it has nothing on the
+        problem, and DeviceLost.
         """
         raise NotImplementedError
 

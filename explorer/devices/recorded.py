@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from explorer.codegen.variant import launches
 from explorer.compile.resources import resources_on
-from explorer.devices.device import Compared, Device, Facts, Job
+from explorer.devices.device import Compared, Device, Facts, Job, Setting
 from explorer.devices.recording import (
     RecordedComparison,
     RecordedKernel,
@@ -34,39 +34,33 @@ class RecordedDevice(Device):
         self._name = name
         self._given = recording
 
-    def open(
-        self,
-        problem: Problem,
-        timing: str = "cold",
-        seed: int = 0,
-        accuracy: Accuracy = Accuracy.DEFAULT,
-    ) -> Facts:
+    def open(self, setting: Setting) -> Facts:
         """Read the recording. Raises NotFound where there is none, and InvalidInput.
 
         A recording cannot be used that is of another problem or timing, that has no kernel which
-        the space allows, or that does not tell whether kernels meet `accuracy`.
+        the space allows, or that does not tell whether kernels meet the accuracy.
         """
-        passed_over: list[str] = []
+        problem, passed_over = setting.problem, list[str]()
         self._recording = self._given or self._read(problem, passed_over)
         header = self._recording.header
-        self.gpu, self._accuracy = header.gpu, accuracy
+        self.gpu, self._accuracy = header.gpu, setting.accuracy
         space = Space(problem, self.gpu)
         legal = [kernel for kernel in self._recording.kernels if space.is_legal(kernel.config)]
         self._kernels = {kernel.config: kernel for kernel in legal}
         self._check_some_are_legal()
         self._check_errors_are_known()
         timed = header.environment.timing
-        if timing == "warm" and timed != timing:
+        if setting.timing == "warm" != timed:
             raise InvalidInput(
-                f"timing is {timing}, and the recording of {problem} was timed {timed}; leave "
-                "timing out, or measure on a GPU"
+                f"timing is warm, and the recording of {problem} was timed {timed}; leave timing "
+                "out, or measure on a GPU"
             )
         comparison = self._recording.comparison
         compared = set(comparison.digests) if comparison else set()
         return Facts(
             catalogue={kernel.config: kernel.digest for kernel in legal},
             compared=frozenset(kernel.config for kernel in legal if kernel.digest in compared),
-            environment=replace(header.environment, accuracy=accuracy),
+            environment=replace(header.environment, accuracy=setting.accuracy),
             notices=(*passed_over, *self._limitations()),
         )
 

@@ -18,7 +18,7 @@ from explorer.compile.compiler import (
     Mean,
     nvrtc_version,
 )
-from explorer.devices.device import FAR_SLOWER, Device, Facts, Job
+from explorer.devices.device import FAR_SLOWER, Device, Facts, Job, Setting
 from explorer.devices.job import job_of
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.evaluate.space_version import space_version, template_version
@@ -28,7 +28,7 @@ from explorer.model.errors import DeviceLost
 from explorer.model.evaluator import Comparison
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Environment, Measured, Outcome, Rejected, Stage
-from explorer.model.peer import Entered, NotEntered, PeerName, PeerTimes
+from explorer.model.peer import Entered, NotEntered, PeerName
 from explorer.model.problem import Problem
 from explorer.space import Space
 
@@ -69,9 +69,7 @@ SPARE_AHEAD = 6
 during a quarter of the evaluations of a search on an H200's host."""
 
 
-def environment_of(
-    device: Device, facts: Facts, problem: Problem, timing: str, accuracy: Accuracy
-) -> Environment:
+def environment_of(device: Device, setting: Setting, facts: Facts) -> Environment:
     """Return the environment of what a device measures, or measured, on an opened problem."""
     if facts.environment is not None:
         return facts.environment
@@ -80,17 +78,17 @@ def environment_of(
         arch=device.gpu.arch,
         driver=facts.driver,
         nvrtc=nvrtc_version(),
-        timing=timing,
+        timing=setting.timing,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        space_version=space_version(problem),
-        template_digest=template_version(problem),
+        space_version=space_version(setting.problem),
+        template_digest=template_version(setting.problem),
         explorer=__version__,
         limit_us=facts.limit_us,
         limit_name=facts.limit_name,
         buffers=facts.buffers,
         launches_per_sample=facts.launches_per_sample,
         peak_gbps=device.gpu.peak_gbps,
-        accuracy=accuracy,
+        accuracy=setting.accuracy,
     )
 
 
@@ -120,7 +118,8 @@ class DeviceEvaluator:
         """
         self.problem = problem
         self.device = device
-        self.facts = device.open(problem, timing, seed, accuracy)
+        setting = Setting(problem, timing, seed, accuracy)
+        self.facts = device.open(setting)
         self.gpu: GpuSpec = device.gpu
         self._keep_device = keep_device
         self._seed = seed
@@ -141,7 +140,7 @@ class DeviceEvaluator:
         """When it began what it is at; None where it has nothing to do."""
         self._best_us = 0.0
         self._evaluated = Mean()
-        self.environment = environment_of(device, self.facts, problem, timing, accuracy)
+        self.environment = environment_of(device, setting, self.facts)
 
     @property
     def interleaves(self) -> bool:
@@ -211,16 +210,12 @@ class DeviceEvaluator:
         self.submit(config)
         return self._evaluated_once(self._compiling.pop(config))
 
-    def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
-        """Time measured configs and the limit in turn; raises DeviceLost if one fails now."""
-        return self.compare_with_peers(configs, rounds).ours
-
     def enter(self, peer: PeerName, limit_s: float) -> Entered | NotEntered:
         """Prepare a peer and verify what it computes; it takes part in comparisons from then on."""
         return self.device.enter(peer, limit_s)
 
-    def compare_with_peers(self, configs: Sequence[Config], rounds: int) -> PeerTimes:
-        """As `compare`, with all peers that entered."""
+    def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
+        """Time measured configs, limit and peers in turn; raises DeviceLost if one fails now."""
         compared = self.device.compare(self._jobs(configs), rounds, self._seed)
         self.environment = replace(
             self.environment,
@@ -229,8 +224,7 @@ class DeviceEvaluator:
             memory_clock_mhz=compared.memory_clock_mhz,
             throttle_reasons=compared.throttle_reasons,
         )
-        ours = Comparison(compared.samples_us, compared.limit_us, compared.interleaved)
-        return PeerTimes(ours, compared.peers)
+        return compared
 
     def _jobs(self, configs: Sequence[Config]) -> list[Job]:
         """Return the jobs of measured configs, which are compiled once more."""

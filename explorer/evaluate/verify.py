@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from explorer.devices.device import Device
+from explorer.devices.device import Device, Setting
 from explorer.devices.names import (
     EMULATED,
     gpu_alone,
@@ -70,7 +70,7 @@ def verify_many(
 def _verify(program: ProgramUnderTest, arch: str, rows: int | None, accuracy: Accuracy) -> Verdict:
     """Verify a program with the emulator of the process that runs this."""
     emulator = _emulator(arch)
-    emulator.open(program.problem, accuracy=accuracy)
+    emulator.open(Setting(program.problem, accuracy=accuracy))
     return emulator.verify(program, rows)
 
 
@@ -93,7 +93,8 @@ def verify_on(
         if not opened.can_time:
             yield from verify_many(programs, arch, rows, accuracy)
             return
-        opened.open(emulated_runs(programs[0], rows)[0].problem, accuracy=accuracy)
+        problem = emulated_runs(programs[0], rows)[0].problem
+        opened.open(Setting(problem, accuracy=accuracy))
         for program in programs:
             yield _with_second_opinion(opened.verify(program), opened, rows, accuracy)
 
@@ -187,8 +188,8 @@ def time_file(
     problem = program.problem.resized(rows, program.cols)
     instead = f"check the kernel without one: explorer verify {program.file}"
     with open_device(gpu_alone(device, "a time", instead)) as opened:
-        facts = opened.open(problem, timing, accuracy=accuracy)
-        environment = environment_of(opened, facts, problem, timing, accuracy)
+        setting = Setting(problem, timing, accuracy=accuracy)
+        environment = environment_of(opened, setting, opened.open(setting))
         verdict = opened.verify(program)
         measured = verdict.outcome if isinstance(verdict.outcome, Measured) else None
         verdict = _with_second_opinion(verdict, opened, None, accuracy)
@@ -233,7 +234,7 @@ def check_finalists(
     """Check configs in order within `budget_s` seconds; raises WrongKernel for a wrong one."""
     programs = [ProgramUnderTest.of_config(problem, config) for config in configs]
     emulator = open_device(EMULATED, arch, step_limit=STEP_LIMIT)
-    emulator.open(problem, accuracy=accuracy)
+    emulator.open(Setting(problem, accuracy=accuracy))
     started = time.monotonic()
     counts: Counter[Status] = Counter()
     for number, program in enumerate(programs, 1):

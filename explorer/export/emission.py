@@ -8,6 +8,7 @@ from pathlib import Path
 from explorer.codegen.variant import Launch, Variant
 from explorer.compile.compiler import CompileFailure, Compiler, cache_dir, nvrtc_version
 from explorer.compile.resources import resources_on
+from explorer.devices.device import Setting
 from explorer.devices.names import EMULATED, open_device
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.devices.verdict import Status, Verdict
@@ -174,7 +175,7 @@ def _cache_fault() -> list[str]:
 def _verified(variant: Variant, arch: str, accuracy: Accuracy, notice: Notice) -> Verdict:
     """Return what the emulator says of a variant; a very slow one is left unverified."""
     emulator = open_device(EMULATED, arch, step_limit=STEP_LIMIT)
-    emulator.open(variant.problem, accuracy=accuracy)
+    emulator.open(Setting(variant.problem, accuracy=accuracy))
     verdict = emulator.verify(ProgramUnderTest.of(variant))
     if verdict.status is Status.WRONG:
         wrong = WrongKernel(

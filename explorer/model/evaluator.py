@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from explorer.model.config import Config
@@ -21,6 +21,8 @@ class Comparison:
     """The problem's limit, timed in the same rounds; one value, or none, where it was not."""
     interleaved: bool = True
     """False where samples taken one kernel after the other stand in."""
+    peers: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """The rows of the peers that had entered, by name; none without peers."""
 
 
 class Evaluator(Protocol):
@@ -77,4 +79,4 @@ class Evaluator(Protocol):
         """Verify and time a config, once it is compiled; a variant's failures are outcomes."""
 
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
-        """Time measured configs and the limit in turn, `rounds` times each."""
+        """Time measured configs, the limit and the peers that entered in turn, `rounds` times."""

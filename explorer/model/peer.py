@@ -1,12 +1,10 @@
 """The contract between the bench and a peer: another library's softmax, timed beside ours."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from explorer.model.config import Config
 from explorer.model.errors import ExplorerError
-from explorer.model.evaluator import Comparison, Evaluator
+from explorer.model.evaluator import Evaluator
 from explorer.model.outcome import Absent
 from explorer.model.problem import Problem
 
@@ -102,20 +100,8 @@ class NotEntered(Absent):
     """Whether the GPU's context is unusable after it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PeerTimes:
-    """Configs, the limit and peers, timed in turn."""
-
-    ours: Comparison
-    peers: dict[str, tuple[float, ...]]
-    """Microseconds a launch of each peer that entered, one value for each round."""
-
-
 class PeerBench(Evaluator, Protocol):
     """An evaluator of one problem that times peers as well."""
 
     def enter(self, peer: PeerName, limit_s: float) -> Entered | NotEntered:
-        """Prepare a peer and verify its output, within `limit_s` seconds."""
-
-    def compare_with_peers(self, configs: Sequence[Config], rounds: int) -> PeerTimes:
-        """Time measured configs, the limit and all peers that entered, in turn, `rounds` times."""
+        """Prepare a peer and verify its output, within `limit_s` seconds, to be compared then."""

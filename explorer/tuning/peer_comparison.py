@@ -10,8 +10,9 @@ from typing import Any
 from explorer.evaluate.without_search import without_search
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, WrongKernel
+from explorer.model.evaluator import Comparison
 from explorer.model.outcome import Absent, Contender, Environment, Rejected
-from explorer.model.peer import Entered, NotEntered, PeerBench, PeerName, PeerTimes
+from explorer.model.peer import Entered, NotEntered, PeerBench, PeerName
 from explorer.model.problem import Problem
 from explorer.system.plain_data import read_fields, write_fields
 from explorer.tuning.contest import ROUNDS, Contest, Entry, Ratio, check_rows, ratio
@@ -350,11 +351,11 @@ def compare_with_peers(
         raise WrongKernel(f"ours ({ours.origin}): {outcome.why}")
     clock.lap("ours")
     entered, left_out = _enter_all(bench, peers, limit_s, tell, clock)
-    times = bench.compare_with_peers([ours.config, *beside, ours.config], rounds)
+    times = bench.compare([ours.config, *beside, ours.config], rounds)
     clock.lap("timing")
     peer_times, lost = _timed(entered, times)
-    ours_us, *rest, again_us = times.ours.samples_us
-    limit_us = times.ours.limit_us
+    ours_us, *rest, again_us = times.samples_us
+    limit_us = times.limit_us
     return PeerComparison(
         problem=bench.problem,
         environment=replace(bench.environment, limit_us=median(limit_us)),
@@ -435,7 +436,7 @@ def _enter_all(
     return entered, left_out
 
 
-def _timed(entered: list[Entered], times: PeerTimes) -> tuple[list[Contender], list[Absent]]:
+def _timed(entered: list[Entered], times: Comparison) -> tuple[list[Contender], list[Absent]]:
     """Peers with their samples; those that a new worker could not prepare again have none."""
     timed = [_contender(one, times.peers[one.name]) for one in entered if one.name in times.peers]
     lost = [one.name for one in entered if one.name not in times.peers]

@@ -181,8 +181,8 @@ def _judged(
     entered += [one for one in timed if one[0] == untuned and one not in entered]
     beside = torch is not None and isinstance(bench.enter(torch, TORCH_LIMIT_S), Entered)
     configs = [config for config, _ in entered]
-    times = bench.compare_with_peers([*configs, configs[0]], ROUNDS)
-    contest = Contest.of([Contender.of((), *one) for one in entered], times.ours)
+    times = bench.compare([*configs, configs[0]], ROUNDS)
+    contest = Contest.of([Contender.of((), *one) for one in entered], times)
     torch_us = times.peers.get(torch.name, ()) if torch is not None and beside else ()
     return TunedProblem(
         problem=bench.problem,

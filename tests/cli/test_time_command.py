@@ -7,10 +7,9 @@ import pytest
 
 from explorer.devices.cuda.device import CudaDevice
 from explorer.devices.cuda.messages import Open
-from explorer.devices.device import Device, Facts
+from explorer.devices.device import Device, Facts, Setting
 from explorer.devices.program_under_test import read_emitted
 from explorer.devices.verdict import Verdict
-from explorer.model.accuracy import Accuracy
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Measured, Rejected, Resources, Stage
 from explorer.model.problem import Problem
@@ -41,8 +40,8 @@ class StandIn(Device):
     def __init__(self, index):
         self.index = index
 
-    def open(self, problem, timing="cold", seed=0, accuracy=Accuracy.DEFAULT):
-        StandIn.asked = (problem, self.index, timing, accuracy)
+    def open(self, setting):
+        StandIn.asked = (setting.problem, self.index, setting.timing, setting.accuracy)
         return Facts("570.86", limit_us=9.5, limit_name="copy by 16 bytes", buffers=3)
 
     def verify(self, program, rows=None, then=()):
@@ -153,7 +152,7 @@ def test_the_kernel_is_compiled_verified_and_timed_by_one_job(explorer, mine, mo
     class Gpu(CudaDevice):
         def __init__(self, problem):
             self.gpu, self.jobs = known_gpu("NVIDIA H200"), []
-            self._opened = Open(problem, "cold", (), 0)
+            self._opened = Open(Setting(problem), ())
 
         def evaluate(self, job):
             self.jobs.append(job)

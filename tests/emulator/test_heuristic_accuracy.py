@@ -4,6 +4,7 @@ import pytest
 from virtual_arch import ARCH
 
 from explorer.choose import config_for
+from explorer.devices.device import Setting
 from explorer.devices.emulated.emulator import Emulator
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.devices.verdict import Status
@@ -17,7 +18,7 @@ H200 = known_gpu("NVIDIA H200")
 def verdict(problem, accuracy):
     config = config_for(problem, H200, accuracy=accuracy)
     emulator = Emulator(ARCH)
-    emulator.open(problem, accuracy=accuracy)
+    emulator.open(Setting(problem, accuracy=accuracy))
     return emulator.verify(ProgramUnderTest.of_config(problem, config))
 
 

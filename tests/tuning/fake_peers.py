@@ -1,8 +1,10 @@
 """Peers on the fake evaluator: times of one's choice, and failures of each stage."""
 
+from dataclasses import replace
+
 from fake_evaluator import FLOOR_US, FakeEvaluator, model_us
 
-from explorer.model.peer import Entered, NotEntered, PeerName, PeerTimes
+from explorer.model.peer import Entered, NotEntered, PeerName
 
 FAILURES = {
     "absent": ("missing", "not installed: No module named 'absent'"),
@@ -36,7 +38,7 @@ class FakePeerBench(FakeEvaluator):
         rows = ("all masked",) if inexact else ()
         return Entered(peer.name, f"{peer.name} 1.0", "num_warps 8", 2e-7, 3.0, inexact, rows)
 
-    def compare_with_peers(self, configs, rounds):
+    def compare(self, configs, rounds):
         ours_us = model_us(configs[0])
         drift = [1.0 + 0.02 * i / rounds for i in range(rounds)]
         rows = {
@@ -47,7 +49,7 @@ class FakePeerBench(FakeEvaluator):
             for name in self.entered
             if name not in self.lost
         }
-        return PeerTimes(self.compare(configs, rounds), rows)
+        return replace(super().compare(configs, rounds), peers=rows)
 
 
 __all__ = ["FAILURES", "FLOOR_US", "FakePeerBench", "peers"]

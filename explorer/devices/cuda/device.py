@@ -14,16 +14,14 @@ from explorer.devices.cuda.messages import (
 )
 from explorer.devices.cuda.program import driver_problem
 from explorer.devices.cuda.worker import run
-from explorer.devices.device import Compared, Device, Facts, Job
+from explorer.devices.device import Compared, Device, Facts, Job, Setting
 from explorer.devices.job import job_of
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.devices.verdict import Verdict
-from explorer.model.accuracy import Accuracy
 from explorer.model.errors import DeviceLost, InvalidInput
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Outcome, Rejected, Stage
 from explorer.model.peer import Entered, NotEntered, PeerName
-from explorer.model.problem import Problem
 from explorer.system.processes import talking_to
 
 START_LIMIT_S = 60.0
@@ -86,19 +84,13 @@ class CudaDevice(Device):
         self._entered: list[tuple[PeerName, float]] = []
         self._start()
 
-    def open(
-        self,
-        problem: Problem,
-        timing: str = "cold",
-        seed: int = 0,
-        accuracy: Accuracy = Accuracy.DEFAULT,
-    ) -> Facts:
+    def open(self, setting: Setting) -> Facts:
         """Prepare a problem: buffers, a check of the GPU's reference, the limit."""
         self._entered = []
         with CompilePool(Compiler(self.gpu.arch)) as pool:
-            compiling = [pool.submit(source) for source in tools_sources(problem)]
+            compiling = [pool.submit(source) for source in tools_sources(setting.problem)]
             cubins = tuple(one.result().cubin for one in compiling)
-        self._opened = Open(problem, timing, cubins, seed, accuracy)
+        self._opened = Open(setting, cubins)
         facts = self._open_again()
         self._limit_s = max(self._kernel_limit_s, round(facts.limit_us * COPIES_ALLOWED * 1e-6))
         return facts
@@ -119,7 +111,7 @@ class CudaDevice(Device):
         except CompileFailure as failure:
             reason = str(failure).replace(SOURCE_NAME, program.file)
             return Rejected(Stage.COMPILE, f"it does not compile for {self.gpu.arch}: {reason}")
-        job = job_of(program, self._opened.problem, self.gpu, "", kernel)
+        job = job_of(program, self._opened.setting.problem, self.gpu, "", kernel)
         return job if isinstance(job, Rejected) else self.evaluate(job)
 
     def begin(self, job: Job) -> None:

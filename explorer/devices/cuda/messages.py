@@ -13,22 +13,17 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from explorer.devices.device import Job
-from explorer.model.accuracy import Accuracy
+from explorer.devices.device import Job, Setting
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.peer import PeerName
-from explorer.model.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
     """Prepare buffers and tools for a problem; answered by Facts."""
 
-    problem: Problem
-    timing: str
+    setting: Setting
     tools_cubins: tuple[bytes, ...]
-    seed: int
-    accuracy: Accuracy = Accuracy.DEFAULT
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,16 +46,17 @@ class Session:
     """Bench, tools and checks of one problem. Raises InvalidInput if it does not fit the GPU."""
 
     def __init__(self, request: Open, gpu: GpuSpec, device: Any, stream: Any) -> None:
-        self._problem = request.problem
+        setting = request.setting
+        self._problem = setting.problem
         self._stream = stream
-        self._seed = request.seed
+        self._seed = setting.seed
         self._clocks = ClockReader(device)
-        self._tools = Tools(request.tools_cubins, stream, request.accuracy)
-        self._verifier = Verifier(request.problem, self._tools, stream, request.seed)
+        self._tools = Tools(request.tools_cubins, stream, setting.accuracy)
+        self._verifier = Verifier(setting.problem, self._tools, stream, setting.seed)
         self._verifier.check_the_reference()
         self._verifier.settle()
-        self._bench = Bench(request.problem, request.timing, gpu, stream, self._tools, request.seed)
-        self._last_rows = LastRows(request.problem, self._bench.sets, request.seed, stream)
+        self._bench = Bench(setting.problem, setting.timing, gpu, stream, self._tools, setting.seed)
+        self._last_rows = LastRows(setting.problem, self._bench.sets, setting.seed, stream)
         self._peers: list[PeerEntry] = []
 
     def facts(self) -> Facts:

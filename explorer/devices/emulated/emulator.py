@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from explorer.compile.compiler import SOURCE_NAME, CompileFailure, Compiler, Kernel, compile_in_time
-from explorer.devices.device import Device, Facts
+from explorer.devices.device import Device, Facts, Setting
 from explorer.devices.emulated.device import (
     STEP_LIMIT,
     EmulatedKernel,
@@ -91,15 +91,9 @@ class Emulator(Device):
         self._compiler = Compiler(arch, line_info=True)
         self._step_limit = step_limit
 
-    def open(
-        self,
-        problem: Problem,
-        timing: str = "cold",
-        seed: int = 0,
-        accuracy: Accuracy = Accuracy.DEFAULT,
-    ) -> Facts:
-        """Check programs by `accuracy` from now on; a program brings its own problem."""
-        self._accuracy = accuracy
+    def open(self, setting: Setting) -> Facts:
+        """Check programs by the accuracy from now on; a program brings its own problem."""
+        self._accuracy = setting.accuracy
         return Facts()
 
     def verify(
