@@ -212,6 +212,15 @@ def test_importing_the_command_line_is_light():
     assert run.stdout.strip() == "[]", run.stdout + run.stderr
 
 
+def test_a_gpu_is_opened_without_what_its_process_need_not_wait_for():
+    """They take as long to import as all the rest, and are imported while the process starts."""
+    heavy = "{'explorer.ptx_emulator', 'explorer.devices.runs', 'explorer.codegen.units'}"
+    code = "import sys, explorer.evaluate.open_evaluator, explorer.devices.cuda.device; "
+    code += f"print(sorted({heavy} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert run.stdout.strip() == "[]", run.stdout + run.stderr
+
+
 def test_a_gpu_is_prepared_before_a_search_imports_optuna():
     """It takes half a second, for which the GPU's process need not wait."""
     code = """

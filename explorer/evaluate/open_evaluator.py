@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from explorer.compile.compiler import CompilePool
-from explorer.devices.device import Device
 from explorer.devices.names import (
     gpu_alone,
     gpu_or_recording,
@@ -24,6 +24,9 @@ from explorer.model.evaluator import Evaluator
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.peer import PeerBench
 from explorer.model.problem import Problem
+
+if TYPE_CHECKING:
+    from explorer.devices.device import Device
 
 TIMINGS = ("cold", "warm")
 
@@ -77,7 +80,7 @@ def open_evaluator(
 @contextmanager
 def _prepared(
     problem: Problem, name: str, processes: CompileProcesses, meanwhile: Meanwhile | None
-) -> Iterator[Device]:
+) -> Iterator["Device"]:
     """Open a device, and do meanwhile, until the end of the block, what else takes time.
 
     A GPU's process takes a second or two to start and to prepare the problem. What it needs is

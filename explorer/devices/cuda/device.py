@@ -1,6 +1,7 @@
 """A GPU as a device: it drives the worker process, with deadlines, crashes and restarts."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from explorer.compile.compiler import SOURCE_NAME, CompileFailure, CompilePool, Compiler
 from explorer.devices.cuda.limits import tools_sources
@@ -15,14 +16,15 @@ from explorer.devices.cuda.messages import (
 from explorer.devices.cuda.program import driver_problem
 from explorer.devices.cuda.worker import run
 from explorer.devices.device import Compared, Device, Facts, Job, Setting
-from explorer.devices.job import job_of
-from explorer.devices.program_under_test import ProgramUnderTest
-from explorer.devices.verdict import Verdict
 from explorer.model.errors import DeviceLost, InvalidInput
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Outcome, Rejected, Stage
 from explorer.model.peer import Entered, NotEntered, PeerName
 from explorer.system.processes import talking_to
+
+if TYPE_CHECKING:  # the worker need not wait for their imports to be started
+    from explorer.devices.program_under_test import ProgramUnderTest
+    from explorer.devices.verdict import Verdict
 
 START_LIMIT_S = 60.0
 OPEN_LIMIT_S = 120.0
@@ -97,14 +99,18 @@ class CudaDevice(Device):
 
     def verify(
         self,
-        program: ProgramUnderTest,
+        program: "ProgramUnderTest",
         rows: int | None = None,
-        then: Sequence[ProgramUnderTest] = (),
-    ) -> Verdict:
+        then: Sequence["ProgramUnderTest"] = (),
+    ) -> "Verdict":
         """Verify a program by small problems and the open one, on which it is timed."""
+        from explorer.devices.verdict import Verdict
+
         return Verdict.of_outcome(program, self._outcome(program), self.gpu.name)
 
-    def _outcome(self, program: ProgramUnderTest) -> Outcome:
+    def _outcome(self, program: "ProgramUnderTest") -> Outcome:
+        from explorer.devices.job import job_of
+
         assert self._opened is not None, "a problem is open"
         try:
             kernel = Compiler(self.gpu.arch).compile(program.source)
