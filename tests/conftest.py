@@ -120,6 +120,15 @@ def set_up_workers(config):
             config.add_cleanup(lambda name=name: os.environ.pop(name, None))
 
 
+@pytest.fixture
+def is_read(monkeypatch):
+    """Make reading the limit of every problem."""
+    from explorer.model.problem import Problem
+    from explorer.ops import Limit
+
+    monkeypatch.setattr(Problem, "limit", Limit.READ)
+
+
 @pytest.fixture(autouse=True)
 def own_data_folder(monkeypatch):
     """Let each test keep studies in a data folder of its own, not in the user's."""

@@ -543,6 +543,27 @@ def access_kind(problem: Problem) -> str:
 
 
 @figure
+def readings() -> str:
+    """A table of the fastest readings of some sizes, and of what other ways to read take."""
+    data = kept("readings-h200")
+    told = numbers("MiB", "µs", "GB/s", "blocks that stride", "row by row", "rows with gaps")
+    table = Table([*told, *words("the fastest")])
+    for one in data["problems"]:
+        others = [one[f"{name}_us"] for name in ("striding", "rows", "gaps")]
+        table.add(
+            str(one["mib"]),
+            microseconds(one["us"]),
+            f"{one['mib'] * 2**20 / one['us'] * 1e-3:.0f}",
+            *(
+                "–" if us is None else f"{round(100 * (us / one['us'] - 1), 1) + 0.0:+.1f} %"
+                for us in others
+            ),
+            f"{one['words']} x 16 bytes a thread, {one['threads']} threads, load {one['load']}",
+        )
+    return f"{as_markdown(table)}\n\nOn an {data['gpu'].removeprefix('NVIDIA ')}, {data['date']}."
+
+
+@figure
 def accuracy_limits() -> str:
     """A table of what errors may come to."""
     types = (DType.F32, DType.BF16, DType.F64)

@@ -262,3 +262,50 @@ def test_the_limit_is_found_also_where_it_waits_for_its_loads():
 
 def test_few_rows_are_not_moved_by_row():
     assert not row_shapes(Problem(15, 2**20)) and row_shapes(Problem(16, 2**20))
+
+
+@pytest.mark.usefixtures("is_read")
+def test_where_little_is_written_the_limit_reads_and_stores_nothing():
+    problem = Problem(8192, 4096)
+    assert contiguous_kind(problem) is Kind.READ
+    assert contiguous_kind(Problem(64, 64, mask=Mask.ADDITIVE)) is Kind.STREAM
+    shapes = limit_shapes(problem)
+    assert {shape.kind for shape in shapes} == {Kind.READ}
+    assert "1 x 16 bytes a thread, 256 threads" in map(str, shapes)
+    by_rows = limit_shapes(Problem(64, 65, mask=Mask.LENGTHS))
+    assert {shape.kind for shape in by_rows} == {Kind.READ, Kind.ROWS}
+    for shape in (*shapes, *by_rows):
+        assert not shape.stores and {one.waits for one in shape.variations()} == {0}
+
+
+@pytest.mark.usefixtures("is_read")
+def test_what_is_read_is_loaded_in_machine_code_too():
+    """The compiler drops loads whose result can change nothing."""
+    for unroll in (1, 8):
+        shape = LimitShape(Kind.READ, 16, unroll, 256, stores=False)
+        lines = machine_code(Problem(64, 64), shape)
+        assert sum("LDG.E.128" in line for line in lines) == unroll, lines
+    problem = Problem(8000, 24, mask=Mask.LENGTHS)  # of six words of 16 bytes a row
+    for shape in (one for one in limit_shapes(problem) if one.is_fitted and one.unroll == 3):
+        assert sum("LDG.E.128" in line for line in machine_code(problem, shape)) == 3
+
+
+@pytest.mark.usefixtures("is_read")
+@pytest.mark.parametrize(
+    "problem", [Problem(64, 63, DType.BF16), Problem(64, 65, mask=Mask.CAUSAL)], ids=str
+)
+def test_readings_compile(problem):
+    compiler = Compiler("compute_90")
+    kernels = [compiler.compile(source) for source in limit_sources(problem)]
+    varied = {one.entry for shape in limit_shapes(problem) for one in shape.variations()}
+    for name in varied:
+        assert sum(f".entry {name}(" in kernel.ptx for kernel in kernels) == 1, name
+
+
+@pytest.mark.usefixtures("is_read")
+def test_the_fastest_reading_is_found():
+    fast = LimitShape(Kind.READ, 16, 1, 256, load_hint="no-allocate", stores=False)
+    timed = Timed(Problem(1024, 2048), lambda shape: 5.3 if shape == fast else 5.4)
+    (name, _, samples), *_ = timed.fastest()
+    assert name == "1 x 16 bytes a thread, 256 threads, load no-allocate"
+    assert set(samples) == {5.3}

@@ -147,16 +147,21 @@ def operands_of(problem):
     return found
 
 
-def moved(problem, operands, word):
-    """Return the bytes that moving the rows leaves: what is read of each operand, mixed."""
+def seen_bytes(problem, operands, word):
+    """Return the bytes of the whole words of each row that a mask shows some element of."""
     row = np.arange(problem.rows)
     seen = np.full(problem.rows, problem.cols)
     if problem.mask is Mask.LENGTHS:
         seen = operands["lengths"].clip(0, problem.cols)
     if problem.mask is Mask.CAUSAL:
         seen = (row % problem.mask_rows + 1 + problem.cols - problem.mask_rows).clip(0)
-    whole_words = -(-seen * problem.dtype.itemsize // word) * word
-    shown = np.arange(problem.row_bytes) < whole_words[:, None]
+    return -(-seen * problem.dtype.itemsize // word) * word
+
+
+def moved(problem, operands, word):
+    """Return the bytes that moving the rows leaves: what is read of each operand, mixed."""
+    row = np.arange(problem.rows)
+    shown = np.arange(problem.row_bytes) < seen_bytes(problem, operands, word)[:, None]
     found = np.where(shown, operands["input"], 0)
     if "grad" in operands:
         found = found ^ operands["grad"]
@@ -168,15 +173,9 @@ def moved(problem, operands, word):
     return written
 
 
-@pytest.mark.sampled(9)
-@WAITS
-@pytest.mark.parametrize("shape", [0, -1], ids=["many threads a row", "few threads a row"])
-@pytest.mark.parametrize("problem", ROW_PROBLEMS, ids=str)
-def test_rows_are_read_as_far_as_a_mask_shows_them_and_written_whole(
-    run, out, problem, shape, waits
-):
-    shape = replace(row_shapes(problem)[shape], waits=waits)
-    operands, launched = operands_of(problem), Launched()
+def by_rows(run, out, problem, shape, operands):
+    """Move the rows of a problem on the emulator, as a launch of its limit does."""
+    launched = Launched()
     places = dict(zip(("input", "grad", "mask", "lengths", "output"), range(1, 6), strict=True))
     launch(launched, shape, problem, places)
     into = out(problem.written_bytes, np.uint8)
@@ -190,7 +189,18 @@ def test_rows_are_read_as_far_as_a_mask_shows_them_and_written_whole(
         kernel = kernel.replace(name, part)
     source = without_instances(problem, Kind.ROWS) + kernel
     numbers = (np.int64(rows.rows), *counts)
-    ran = run(source, *pointers, *numbers, grid=launched.grid, block=launched.block)
+    return run(source, *pointers, *numbers, grid=launched.grid, block=launched.block)
+
+
+@pytest.mark.sampled(9)
+@WAITS
+@pytest.mark.parametrize("shape", [0, -1], ids=["many threads a row", "few threads a row"])
+@pytest.mark.parametrize("problem", ROW_PROBLEMS, ids=str)
+def test_rows_are_read_as_far_as_a_mask_shows_them_and_written_whole(
+    run, out, problem, shape, waits
+):
+    shape, operands = replace(row_shapes(problem)[shape], waits=waits), operands_of(problem)
+    ran = by_rows(run, out, problem, shape, operands)
     assert not ran.findings, ran.text
     expected = moved(problem, operands, shape.word_bytes)
     assert (ran["out0"].reshape(expected.shape) == expected).all()
@@ -232,3 +242,40 @@ def test_a_copy_that_waits_copies_all(run, out, unroll, threads, rows):
     assert not ran.findings, ran.text
     assert (ran["out0"] == data).all()
     assert launched.grid == -(-words // (unroll * threads))
+
+
+@pytest.mark.usefixtures("is_read")
+@pytest.mark.parametrize(("unroll", "threads"), [(1, 256), (8, 128)])
+@pytest.mark.parametrize("rows", [61, 30])
+def test_a_reading_reads_all_and_stores_nothing(run, out, unroll, threads, rows):
+    problem = Problem(rows, 501)
+    shape, launched = LimitShape(Kind.READ, 16, unroll, threads, stores=False), Launched()
+    launch(launched, shape, problem, {"input": 1, "output": 2})
+    *_, words, never = launched.arguments
+    assert (words, never) == (-(-problem.read_bytes // 16), 0)
+    data = np.random.default_rng(0).integers(0, 256, words * 16, np.uint8)
+    kernel = f"READ(k, uint4, 1024, {unroll}, kPlain, kPlain)"
+    source = f"{without_instances(problem, Kind.READ)}\n{kernel}"
+    arguments = data, out(16, np.uint8), np.int64(words), np.int32(never)
+    ran = run(source, *arguments, grid=launched.grid, block=launched.block)
+    assert [str(one.kind) for one in ran.findings] == ["never-written"], ran.text
+    threads_in_all = launched.grid * launched.block
+    assert ran.counters.global_loads.bytes == threads_in_all * unroll * 16
+    assert 0 <= threads_in_all * unroll - words < launched.block * unroll
+    assert ran.counters.global_stores.bytes == 0
+
+
+@pytest.mark.usefixtures("is_read")
+@pytest.mark.parametrize("problem", ROW_PROBLEMS[4:-1], ids=str)
+def test_rows_are_read_as_far_as_a_mask_shows_them_and_nothing_is_stored(run, out, problem):
+    shape, operands = row_shapes(problem)[0], operands_of(problem)
+    ran = by_rows(run, out, problem, shape, operands)
+    assert [str(one.kind) for one in ran.findings] == ["never-written"], ran.text
+    seen = seen_bytes(problem, operands, shape.word_bytes)
+    seen += problem.row_bytes if problem.mask is Mask.ADDITIVE else 0
+    # Threads without a row read the last one too.
+    none = -(-problem.rows // shape.block_rows) * shape.block_rows - problem.rows
+    length = 4 * shape.threads_per_row if problem.mask is Mask.LENGTHS else 0
+    expected = sum(seen) + none * seen[-1] + (problem.rows + none) * length
+    assert ran.counters.global_loads.bytes == expected
+    assert ran.counters.global_stores.bytes == 0

@@ -6,18 +6,54 @@ from dataclasses import replace
 from statistics import median
 
 import pytest
+from cuda.bindings import driver
 
 from explorer.choose import config_for
 from explorer.codegen.units import emit
+from explorer.compile.compiler import Compiler
+from explorer.devices.cuda.bench import Bench
 from explorer.devices.cuda.device import CudaDevice
+from explorer.devices.cuda.limits import tools_sources
+from explorer.devices.cuda.program import checked, gpu_spec
 from explorer.devices.cuda.session import FEW_SAMPLES, SAMPLES
+from explorer.devices.cuda.tools import Tools
 from explorer.evaluate.device_evaluator import DeviceEvaluator
+from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Measured
-from explorer.model.problem import Problem
+from explorer.model.problem import Mask, Problem
 from explorer.ops import Op
+
+
+def limit_of(problem):
+    """Time a problem's limits in this process, where a test says which limit a problem has."""
+    checked(driver.cuInit(0))
+    device = checked(driver.cuDeviceGet(0))
+    checked(driver.cuCtxSetCurrent(checked(driver.cuDevicePrimaryCtxRetain(device))))
+    gpu, stream = gpu_spec(device), checked(driver.cuStreamCreate(0))
+    kernels = [Compiler(gpu.arch).compile(source) for source in tools_sources(problem)]
+    tools = Tools([kernel.cubin for kernel in kernels], stream, Accuracy.DEFAULT)
+    bench = Bench(problem, "cold", gpu, stream, tools, 0)
+    try:
+        name, _, samples = bench.limits[0]
+        return name, problem.read_bytes / median(samples) * 1e-3, gpu.peak_gbps
+    finally:
+        bench.free()
+        tools.free()
+        driver.cuDevicePrimaryCtxRelease(device)
+
+
+@pytest.mark.alone
+@pytest.mark.usefixtures("is_read")
+@pytest.mark.parametrize(
+    "problem", [Problem(8192, 4096), Problem(4096, 8192, mask=Mask.ADDITIVE, mask_rows=4096)]
+)
+def test_the_limit_that_reads_is_about_the_memorys_bandwidth(problem):
+    name, gbps, peak_gbps = limit_of(problem)
+    print(f"\n{problem}: {gbps:.0f} GB/s by {name}")
+    assert 0.75 * peak_gbps < gbps < 1.02 * peak_gbps
 
 
 @pytest.mark.alone

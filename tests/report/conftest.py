@@ -134,9 +134,3 @@ def view(summary, environment, finals):
         ),
         unpaired=(Unpaired("cluster", (1, 61.4, 300), (2, 70.0, 10)),),
     )
-
-
-@pytest.fixture
-def is_read(monkeypatch):
-    """Make reading the limit of every problem."""
-    monkeypatch.setattr(Problem, "limit", "read")

@@ -1,6 +1,6 @@
 // The limit of problems whose matrices have one size: a plain copy or, if two matrices are read, a
-// stream that mixes them. Every word that is read changes the output, or the compiler would drop the
-// load. A block may wait for all its loads before it stores anything, as the blocks of a softmax do.
+// stream that mixes them; and that of problems that write little: a plain reading. Every word that is
+// read changes the output, or could, or the compiler would drop the load. A block may wait for all its loads before it stores anything, as the blocks of a softmax do.
 
 // The words of a thread. Instead of a word beyond the end, it loads the last word of the matrix, and
 // stores nothing, as a softmax does. If a load depends on a comparison, the compiler reads even the
@@ -65,10 +65,25 @@ __device__ void mix_words(const Word* __restrict__ in, const Word* __restrict__ 
   store_words<Word, kUnroll, kStore>(out, share, waited, held);
 }
 
+// Stores nothing: `never` is 0, which the compiler does not know.
+template <typename Word, int kUnroll, Load kLoad, Store kStore>
+__device__ void read_words(const Word* __restrict__ in, Word* __restrict__ out, long long words,
+                           int never) {
+  Word held[kUnroll];
+  load_words<Word, kUnroll, kLoad>(in, Share(words, kUnroll), held);
+  const Word all = all_mixed(held);
+  if (folded(all) & never) store_word<kStore>(out, all);
+}
+
 #define COPY(name, Word, threads, unroll, load, store)                                      \
   extern "C" __global__ void __launch_bounds__(threads)                                     \
       name(const Word* __restrict__ in, Word* __restrict__ out, long long words, int waits) { \
     copy_words<Word, unroll, Load::load, Store::store>(in, out, words, waits);              \
+  }
+#define READ(name, Word, threads, unroll, load, store)                                      \
+  extern "C" __global__ void __launch_bounds__(threads)                                     \
+      name(const Word* __restrict__ in, Word* __restrict__ out, long long words, int never) { \
+    read_words<Word, unroll, Load::load, Store::store>(in, out, words, never);              \
   }
 #define PAIR(name, Word, threads, unroll, load, store)                                           \
   extern "C" __global__ void __launch_bounds__(threads)                                          \

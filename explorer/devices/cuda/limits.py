@@ -1,4 +1,9 @@
-"""The limit of a problem: the fastest of many kernels that move its bytes and compute nothing."""
+"""The limit of a problem: the fastest of many kernels that move its bytes and compute nothing.
+
+Where the limit is a reading (`Problem.limit`), they read all inputs and store nothing: the results,
+a few numbers a row, are left out. For very short rows they are 1 to 20 % of the bytes, by which the
+limit is stricter.
+"""
 
 import ctypes
 from collections.abc import Callable, Iterable
@@ -16,6 +21,7 @@ from explorer.devices.cuda.program import checked
 from explorer.devices.cuda.tools import Tools, check_sources, source_part
 from explorer.model.gpu_spec import WARP
 from explorer.model.problem import Mask, Problem
+from explorer.ops import Limit
 
 # ------------------------------------------------------------------ shapes
 
@@ -27,6 +33,8 @@ class Kind(StrEnum):
     """One matrix to another of as many bytes."""
     PAIR = "pair"
     """Two matrices to one, each of as many bytes."""
+    READ = "read"
+    """One matrix, and nothing is stored."""
     STREAM = "stream"
     """Some bytes to others, each block its share of both."""
     ROWS = "rows"
@@ -48,6 +56,10 @@ compile as all others."""
 ROW_WAITS = (0, 1, 8)
 """How often kernels that move rows wait: of one to sixteen times, these were the fastest under
 masks on an H100. A warp of a softmax exchanges five times for each of two reductions."""
+
+READ_HINTS = (("default", "default"), ("no-allocate", "default"))
+"""Those of kernels that store nothing. On an H200 the first was faster by 1 to 2 % from 64 MB on,
+the second by 2 % for 16 MB and less; with evict-first loads they took the second one's time."""
 
 _LOADS = {"default": "kPlain", "cs": "kStreaming", "no-allocate": "kNoAllocate"}
 _STORES = {"default": "kPlain", "cs": "kStreaming", "cg": "kL2"}
@@ -72,6 +84,8 @@ class LimitShape:
     """How often a block, or a row's threads, wait for all that they load before they store."""
     load_hint: str = "default"
     store_hint: str = "default"
+    stores: bool = True
+    """Whether it writes what the problem writes; else it only reads."""
 
     def __str__(self) -> str:
         waits = f"{self.waits} times" if self.waits > 1 else "once"
@@ -83,7 +97,7 @@ class LimitShape:
             f"load {self.load_hint}": self.load_hint != "default",
             f"store {self.store_hint}": self.store_hint != "default",
         }
-        name = "" if self.kind is Kind.COPY else f"{self.kind}, "
+        name = "" if self.kind in (Kind.COPY, Kind.READ) else f"{self.kind}, "
         shape = f"{name}{self.unroll} x {self.word_bytes} bytes a thread, {self.threads} threads"
         return ", ".join([shape, *(words for words, is_so in particulars.items() if is_so)])
 
@@ -125,6 +139,8 @@ class LimitShape:
         One that moves rows also as it waits: without that, those that are 0.6 % faster than all
         others at 4096 x 4096 f32 under lengths were not found on an H100.
         """
+        if not self.stores:
+            return self.variations()
         plain, hinted = self._hinted(FIRST_HINTS)
         if self.waits:
             return [hinted]
@@ -136,8 +152,10 @@ class LimitShape:
         One that moves rows also with all loads before any store, as kernels do whose threads wait
         for a row's sum (0.8 % less time under a causal mask on an H200), or waiting eight times
         (1.3 % less at 16384 x 1024 f32 under such a mask on an H100); and by words of 16 bytes also
-        by twice as many of 8.
+        by twice as many of 8. Where nothing is stored, nothing waits.
         """
+        if not self.stores:
+            return self._hinted(READ_HINTS)
         if self.kind is not Kind.ROWS:
             return self._hinted(HINTS)
         shapes = [self]
@@ -152,6 +170,8 @@ class LimitShape:
 
 def contiguous_kind(problem: Problem) -> Kind:
     """Return what moves a problem's bytes from one end of its matrices to the other."""
+    if only_reads(problem):
+        return Kind.STREAM if _second(problem) else Kind.READ
     if is_plain_copy(problem):
         return Kind.COPY
     size = problem.written_bytes
@@ -162,19 +182,37 @@ def contiguous_kind(problem: Problem) -> Kind:
     )
 
 
+def only_reads(problem: Problem) -> bool:
+    """Whether the limit is a reading, and not a copy or a stream that writes too."""
+    return problem.limit == Limit.READ
+
+
+def _written_bytes(problem: Problem) -> int:
+    """Return the bytes that a limit writes."""
+    return 0 if only_reads(problem) else problem.written_bytes
+
+
 def is_plain_copy(problem: Problem) -> bool:
     """Whether a copy moves as many bytes: one matrix is read, and as much is written."""
     one_matrix = not problem.operator.is_gradient and not problem.mask_rows
-    return one_matrix and problem.read_bytes == problem.written_bytes
+    return one_matrix and problem.read_bytes == _written_bytes(problem)
 
 
 def limit_shapes(problem: Problem) -> list[LimitShape]:
     """All shapes of a problem's limit, without their variations.
 
     Blocks that wait for what they load moved 20 MB in 3 to 6 % less time than any others on an H200
-    and an H100, with 12 words of 16 bytes for each of 80 or 96 threads.
+    and an H100, with 12 words of 16 bytes for each of 80 or 96 threads. A reading waits for all of
+    its loads anyway. Blocks that stride over the matrix, a few an SM, took 0.7 to 15 % more time
+    for it than one block a share on an H200, and kernels that read row by row took up to 5 % more:
+    these are for masks alone.
     """
     kind = contiguous_kind(problem)
+    if only_reads(problem):
+        sizes = product((16,), (1, 2, 4, 8), (128, 256))
+        by_row = row_shapes(problem) if problem.mask is not Mask.NONE else []
+        shapes = [*(LimitShape(kind, *size) for size in sizes), *by_row]
+        return [replace(shape, stores=False) for shape in shapes]
     sizes = product((8, 16), (1, 2, 4, 8), (64, 128, 256, 512, 1024))
     waiting = product((16,), (2, 4, 8, 12), (64, 80, 96, 128, 160, 256, 512))
     return [
@@ -270,13 +308,13 @@ def _shapes_of_any_threads(problem: Problem) -> list[LimitShape]:
 
 def _row_words(problem: Problem) -> int:
     """Words of a row, of the longer one of those that are read and written."""
-    longer = max(problem.row_bytes, problem.written_bytes // problem.rows)
+    longer = max(problem.row_bytes, _written_bytes(problem) // problem.rows)
     return longer // row_word_bytes(problem)
 
 
 def row_word_bytes(problem: Problem) -> int:
     """Return the widest word of which every row is a whole number, so that every row is aligned."""
-    sizes = problem.row_bytes, problem.written_bytes // problem.rows
+    sizes = problem.row_bytes, _written_bytes(problem) // problem.rows
     return next(word for word in (16, 8, 4, 2) if not any(size % word for size in sizes))
 
 
@@ -324,6 +362,7 @@ def _source(problem: Problem, kernels: list[LimitShape]) -> str:
         "ITEM_BYTES": problem.dtype.itemsize,
         "MASKED": f"k{problem.mask.name.title()}",
         "SECOND": str(bool(_second(problem))).lower(),
+        "READS": str(only_reads(problem)).lower(),
         **_extents(problem),
     }
     return "\n".join(
@@ -353,7 +392,7 @@ def _extents(problem: Problem) -> dict[str, str]:
     return mask | {
         "COLS": f"{problem.cols}",
         "IN_WORDS": f"static_cast<int>({problem.row_bytes} / sizeof(Word))",
-        "OUT_WORDS": f"static_cast<int>({problem.written_bytes // problem.rows} / sizeof(Word))",
+        "OUT_WORDS": f"static_cast<int>({_written_bytes(problem) // problem.rows} / sizeof(Word))",
     }
 
 
@@ -397,8 +436,9 @@ class Rows(ctypes.Structure):
 class Limits:
     """What moves a problem's bytes and computes nothing, in many shapes.
 
-    A plain copy, the driver's among them, where one matrix is read and as much is written; else a
-    stream that reads and writes as many bytes as the problem does. In each case also what moves
+    A plain copy, the driver's among them, where one matrix is read and as much is written; a plain
+    reading where the limit is one; else a stream that reads and writes as many bytes as the problem
+    does. But for a reading without a mask, also what moves
     them row by row, as a softmax does: on an H200 that took 10 % less time than a stream under a
     causal mask, and on an H100 3 % less than a copy for 3000 rows of 1500 f32.
     """
@@ -453,9 +493,10 @@ class Limits:
 def launch(tools: Tools, shape: LimitShape, problem: Problem, addresses: dict[str, int]) -> None:
     """Launch a limit's kernel on the operands at these addresses.
 
-    A copy copies the input, or mixes it with the gradient. A stream reads as many bytes as the
-    problem reads of each operand, and writes as many as it writes. Both round bytes up to whole
-    words. Rows are moved as if there were no gaps between them, and each were contiguous.
+    A copy copies the input, or mixes it with the gradient; a reading reads it. A stream reads as
+    many bytes as the problem reads of each operand, and writes as many as the limit writes. All
+    round bytes up to whole words. Rows are moved as if there were no gaps between them, and each
+    were contiguous.
     """
     types: tuple[Any, ...]
     second = _second(problem)
@@ -468,7 +509,7 @@ def launch(tools: Tools, shape: LimitShape, problem: Problem, addresses: dict[st
             rows=problem.rows,
             cols=problem.cols,
             in_words=problem.row_bytes // shape.word_bytes,
-            out_words=problem.written_bytes // problem.rows // shape.word_bytes,
+            out_words=_written_bytes(problem) // problem.rows // shape.word_bytes,
             threads_per_row=shape.threads_per_row,
             row_shift=shape.row_shift,
             block_rows=shape.block_rows,
@@ -478,7 +519,7 @@ def launch(tools: Tools, shape: LimitShape, problem: Problem, addresses: dict[st
         blocks = -(-problem.rows // shape.block_rows)
         tools.launch(shape.entry, blocks, shape.threads, (rows,), (None,))
         return
-    written = -(-problem.written_bytes // shape.word_bytes)
+    written = -(-_written_bytes(problem) // shape.word_bytes)
     if shape.kind is Kind.STREAM:
         seen = problem.visible * problem.dtype.itemsize
         rest = seen if second == "grad" else problem.read_bytes - seen if second else 0
@@ -489,7 +530,7 @@ def launch(tools: Tools, shape: LimitShape, problem: Problem, addresses: dict[st
         arguments, types = (*places,), (_POINTER, _LONG) * 3
     else:
         names = ("input", *(("grad",) if shape.kind is Kind.PAIR else ()), "output")
-        words = written
+        words = written or -(-problem.read_bytes // shape.word_bytes)
         arguments = (*(addresses[name] for name in names), words)
         types = (*(_POINTER for _ in names), _LONG)
     blocks = -(-words // (shape.threads * shape.unroll))

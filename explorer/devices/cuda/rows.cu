@@ -1,8 +1,8 @@
 // The limit of any problem by row: a group of threads moves the words of one row, as a softmax does.
-// It reads the visible part of a row, and writes all of it. The macros COLS, IN_WORDS and OUT_WORDS are
-// these numbers: a launch's arguments, in `m`, or constants. MASK_ROWS and MASK_ROW(row), the row of
-// the mask for a row, are macros, too. kGroup threads, two to the power kShift, share a row; if kGroup
-// is 0, both are arguments.
+// It reads the visible part of a row, and writes all of it, or nothing if the macro READS is true. The
+// macros COLS, IN_WORDS and OUT_WORDS are these numbers: a launch's arguments, in `m`, or constants.
+// MASK_ROWS and MASK_ROW(row), the row of the mask for a row, are macros, too. kGroup threads, two to
+// the power kShift, share a row; if kGroup is 0, both are arguments.
 
 enum class Masked { kNone, kCausal, kLengths, kAdditive };
 
@@ -72,6 +72,10 @@ __device__ void move_rows(const Rows& m) {
     const auto bits = [&] {
       return folded(kMixes ? all_mixed(held) : mixed(all_mixed(held), all_mixed(more)));
     };
+    if (READS) {  // stores nothing: `m.out_words` is 0, which the compiler does not know
+      if (bits() & m.out_words) store_word<kStore>(out, held[0]);
+      continue;
+    }
     const int end = written - await_loads(m.waits, group, bits);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
