@@ -32,7 +32,7 @@ from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Mask, Problem
-from explorer.ops import OPERATORS, Op
+from explorer.ops import OPERATORS, Extent, Op
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -43,6 +43,7 @@ LEAST_BYTES, MOST_BYTES = 2e5, 4e8
 """Of a drawn problem: shorter launches tell little, and larger matrices take long."""
 
 COMMON_TYPES = (DType.F32, DType.BF16, DType.F16)
+OPS = [op for op in Op if OPERATORS[op].extent is Extent.MATRIX]
 
 # ------------------------------------------------------------------ problems
 
@@ -55,7 +56,7 @@ def drawn(count: int, seed: int) -> list[Problem]:
         cols = int(math.exp(rng.uniform(math.log(2), math.log(262_144))))
         if rng.random() < 0.35:
             cols = max(8, cols // 8 * 8)
-        plain = Problem(rows, cols, rng.choice(COMMON_TYPES), rng.choice(list(Op)))
+        plain = Problem(rows, cols, rng.choice(COMMON_TYPES), rng.choice(OPS))
         problem = with_particular(plain, rng) if rng.random() < 0.2 else plain
         if LEAST_BYTES < problem.bytes < MOST_BYTES:
             found.append(problem)

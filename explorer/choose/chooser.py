@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from explorer.choose.across_rows import across_rows
 from explorer.choose.one_block import one_block
+from explorer.choose.read_once import read_once
 from explorer.choose.residency import elements_of_an_sm, row_of, waves, with_likely_residency
 from explorer.choose.short_rows import FEW_WAVES, short_row
 from explorer.choose.wide_rows import two_launches, wide_row
@@ -99,6 +100,8 @@ def _shape(problem: Problem, gpu: GpuSpec, *, may_split: bool) -> Config:
     """Return the threads, blocks and accesses that suit the length of a row."""
     if problem.inner > 1:
         return across_rows(problem, gpu)
+    if not problem.fills_rows:
+        return read_once(problem, gpu)
     if problem.cols >= WIDE_ROW and gpu.cluster_blocks > 1 and problem.mask is Mask.NONE:
         return wide_row(problem, gpu, may_split=may_split)
     return short_row(problem, gpu) or one_block(problem, gpu)
@@ -109,17 +112,13 @@ def _shape(problem: Problem, gpu: GpuSpec, *, may_split: bool) -> Config:
 
 def _finished(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
     """Return the idea with the algorithm, reduction, cache policy and row order that suit it."""
-    idea = adapted(idea, problem)
     if problem.inner == 1 and idea.staging == "direct":
         idea = _combined(idea, problem, gpu)
     policy = "cs" if _evicts_first(idea, problem, gpu) else "default"
     longest_last = problem.mask is Mask.CAUSAL and problem.mask_rows == problem.rows
-    return replace(
-        idea,
-        load_hint=policy,
-        store_hint=policy,
-        row_order="descending" if longest_last else "ascending",
-    )
+    order = "descending" if longest_last else "ascending"
+    finished = replace(idea, load_hint=policy, store_hint=policy, row_order=order)
+    return adapted(finished, problem)
 
 
 def _combined(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:

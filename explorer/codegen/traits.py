@@ -80,6 +80,8 @@ class Traits:
         scalar = split.width == 1
         cols = "kCols" if config.static_cols else "cols"
         return {
+            # Whether each row has one result, which the first of its threads stores.
+            "per_row": not problem.fills_rows,
             "log": problem.operator.is_log,
             "backward": problem.operator.is_gradient,
             "across_rows": split.across_rows,
@@ -94,6 +96,8 @@ class Traits:
             "and_int_cols": "" if config.static_cols else ", int cols",
             "input_step": cols if problem.is_dense else "input_stride",
             "output_step": cols if problem.is_dense else "output_stride",
+            # What a thread is told of its row: the matrices that it reads, and writes.
+            "placed": [*problem.operator.matrices, *(["output"] if problem.fills_rows else [])],
             # How elements count: scaled, with a mask added, or only up to a limit of their row.
             "scaled": problem.scale is not None,
             "additive": problem.mask == "additive",
@@ -317,7 +321,9 @@ class Traits:
         read_only = "" if self.overlapped else "__restrict__ "
         scratch = "State* scratch" if config.splits_launches else f"{real}* __restrict__ scratch"
         # A vector at a row's end may hold elements of its neighbours, but not at the matrix's end.
-        placing = (*PLACING, "rows") if names["borrows"] else PLACING
+        placing: tuple[str, ...] = (*PLACING, "rows") if names["borrows"] else PLACING
+        if names["per_row"]:
+            placing = tuple(name for name in placing if name != "output_stride")
         dimensions = "__cluster_dims__(kCluster, 1, 1) " if config.cluster > 1 else ""
         launched = entries(problem, config)
         return {
@@ -460,7 +466,8 @@ class Traits:
 
     def _reference_of(self, maximum: str) -> str:
         """Return what exponentials are relative to, given the maximum."""
-        return f"reference_of({maximum})" if self._folded else maximum
+        changed = self._folded or not self.problem.fills_rows
+        return f"reference_of({maximum})" if changed else maximum
 
     def _reference_kept(self, maximum: str) -> str:
         """Return the same where a running sum is relative to it."""

@@ -96,7 +96,7 @@ def namespace(problem: Problem, config: Config) -> str:
 
     The code itself stands in one that has a digest of the code added to its name.
     """
-    out = "" if problem.output_dtype is problem.dtype else f"_{problem.output_dtype}"
+    out = "" if problem.output_dtype is problem.usual_result else f"_{problem.output_dtype}"
     cols = f"_{problem.cols}" if config.static_cols else ""
     middle = "_middle" if problem.inner > 1 else ""
     kinds = {

@@ -93,7 +93,7 @@ class Emulation:
             return f"{prefix}{self.excess or self._errors}"
         row, col = self.check.first or (0, 0)
         inexact = self.status is Status.INACCURATE
-        checked = self.elements or self.problem.rows * self.problem.cols
+        checked = self.elements or self.problem.rows * self.problem.result_cols
         limit = self.accuracy.tolerance(self.problem.output_dtype).element_limit
         # Wrong elements that are NaN, or should be 0, have no meaningful error.
         return (

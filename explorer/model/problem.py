@@ -8,7 +8,7 @@ from typing import Any
 
 from explorer.model.element import USUAL_TYPE, DType, ElementType, IndexType
 from explorer.model.errors import InvalidInput
-from explorer.ops import DEFAULT_OP, OPERATORS, Op, Operator
+from explorer.ops import DEFAULT_OP, OPERATORS, Extent, Op, Operator
 from explorer.system.plain_data import (
     parse_name,
     read_fields,
@@ -145,7 +145,7 @@ class Problem:
     dtype: DType = USUAL_TYPE
     op: Op = DEFAULT_OP
     out_dtype: DType | None = None
-    """None becomes `dtype`."""
+    """None becomes `dtype`, or the arithmetic's type where a row has fewer results than columns."""
     scale: float | None = None
     """A run-time argument of kernels that take one; None for those that do not."""
     mask: Mask = Mask.NONE
@@ -166,13 +166,13 @@ class Problem:
             self._check_types()
         check_extent("rows", self.rows, MAX_ROWS)
         check_extent("cols", self.cols, MAX_COLS)
-        self._default("out_dtype", self.out_dtype or self.dtype)
         for name, kind in NAMED_FIELDS.items():  # text is read, such as "bf16"
             value = getattr(self, name)
             if not isinstance(value, kind):
-                self._default(name, read_field(name, value))
+                left_out = name == "out_dtype" and not value
+                self._default(name, self.usual_result if left_out else read_field(name, value))
         self._default("input_stride", self.input_stride or self.cols)
-        self._default("output_stride", self.output_stride or self.cols)
+        self._default("output_stride", self.output_stride or self.result_cols)
         if self.mask is Mask.CAUSAL:
             self._default("mask_rows", self.mask_rows or self.rows)
         elif self.mask is Mask.ADDITIVE:
@@ -198,14 +198,14 @@ class Problem:
         check_extent("inner", self.inner, MAX_INNER)
         if self.rows % self.inner:
             return f"rows is {self.rows}; it must be a multiple of inner, which is {self.inner}"
-        for name in ("input_stride", "output_stride"):
+        for name, cols in (("input_stride", self.cols), ("output_stride", self.result_cols)):
             stride = getattr(self, name)
-            if self.inner > 1 and stride != self.cols:
+            if self.inner > 1 and stride != cols:
                 return f"{name} is {stride}; with inner {self.inner} the array must be dense"
-            if stride < self.cols:
+            if stride < cols:
                 return (
-                    f"{name} is {stride}; rows of {self.cols} elements would overlap: it must be "
-                    f"{self.cols} at least"
+                    f"{name} is {stride}; rows of {cols} elements would overlap: it must be "
+                    f"{cols} at least"
                 )
         return ""
 
@@ -248,6 +248,10 @@ class Problem:
             return ""
         if self.operator.is_gradient:
             return f"in_place is for forward ops; {self.op} reads two matrices: leave it out"
+        if not self.fills_rows:
+            return (
+                f"in_place is for results as large as the input; {self.op} has fewer: leave it out"
+            )
         if self.output_dtype is not self.dtype:
             return f"in_place needs one dtype; input is {self.dtype}, output {self.output_dtype}"
         if self.input_stride != self.output_stride:
@@ -270,19 +274,19 @@ class Problem:
     @property
     def output_elements(self) -> int:
         """Elements from the first to the last of the output, gaps between rows included."""
-        return (self.rows - 1) * self.output_stride + self.cols
+        return (self.rows - 1) * self.output_stride + self.result_cols
 
     def output_place(self, row: int, col: int) -> int:
         """Return the index in the output of the element at a row and column."""
         if self.inner == 1:
             return row * self.output_stride + col
         outer, place = divmod(row, self.inner)
-        return (outer * self.cols + col) * self.inner + place
+        return (outer * self.result_cols + col) * self.inner + place
 
     @property
     def is_dense(self) -> bool:
         """Whether there are no gaps between rows."""
-        return self.input_stride == self.cols == self.output_stride
+        return self.input_stride == self.cols and self.output_stride == self.result_cols
 
     @property
     def visible(self) -> int:
@@ -308,7 +312,7 @@ class Problem:
     @property
     def written_bytes(self) -> int:
         """Bytes that must be written: each element of the output once."""
-        return self.rows * self.cols * self.output_dtype.itemsize
+        return self.rows * self.result_cols * self.output_dtype.itemsize
 
     @property
     def bytes(self) -> int:
@@ -324,6 +328,21 @@ class Problem:
     def operator(self) -> Operator:
         """What is known of the op."""
         return OPERATORS[self.op]
+
+    @property
+    def fills_rows(self) -> bool:
+        """Whether a row has as many results as elements."""
+        return self.operator.extent is Extent.MATRIX
+
+    @property
+    def result_cols(self) -> int:
+        """Results of a row."""
+        return self.cols if self.fills_rows else 1
+
+    @property
+    def usual_result(self) -> DType:
+        """Element type of the output where none is named."""
+        return self.dtype if self.fills_rows else self.dtype.arithmetic
 
     @property
     def limit(self) -> str:
@@ -356,12 +375,12 @@ class Problem:
             cols=cols,
             mask_rows=mask_rows,
             input_stride=cols + self.input_stride - self.cols,
-            output_stride=cols + self.output_stride - self.cols,
+            output_stride=self.output_stride + (cols - self.cols) * self.fills_rows,
         )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as plain values: rows, cols, dtype, op, and what is not the default."""
-        usual = Problem(self.rows, self.cols, self.dtype)
+        usual = Problem(self.rows, self.cols, self.dtype, self.op)
         always = {"rows", "cols", "dtype", "op"}
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {
@@ -380,7 +399,7 @@ class Problem:
         return replace(read, scale=read_number(scale, "scale", least=-math.inf))
 
     def __str__(self) -> str:
-        same = self.output_dtype is self.dtype
+        same = self.output_dtype is self.usual_result
         dtypes = str(self.dtype) if same else f"{self.dtype}->{self.output_dtype}"
         return " ".join([f"{self.op} {dtypes} {self.rows}x{self.cols}", *self._particulars()])
 

@@ -78,8 +78,13 @@ class WorkSplit:
         return (
             problem.cols % self.width == 0
             and problem.input_stride % self.width == 0
-            and problem.output_stride * problem.output_dtype.itemsize % self.output_word_bytes == 0
+            and (not problem.fills_rows or self._output_aligned)
         )
+
+    @property
+    def _output_aligned(self) -> bool:
+        problem = self.problem
+        return problem.output_stride * problem.output_dtype.itemsize % self.output_word_bytes == 0
 
     @property
     def only_whole_vectors(self) -> bool:

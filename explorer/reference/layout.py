@@ -49,13 +49,14 @@ def misalignment(misaligned_by: int) -> str:
 
 
 def laid_out(problem: Problem, matrix: Array, stride: int, gap: Any = 0) -> Array:
-    """Return the elements of a (rows, cols) array in the order of memory; gaps hold `gap`."""
+    """Return the elements of a (rows, k) array in the order of memory; gaps hold `gap`."""
+    cols = matrix.shape[1]
     if problem.inner > 1:
-        grouped = matrix.reshape(-1, problem.inner, problem.cols)
+        grouped = matrix.reshape(-1, problem.inner, cols)
         return np.ascontiguousarray(grouped.transpose(0, 2, 1)).reshape(-1)
     flat = np.full(problem.rows * stride, gap, matrix.dtype)
-    flat.reshape(problem.rows, stride)[:, : problem.cols] = matrix
-    return flat[: (problem.rows - 1) * stride + problem.cols]
+    flat.reshape(problem.rows, stride)[:, :cols] = matrix
+    return flat[: (problem.rows - 1) * stride + cols]
 
 
 def in_memory(problem: Problem, operand: Operand, array: Array, gap: Any = 0) -> Array:
@@ -67,14 +68,20 @@ def in_memory(problem: Problem, operand: Operand, array: Array, gap: Any = 0) ->
     return laid_out(problem, array, problem.input_stride, gap)
 
 
-def as_rows(problem: Problem, flat: Array, stride: int) -> Array:
+def as_rows(problem: Problem, flat: Array, cols: int, stride: int) -> Array:
     """Return the (rows, cols) array whose elements have the order `flat` in memory."""
     if problem.inner > 1:
-        grouped = flat.reshape(-1, problem.cols, problem.inner)
-        return np.ascontiguousarray(grouped.transpose(0, 2, 1)).reshape(problem.rows, problem.cols)
-    if stride > problem.cols:  # the last row's gap may be missing
+        grouped = flat.reshape(-1, cols, problem.inner)
+        return np.ascontiguousarray(grouped.transpose(0, 2, 1)).reshape(problem.rows, cols)
+    if stride > cols:  # the last row's gap may be missing
         flat = np.resize(flat, problem.rows * stride)
-    return flat[: problem.rows * stride].reshape(problem.rows, stride)[:, : problem.cols]
+    return flat[: problem.rows * stride].reshape(problem.rows, stride)[:, :cols]
+
+
+def between_rows(problem: Problem, cols: int, stride: int, itemsize: int) -> NDArray[np.bool_]:
+    """Return which bytes of a matrix of so many columns lie between its rows."""
+    inside = np.ones((problem.rows, cols), np.bool_)
+    return np.repeat(~laid_out(problem, inside, stride, gap=False), itemsize)
 
 
 def as_held(values: NDArray[np.float64], dtype: DType) -> NDArray[np.float64]:

@@ -8,6 +8,7 @@ the space has; nothing in the list was chosen for one GPU.
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from explorer.model.config import ROW_THREADS, WARPS, Config
 from explorer.model.gpu_spec import WARP, GpuSpec, other_residencies
@@ -123,6 +124,9 @@ def _ideas(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
         yield from _across_rows(problem, gpu)
     elif problem.cols <= LONGEST_WITHIN_A_WARP:
         yield from _short_rows(problem)
+    if not problem.fills_rows and problem.inner == 1:
+        yield from _read_once(problem, gpu)
+        return
     if problem.inner == 1:
         yield from _by_blocks(problem, gpu)
     if problem.cols >= WIDE_ROW and problem.inner == 1:
@@ -245,6 +249,41 @@ def _read_twice(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
         overlapped = "two-overlapped" if gpu.overlaps_launches else "two"
         for unroll in (2, 4, 8):
             yield replace(looped, launches=overlapped, unroll=unroll)
+
+
+def _read_once(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
+    """Yield rows of which nothing is kept, because nothing of them is stored.
+
+    By warps and blocks of every size, with 1 to 8 accesses of a thread in flight, which come to the
+    whole row or are repeated; and by clusters, where rows are so few that blocks alone leave SMs
+    without work.
+    """
+    kept = Config(exp="ex2.approx", algorithm="online-block-max", cache_holds="input")
+    looped = replace(kept, cache="none")
+    for size in (2, 4, 8, 16, *WARPS):
+        threads = 4 * WARP if 4 * WARP % size == 0 else size
+        for width in dict.fromkeys((_widths(problem)[0], 16, 8)):
+            accesses = problem.row_bytes / (width * size)
+            of_size: dict[str, Any] = {
+                "threads": threads,
+                "threads_per_row": size,
+                "vector_bytes": width,
+            }
+            if 1.5 < accesses <= (32 if width < 8 else MOST_ACCESSES):
+                yield replace(kept, **of_size)
+            for unroll in (2, 4, 8):
+                if unroll * 2 <= accesses <= 16 * unroll and size >= WARP:
+                    yield replace(looped, unroll=unroll, **of_size)
+    blocks = 2
+    while blocks <= gpu.cluster_blocks and problem.cols >= WIDE_ROW:
+        for threads in (64, 128, 192, 256, 512):
+            each = problem.row_bytes / (16 * blocks * threads)
+            of_size = {"threads": threads, "threads_per_row": threads, "cluster": blocks}
+            if 1.5 < each <= MOST_ACCESSES:
+                yield replace(kept, exchange="mbarrier", **of_size)
+            elif each > MOST_ACCESSES:
+                yield replace(looped, exchange="mbarrier", unroll=4, **of_size)
+        blocks *= 2
 
 
 def _across_rows(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:

@@ -36,7 +36,8 @@ def is_plain(problem: Problem) -> bool:
 def has_spans(problem: Problem) -> bool:
     """Whether the results of whole rows can take their place in the words that a block loads."""
     whole = problem.mask is Mask.NONE and problem.is_dense
-    return whole and problem.inner == 1 and problem.output_dtype is problem.dtype
+    fits = problem.output_dtype is problem.dtype or not problem.fills_rows
+    return whole and problem.inner == 1 and fits
 
 
 def _is_usual(config: Config) -> bool:

@@ -35,7 +35,7 @@ def write_truth(problem, addresses):
     for operand in inputs(problem):
         flat = elements(addresses[operand.name], operand)
         if operand.name in ("input", "grad"):
-            arrays[operand.name] = as_rows(problem, flat, problem.input_stride)
+            arrays[operand.name] = as_rows(problem, flat, problem.cols, problem.input_stride)
         else:
             arrays[operand.name] = (
                 flat if operand.name == "lengths" else flat.reshape(-1, problem.cols)

@@ -177,7 +177,7 @@ def problems(draw):
     if inner == 1:
         strides = st.integers(cols, MAX_STRIDE)
         problem = replace(problem, input_stride=draw(strides), output_stride=draw(strides))
-    if not OPERATORS[op].is_gradient and draw(st.booleans()):
+    if problem.fills_rows and not OPERATORS[op].is_gradient and draw(st.booleans()):
         problem = replace(
             problem, out_dtype=dtype, output_stride=problem.input_stride, in_place=True
         )

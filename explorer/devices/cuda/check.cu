@@ -5,7 +5,7 @@ constexpr double kSubnormalError = kWide ? 0x1p-1070 : 0x1p-145;
 
 struct Report {
   unsigned long long wrong;
-  unsigned long long first;       // row * cols + col of the first wrong element
+  unsigned long long first;       // row * result_cols + col of the first wrong element
   unsigned long long error_bits;  // largest error over magnitude, a non-negative double's bits
   unsigned long long infinite;    // wrong elements that are NaN or infinite, or should be
   unsigned long long ulp_bits;    // largest error in ulps of the output's type, a double's bits
@@ -128,8 +128,9 @@ extern "C" __global__ void __launch_bounds__(1024) check_rows(Question q, Report
   Found found;
   for (long long row = blockIdx.x; row < q.rows; row += gridDim.x) {
     const Row r = row_of(q, row);
-    for (int i = threadIdx.x; i < q.cols; i += blockDim.x) {
-      found.add(q, q.output[place(q, row, q.output_stride, i)], truth_of(q, row, r, i), row * q.cols + i);
+    for (int i = threadIdx.x; i < q.result_cols; i += blockDim.x) {
+      const long long at = place(q, row, q.result_cols, q.output_stride, i);
+      found.add(q, q.output[at], truth_of(q, row, r, i), row * q.result_cols + i);
     }
   }
   report_block(found, report);

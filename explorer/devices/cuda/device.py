@@ -55,7 +55,7 @@ COPIES_ALLOWED = 5000
 def making_s(job: Job) -> int:
     """Return the whole seconds that the inputs of a kernel's verification may take to be made."""
     problems = [run.case.problem for run in job.small_runs]
-    elements = sum(p.rows * p.cols * (2 if p.operator.is_gradient else 1) for p in problems)
+    elements = sum(p.rows * p.cols * len(p.operator.matrices) for p in problems)
     return round(MAKING_S * elements)
 
 

@@ -48,10 +48,12 @@ extern "C" __global__ void fill_lengths(int* out, long long count, int cols, uns
   });
 }
 
-// The truth, (rows, cols), to be compared with NumPy's; check.cu computes it by the same code.
+// The truth, (rows, result_cols), to be compared with NumPy's; check.cu computes it by the same code.
 extern "C" __global__ void __launch_bounds__(1024) write_truths(Question q, double* truths) {
   for (long long row = blockIdx.x; row < q.rows; row += gridDim.x) {
     const Row r = row_of(q, row);
-    for (int i = threadIdx.x; i < q.cols; i += blockDim.x) truths[row * q.cols + i] = truth_of(q, row, r, i).value;
+    for (int i = threadIdx.x; i < q.result_cols; i += blockDim.x) {
+      truths[row * q.result_cols + i] = truth_of(q, row, r, i).value;
+    }
   }
 }

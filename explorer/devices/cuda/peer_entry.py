@@ -58,7 +58,7 @@ def wrong_rows(
     one, wrong = problem.resized(rows=1), []
     for row, pattern in enumerate(case.patterns):
         addresses = {name: first[name] + row * problem.row_bytes for name in read}
-        written = row * problem.cols * problem.output_dtype.itemsize
+        written = row * problem.result_cols * problem.output_dtype.itemsize
         addresses["output"] = output(0) + written
         check = tools.check_rows(one, addresses)
         if check.wrong and is_fault(check):

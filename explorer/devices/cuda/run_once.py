@@ -64,7 +64,8 @@ def _run(
     for address in set(addresses.values()):
         checked(driver.cuMemFree(address))
     checked(driver.cuStreamDestroy(stream))
-    return as_rows(problem, octets.view(problem.output_dtype.numpy), problem.output_stride)
+    flat = octets.view(problem.output_dtype.numpy)
+    return as_rows(problem, flat, problem.result_cols, problem.output_stride)
 
 
 def _allocated(size: int) -> int:

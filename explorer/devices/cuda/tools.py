@@ -46,7 +46,7 @@ class Question(ctypes.Structure):
         *((name, ctypes.c_longlong) for name in ("rows", "inner", "input_stride")),
         *((name, ctypes.c_longlong) for name in ("output_stride", "mask_rows")),
         *((name, ctypes.c_double) for name in ("scale", "tolerance", "exact_tolerance")),
-        *((name, ctypes.c_int) for name in ("cols", "masked", "scaled", "steps")),
+        *((name, ctypes.c_int) for name in ("cols", "result_cols", "masked", "scaled", "steps")),
     ]
 
     @classmethod
@@ -68,6 +68,7 @@ class Question(ctypes.Structure):
             tolerance=allowed.relative,
             exact_tolerance=allowed.exact_relative,
             cols=problem.cols,
+            result_cols=problem.result_cols,
             masked=list(Mask).index(problem.mask),
             scaled=problem.scale is not None,
             steps=allowed.steps,
@@ -113,7 +114,7 @@ class DeviceCheck:
         numbers = report.view(np.float64)
         wrong = int(report[0])
         counted = int(numbers[5])
-        row, col = divmod(int(report[1]), problem.cols) if wrong else (0, 0)
+        row, col = divmod(int(report[1]), problem.result_cols) if wrong else (0, 0)
         return cls(
             wrong=wrong,
             row=row,

@@ -25,14 +25,20 @@ struct Question {
   double tolerance;        // relative to an element's magnitude
   double exact_tolerance;  // the same in rows whose sum is exact
   int cols;
+  int result_cols;  // results of a row
   int masked;
   int scaled;
   int steps;  // 16-bit numbers that may lie between an output and the rounded truth
 };
 
-__device__ long long place(const Question& q, long long row, long long stride, int col) {
+// Where element `col` of a row of a matrix of `cols` columns lies.
+__device__ long long place(const Question& q, long long row, int cols, long long stride, int col) {
   if (q.inner == 1) return row * stride + col;
-  return (row / q.inner * q.cols + col) * q.inner + row % q.inner;
+  return (row / q.inner * cols + col) * q.inner + row % q.inner;
+}
+
+__device__ long long place_in_input(const Question& q, long long row, int col) {
+  return place(q, row, q.cols, q.input_stride, col);
 }
 
 // The first column that a causal mask or a row's length hides.
@@ -47,7 +53,7 @@ __device__ int limit_of(const Question& q, long long row) {
 // An element that enters the op: scaled, masked, rounded once to the precision of the arithmetic.
 __device__ double counted(const Question& q, long long row, int limit, int col) {
   if (col >= limit) return -INFINITY_64;
-  double x = widen(q.input[place(q, row, q.input_stride, col)]);
+  double x = widen(q.input[place_in_input(q, row, col)]);
   const double factor = q.scaled && x != -INFINITY_64 ? q.scale : 1.0;
   if (q.masked == kAdditive) {
     const double added = widen(q.mask[row % q.mask_rows * q.cols + col]);
@@ -59,7 +65,7 @@ __device__ double counted(const Question& q, long long row, int limit, int col) 
 }
 
 __device__ double gradient(const Question& q, long long row, int col) {
-  return widen(q.grad[place(q, row, q.input_stride, col)]);
+  return widen(q.grad[place_in_input(q, row, col)]);
 }
 
 // exp(x - y), corrected for the rounding of the difference, which would be many ulps of the result.
@@ -129,14 +135,14 @@ __device__ Row row_of(const Question& q, long long row) {
   }
   const auto term = [&](int i) {
     const double dy = gradient(q, row, i);
-    return kOp == kSoftmaxBackward ? widen(q.input[place(q, row, q.input_stride, i)]) * dy : dy;
+    return kOp == kSoftmaxBackward ? widen(q.input[place_in_input(q, row, i)]) * dy : dy;
   };
   r.sum = sum_row(q, term);
   r.size = sum_row(q, [&](int i) { return fabs(term(i)); });
   const double share_of_1 = kOp == kSoftmaxBackward ? 1.0 : 0.0;
   const double share_of_0 = kOp == kSoftmaxBackward ? 0.0 : -INFINITY_64;
   const auto is_0_or_1 = [&](int i) {
-    const double y = widen(q.input[place(q, row, q.input_stride, i)]);
+    const double y = widen(q.input[place_in_input(q, row, i)]);
     const double dy = gradient(q, row, i);
     return (y == share_of_0 || y == share_of_1) && (dy == 0.0 || dy == 1.0);
   };
@@ -163,7 +169,7 @@ __device__ Truth truth_of(const Question& q, long long row, const Row& r, int co
     const double y = (counted(q, row, r.limit, col) - r.maximum) - log(r.sum);
     return {y, 1.0 + fabs(y), r.exact, 0.0};
   }
-  const double y = widen(q.input[place(q, row, q.input_stride, col)]);
+  const double y = widen(q.input[place_in_input(q, row, col)]);
   const double dy = gradient(q, row, col);
   const double factor = q.scaled ? q.scale : 1.0;
   const double share = kOp == kSoftmaxBackward ? y : exp(y);

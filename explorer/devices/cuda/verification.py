@@ -15,7 +15,7 @@ from explorer.model.accuracy import Accuracy
 from explorer.model.errors import ExplorerError
 from explorer.model.problem import Mask, Problem, inputs, output
 from explorer.reference.inputs import Case, pattern_count, verification_inputs, verification_problem
-from explorer.reference.layout import Array, first_elements, in_memory, laid_out, misalignment
+from explorer.reference.layout import Array, between_rows, first_elements, in_memory, misalignment
 from explorer.reference.truth import truth_of
 
 # ------------------------------------------------------------------ buffers
@@ -150,7 +150,7 @@ class VerificationBuffers:
         matrix, offset = self._matrices[name], self._offsets[name]
         used = output(self._problem).bytes
         beside = matrix.touched_beside(used, offset, NAN_BYTE)
-        if beside or self._problem.output_stride == self._problem.cols:
+        if beside or self._problem.output_stride == self._problem.result_cols:
             return beside
         octets = np.empty(used, np.uint8)
         checked(driver.cuMemcpyDtoH(octets, matrix.address(offset), used))
@@ -182,10 +182,8 @@ class VerificationBuffers:
         return copy
 
     def _gaps(self) -> NDArray[np.bool_]:
-        problem = self._problem
-        inside = np.ones((problem.rows, problem.cols), np.bool_)
-        flat = laid_out(problem, inside, problem.output_stride, gap=False)
-        return np.repeat(~flat, problem.output_dtype.itemsize)
+        problem, size = self._problem, self._problem.output_dtype.itemsize
+        return between_rows(problem, problem.result_cols, problem.output_stride, size)
 
 
 def _with_gap(arrays: dict[str, Array], operand: Any) -> tuple[Array, Any]:
@@ -244,9 +242,9 @@ class Verifier:
             raise ExplorerError("the GPU's float64 reference differs from NumPy's: do not trust it")
 
     def _truths(self, problem: Problem, arrays: dict[str, Array]) -> Array:
-        """Return the truth by the GPU's own float64 reference, of shape (rows, cols)."""
+        """Return the truth by the GPU's own float64 reference, of shape (rows, result_cols)."""
         buffers = VerificationBuffers(problem, arrays)
-        got = np.empty((problem.rows, problem.cols))
+        got = np.empty((problem.rows, problem.result_cols))
         truths = int(checked(driver.cuMemAlloc(got.nbytes)))
         self._tools.write_truths(problem, buffers.addresses, truths)
         checked(driver.cuStreamSynchronize(self._stream))
@@ -328,7 +326,7 @@ def _prefix(small: SmallRun, job: Job) -> str:
 
 def sentence(check: DeviceCheck, problem: Problem, output: int, accuracy: Accuracy) -> str:
     """Describe the wrong elements of the matrix at address `output`."""
-    total, dtype = problem.rows * problem.cols, problem.output_dtype
+    total, dtype = problem.rows * problem.result_cols, problem.output_dtype
     if not check.infinite and not check.certain and check.error < INEXACT:
         error, limit = accuracy.tolerance(dtype).error_and_limit(check.error, check.max_ulp)
         return (

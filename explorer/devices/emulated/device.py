@@ -208,7 +208,7 @@ def judged(run: Emulation, output: Array, truth: Truth) -> Emulation:
 
 def _judged(run: Emulation, output: Array, truth: Callable[[slice], Truth]) -> Emulation:
     """Return a run with the check of its output; `truth` gives the truth of a slice of rows."""
-    each = max(1, CHECKED_ELEMENTS // output.shape[1])
+    each = max(1, CHECKED_ELEMENTS // run.problem.cols)
     checks, finite = [], []
     for first in range(0, len(output), each):
         part = slice(first, first + each)

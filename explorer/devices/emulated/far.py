@@ -256,7 +256,7 @@ def emulate_far(
         problem,
         rounding=rounding,
         accuracy=accuracy,
-        elements=len(far.rows) * problem.cols,
+        elements=len(far.rows) * problem.result_cols,
     )
     try:
         ran = launched(
@@ -359,7 +359,7 @@ class _FarRows:
             rows=len(rows),
             inner=1,
             input_stride=problem.cols,
-            output_stride=problem.cols,
+            output_stride=problem.result_cols,
             in_place=False,
             mask=Mask.LENGTHS if problem.mask is Mask.CAUSAL else problem.mask,
             mask_rows=len(rows) if problem.mask is Mask.ADDITIVE else 0,
@@ -385,28 +385,28 @@ class _FarRows:
         row, col = check.first
         return replace(check, first=(int(self.rows[row]), col))
 
-    def elements(self, stride: int) -> Numbers:
+    def elements(self, cols: int, stride: int) -> Numbers:
         """Return the number of each element of the rows in a matrix, shape (rows, cols)."""
-        problem, cols = self.problem, np.arange(self.problem.cols, dtype=np.int64)
+        problem, numbers = self.problem, np.arange(cols, dtype=np.int64)
         if problem.inner == 1:
-            return self.rows[:, None] * stride + cols
+            return self.rows[:, None] * stride + numbers
         slices, places = np.divmod(self.rows, problem.inner)
-        first = slices * problem.cols * problem.inner + places
-        return first[:, None] + cols * problem.inner
+        first = slices * cols * problem.inner + places
+        return first[:, None] + numbers * problem.inner
 
-    def ranges(self, stride: int) -> Numbers:
-        """Return the ranges of elements that the rows consist of, shape (ranges, 2)."""
+    def ranges(self, cols: int, stride: int) -> Numbers:
+        """Return the ranges of elements that the rows of a matrix consist of, shape (ranges, 2)."""
         problem = self.problem
         if problem.inner == 1:
             first = self.rows * stride
-            return np.stack([first, first + problem.cols], axis=1)
+            return np.stack([first, first + cols], axis=1)
         slices, places = np.divmod(self.rows, problem.inner)
         begins = np.concatenate([[True], (np.diff(self.rows) != 1) | (np.diff(slices) != 0)])
         starts = np.flatnonzero(begins)
         ends = np.append(starts[1:], len(self.rows)) - 1
-        first = (slices * problem.cols * problem.inner + places)[starts, None]
-        first = (first + np.arange(problem.cols, dtype=np.int64) * problem.inner).reshape(-1)
-        width = np.repeat(places[ends] - places[starts] + 1, problem.cols)
+        first = (slices * cols * problem.inner + places)[starts, None]
+        first = (first + np.arange(cols, dtype=np.int64) * problem.inner).reshape(-1)
+        width = np.repeat(places[ends] - places[starts] + 1, cols)
         order = np.argsort(first)
         return np.stack([first[order], (first + width)[order]], axis=1)
 
@@ -435,10 +435,11 @@ class _FarMemory:
 
     @property
     def _due(self) -> Numbers:
-        return self.far.elements(self.far.problem.output_stride)
+        problem = self.far.problem
+        return self.far.elements(problem.result_cols, problem.output_stride)
 
     def output(self) -> Array:
-        """Return the output, of shape (rows, cols)."""
+        """Return the output, of shape (rows, result_cols)."""
         return self.memory.get(self.target, self._due)
 
     def findings(self) -> Iterator[Finding]:
@@ -472,7 +473,8 @@ def _input(
         first = np.unique(far.mask_numbers) * problem.cols
         ranges = np.stack([first, first + problem.cols], axis=1)
     else:
-        elements, ranges = far.elements(problem.input_stride), far.ranges(problem.input_stride)
+        matrix = problem.cols, problem.input_stride
+        elements, ranges = far.elements(*matrix), far.ranges(*matrix)
     if operand.name != "lengths" and problem.inner == 1 and problem.input_stride == problem.cols:
         slack = NEIGHBOUR_BYTES // operand.dtype.itemsize
         ranges = np.clip(ranges + np.array([-slack, slack]), 0, operand.count)
@@ -492,7 +494,7 @@ def _input(
 
 
 def _output(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> Allocation:
-    ranges, count = _united(far.ranges(far.problem.output_stride))
+    ranges, count = _united(far.ranges(far.problem.result_cols, far.problem.output_stride))
     return memory.allocate_sparse(
         output(far.problem).count,
         ranges,

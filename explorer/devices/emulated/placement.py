@@ -18,9 +18,9 @@ from explorer.ptx_emulator import (
 from explorer.reference.layout import (
     Array,
     as_rows,
+    between_rows,
     first_elements,
     in_memory,
-    laid_out,
 )
 
 
@@ -64,7 +64,8 @@ class Placement:
             over = problem.in_place and operand.name == "input"
             placed = _placed(memory, operand.name, data, places.get(operand.name, 0), written=over)
             if operand.name in ("input", "grad") and data.size > problem.rows * problem.cols:
-                between = _gaps(problem, problem.input_stride, operand.dtype.itemsize)
+                size = operand.dtype.itemsize
+                between = between_rows(problem, problem.cols, problem.input_stride, size)
                 placed.gaps = np.concatenate([np.zeros(placed.lead, np.bool_), between])
             values[operand.name] = placed
         if problem.in_place:
@@ -87,18 +88,19 @@ class Placement:
         return lead + np.array([problem.output_place(r, 0) for r in range(problem.rows)], np.int64)
 
     def output(self) -> Array:
-        """Return the output, of shape (rows, cols)."""
+        """Return the output, of shape (rows, result_cols)."""
         flat = self.memory.read(self.target).reshape(-1)
         flat = flat[self.target.lead // flat.dtype.itemsize :]
-        return as_rows(self.problem, flat, self.problem.output_stride)
+        return as_rows(self.problem, flat, self.problem.result_cols, self.problem.output_stride)
 
     def findings(self) -> list[Finding]:
         """Return findings of unwritten elements, and of writes between rows."""
         lead, start, problem = self.target.lead, self.target.offset, self.problem
         written, strays = self.target.written, 0
         written[:lead] = True
-        if problem.inner == 1 and problem.output_stride > problem.cols:
-            gaps = _gaps(problem, problem.output_stride, problem.output_dtype.itemsize)
+        cols, stride = problem.result_cols, problem.output_stride
+        if problem.inner == 1 and stride > cols:
+            gaps = between_rows(problem, cols, stride, problem.output_dtype.itemsize)
             strays = int(np.count_nonzero(written[lead:][gaps]))
             written[lead:][gaps] = True
             self.memory.arena[start + lead : start + self.target.size][gaps] = 0  # no more poison
@@ -109,15 +111,9 @@ class Placement:
         return findings
 
 
-def _gaps(problem: Problem, stride: int, itemsize: int) -> NDArray[np.bool_]:
-    """Return which bytes of a matrix lie between its rows."""
-    inside = np.ones((problem.rows, problem.cols), np.bool_)
-    return np.repeat(~laid_out(problem, inside, stride, gap=False), itemsize)
-
-
 def _empty(problem: Problem) -> Array:
     dense = problem.is_dense and problem.inner == 1
-    shape = (problem.rows, problem.cols) if dense else (output(problem).count,)
+    shape = (problem.rows, problem.result_cols) if dense else (output(problem).count,)
     return poisoned(shape, problem.output_dtype.numpy)
 
 
