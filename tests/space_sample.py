@@ -65,6 +65,7 @@ ONE_BY_ONE = {
 simplest kernel, which has templates of its own."""
 
 LOG, BACKWARD, LOG_BACKWARD = Op.LOG_SOFTMAX, Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD
+LOGSUMEXP = Op.LOGSUMEXP
 F16, BF16, F64 = DType.F16, DType.BF16, DType.F64
 CAUSAL, LENGTHS, ADDITIVE = Mask.CAUSAL, Mask.LENGTHS, Mask.ADDITIVE
 
@@ -160,6 +161,13 @@ KINDS = {
     ),
     "columns, backward": (Problem(96, 37, op=BACKWARD, inner=48), SMALL_BLOCKS),
     "columns, log backward, f16": (Problem(96, 37, F16, LOG_BACKWARD, inner=48), SMALL_BLOCKS),
+    "log-sum-exp": (Problem(64, 256, BF16, LOGSUMEXP), SMALL_BLOCKS),
+    "log-sum-exp, ragged, gaps": (
+        Problem(64, 250, op=LOGSUMEXP, input_stride=251, output_stride=2),
+        SMALL_BLOCKS,
+    ),
+    "log-sum-exp, short": (Problem(64, 37, F16, LOGSUMEXP), SMALL_BLOCKS),
+    "columns, log-sum-exp": (Problem(96, 37, BF16, LOGSUMEXP, inner=48), SMALL_BLOCKS),
 }
 
 STRUCTURE = ("algorithm", "cache", "cache_holds", "launches", "staging")

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from explorer.ops import softmax
+from explorer.ops import logsumexp, softmax
 from explorer.ops.operator import Choice, Extent, Limit, Operator
 from explorer.system.plain_data import parse_name
 
@@ -26,6 +26,7 @@ class Op(StrEnum):
     LOG_SOFTMAX = "log_softmax"
     SOFTMAX_BACKWARD = "softmax_backward"
     LOG_SOFTMAX_BACKWARD = "log_softmax_backward"
+    LOGSUMEXP = "logsumexp"
 
     @classmethod
     def parse(cls, text: str) -> "Op":
@@ -40,6 +41,7 @@ OPERATORS = {
         softmax.LOG_SOFTMAX,
         softmax.SOFTMAX_BACKWARD,
         softmax.LOG_SOFTMAX_BACKWARD,
+        logsumexp.LOGSUMEXP,
     )
 }
 """Each operator by its name."""

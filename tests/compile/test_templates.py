@@ -85,6 +85,7 @@ def test_each_pair_of_choices_compiles(cols, cache):
 
 F16, BF16, F64 = DType.F16, DType.BF16, DType.F64
 LOG, BACKWARD, LOG_BACKWARD = Op.LOG_SOFTMAX, Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD
+LOGSUMEXP = Op.LOGSUMEXP
 
 KINDS = {
     "f64": Problem(64, 1000, F64),
@@ -127,8 +128,19 @@ OF_THEIR_OWN = {
     ),
     **{
         f"columns, {op}": (Problem(96, 300, dtype, op, inner=48), {})
-        for op, dtype in zip(Op, (DType.F32, BF16, F64, F16), strict=True)
+        for op, dtype in zip(Op, (DType.F32, BF16, F64, F16, BF16), strict=True)
     },
+    "log-sum-exp": (Problem(64, 1000, BF16, LOGSUMEXP), SPLITS),
+    "log-sum-exp, ragged": (Problem(64, 1001, op=LOGSUMEXP), SPLITS),
+    "log-sum-exp, f64, gaps": (
+        Problem(64, 1000, F64, LOGSUMEXP, input_stride=1003, output_stride=2),
+        SPLITS,
+    ),
+    "log-sum-exp, masked, scaled": (
+        Problem(64, 1000, F16, LOGSUMEXP, BF16, mask=Mask.ADDITIVE, scale=0.5),
+        SPLITS,
+    ),
+    "log-sum-exp, clusters": (Problem(64, 16385, BF16, LOGSUMEXP), {"cluster": (2, 4, 8, 16)}),
     "clusters": (Problem(64, 16384), {"cluster": (2, 4, 8, 16)}),
     "clusters, ragged": (Problem(64, 8193, BF16), {"cluster": (2, 4, 8, 16)}),
 }

@@ -156,11 +156,15 @@ def of_ones(op, terms):
     """The result of a row of so many terms of 1."""
     if OPERATORS[op].is_gradient:
         return 1.0 - terms
+    if op is Op.LOGSUMEXP:
+        return np.log(terms)
     return -np.log(terms) if OPERATORS[op].is_log else 1.0 / max(terms, 1e-300)
 
 
 def magnitude(op, terms):
     """What its error is relative to."""
+    if op is Op.LOGSUMEXP:
+        return max(1.0, np.log(terms))
     return (
         1.0 + terms
         if OPERATORS[op].is_gradient
@@ -381,7 +385,9 @@ def test_a_case_that_leads_begins_with_rows_that_show_whether_all_takes_part(pro
     assert [p.name for p in case.patterns] == [*leading, *others]
     truth = truth_of(problem, case.arrays())
     assert truth.exact_rows()[[0, 3 + len(behind)], 0].all()
-    if not problem.operator.is_gradient and problem.mask is not Mask.CAUSAL:
+    if problem.op is Op.LOGSUMEXP:
+        assert np.abs(truth.values[[2, 3, 5, 6], 0]).tolist() == [3.0] * 4
+    elif not problem.operator.is_gradient and problem.mask is not Mask.CAUSAL:
         for row, place in ((2, 299), (3, 256 - width), (5, 256), (6, 0)):
             values = truth.values[row] if problem.op is Op.SOFTMAX else np.exp(truth.values[row])
             assert np.flatnonzero(values).tolist() == [place]

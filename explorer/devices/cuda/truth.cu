@@ -5,8 +5,9 @@ constexpr double kNearGap = 32.0;
 constexpr int kExactTerms = 1 << 24;
 constexpr double kUnderflow = kWide ? 0x1p-1070 : 0x1p-125;
 #define INFINITY_64 __longlong_as_double(0x7ff0000000000000ll)
+constexpr double kGreatest = 1.7976931348623157e308;
 
-enum Op { kSoftmax, kLogSoftmax, kSoftmaxBackward, kLogSoftmaxBackward };
+enum Op { kSoftmax, kLogSoftmax, kSoftmaxBackward, kLogSoftmaxBackward, kLogsumexp };
 constexpr Op kOp = OP;
 enum Mask { kNone, kCausal, kLengths, kAdditive };
 
@@ -121,10 +122,12 @@ __device__ bool holds_for_row(const Question& q, Condition condition) {
 
 __device__ Row row_of(const Question& q, long long row) {
   Row r = {limit_of(q, row), 0.0, 0.0, 0.0, false};
-  if (kOp == kSoftmax || kOp == kLogSoftmax) {
+  if (kOp == kSoftmax || kOp == kLogSoftmax || kOp == kLogsumexp) {
     double maximum = -INFINITY_64;
     for (int i = threadIdx.x; i < q.cols; i += blockDim.x) maximum = fmax(maximum, counted(q, row, r.limit, i));
     r.maximum = reduce_block(maximum, -INFINITY_64, [](double a, double b) { return fmax(a, b); });
+    // A finite maximum: the exponential of +inf is then infinite, and that of -inf is 0, in all rows.
+    if (kOp == kLogsumexp) r.maximum = fmax(fmin(r.maximum, kGreatest), -kGreatest);
     r.sum = sum_row(q, [&](int i) { return exp_of_difference(counted(q, row, r.limit, i), r.maximum); });
     const auto is_0_or_masked = [&](int i) {
       const double x = counted(q, row, r.limit, i);
@@ -168,6 +171,10 @@ __device__ Truth truth_of(const Question& q, long long row, const Row& r, int co
   if (kOp == kLogSoftmax) {
     const double y = (counted(q, row, r.limit, col) - r.maximum) - log(r.sum);
     return {y, 1.0 + fabs(y), r.exact, 0.0};
+  }
+  if (kOp == kLogsumexp) {
+    const double log_sum = log(r.sum);
+    return {r.maximum + log_sum, fmax(1.0, fmax(fabs(r.maximum), fabs(log_sum))), r.exact, 0.0};
   }
   const double y = widen(q.input[place_in_input(q, row, col)]);
   const double dy = gradient(q, row, col);
