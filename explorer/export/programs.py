@@ -72,16 +72,25 @@ def _python(variant: Variant) -> dict[str, Any]:
     what = problem.operator.title.capitalize()
     axis = "over the middle axis" if problem.inner > 1 else "of each row"
     part = "[:, :COLS]" if variant.config.static_cols else f"[:, : {x}.shape[1]]"
+    part = part if problem.fills_rows else "[:, 0]"
     return {
         "x": x,
         "arrays": arrays,
         "signature": ", ".join([*arrays, *causal, *scale]),
         "constants": _constants(problem),
         "what": f"{what} {axis} of {x}",
+        "result_shape": _result_shape(problem, x),
         # What makes columns of rows that gaps follow: in the function, and in the example.
         "part": "" if problem.is_dense else part,
         "example_part": "" if problem.is_dense else "[:, :COLS]",
     }
+
+
+def _result_shape(problem: Problem, x: str) -> str:
+    """Return the shape of results between which there are no gaps."""
+    if problem.fills_rows:
+        return f"{x}.shape"
+    return f"({x}.shape[0], {x}.shape[2])" if problem.inner > 1 else f"({x}.shape[0],)"
 
 
 def _constants(problem: Problem) -> str:

@@ -113,6 +113,25 @@ def test_code_of_gradients_and_columns_is_clean_under_clang_format(problem, tmp_
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(64, 4096, op=Op.LOGSUMEXP),
+        Problem(64, 37, DType.BF16, Op.LOGSUMEXP, DType.BF16, scale=0.5),
+        Problem(64, 4097, DType.F64, Op.LOGSUMEXP, mask=Mask.LENGTHS),
+        Problem(64, 999, DType.F16, Op.LOGSUMEXP, input_stride=1003, output_stride=3),
+        Problem(64, 1000, op=Op.LOGSUMEXP, mask=Mask.CAUSAL, mask_rows=32),
+        Problem(64, 1000, DType.F16, Op.LOGSUMEXP, mask=Mask.ADDITIVE, scale=2.0),
+        Problem(96, 1000, DType.BF16, Op.LOGSUMEXP, inner=48),
+        Problem(93, 1000, DType.F64, Op.LOGSUMEXP, inner=31, scale=2.0),
+    ],
+    ids=str,
+)
+def test_code_of_one_result_a_row_is_clean_under_clang_format(problem, tmp_path):
+    check_format(problem, tmp_path)
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cols", [8200, 8193])
 @pytest.mark.parametrize("kind", ["f64 in place, gaps", "bf16 to f32", "log"])
 def test_code_of_clusters_is_clean_under_clang_format(cols, kind, tmp_path):

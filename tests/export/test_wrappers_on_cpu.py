@@ -44,7 +44,7 @@ def write_truth(problem, addresses):
     values = truth_of(problem, arrays).values.astype(result.dtype)
     for row in range(problem.rows):
         first, step = problem.output_place(row, 0), problem.inner
-        result[first : first + (problem.cols - 1) * step + 1 : step] = values[row]
+        result[first : first + (problem.result_cols - 1) * step + 1 : step] = values[row]
 
 
 # ------------------------------------------------------------------ PyTorch
@@ -114,6 +114,11 @@ def log_softmax(x, axis):
     return shifted - np.log(np.exp(shifted).sum(axis, keepdims=True))
 
 
+def logsumexp(x, axis):
+    largest = x.max(axis, keepdims=True)
+    return np.log(np.exp(x - largest).sum(axis)) + largest.squeeze(axis)
+
+
 def stand_in(variant, launched):
     """Modules that look like CuPy's to a program, and launch kernels of a variant."""
     problem = variant.problem
@@ -155,7 +160,8 @@ def stand_in(variant, launched):
     device = SimpleNamespace(attributes={"MultiProcessorCount": 132})
     cupy.cuda = SimpleNamespace(Device=lambda: device)
     special = ModuleType("cupyx.scipy.special")
-    special.softmax, special.log_softmax = softmax, log_softmax
+    for one in (softmax, log_softmax, logsumexp):
+        setattr(special, one.__name__, one)
     scipy, cupyx = ModuleType("cupyx.scipy"), ModuleType("cupyx")
     scipy.special, cupyx.scipy = special, scipy
     return {one.__name__: one for one in (cupy, cupyx, scipy, special)}
@@ -212,7 +218,7 @@ def test_jaxs_program(number, monkeypatch, tmp_path, capsys):
 
         def call(*arrays, **numbers):
             for key, value in numbers.items():
-                assert type(value).__name__ == scalars(problem)[key].kind
+                assert type(value).__name__ == scalars(problem)[key].dtype.array_name
                 assert value == scalars(problem)[key].value
             arrays = [np.ascontiguousarray(array) for array in arrays]
             result = np.zeros(kind.shape, problem.output_dtype.numpy)
