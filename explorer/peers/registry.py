@@ -24,7 +24,7 @@ def check_scope(
     ops: Sequence[str] = FORWARD,
     dtypes: Sequence[DType] = THREE,
 ) -> None:
-    """Raise PeerRefuses for another op or dtype, and for strides, a mask, a scale or two dtypes."""
+    """Raise PeerRefuses for another op or dtype, for strides, a mask, a scale, or unusual types."""
     plain = Problem(problem.rows, problem.cols, problem.dtype, problem.op)
     if problem.op not in ops:
         *first, last = ops
@@ -33,7 +33,7 @@ def check_scope(
     if problem.dtype not in dtypes:
         raise PeerRefuses(f"{peer} computes in {', '.join(dtypes)}, not in {problem.dtype}")
     if problem != plain:
-        raise PeerRefuses(f"{peer} is adapted for dense rows and one dtype, not for {problem}")
+        raise PeerRefuses(f"{peer} is adapted for dense rows and usual types, not for {problem}")
 
 
 def refuse_jax(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:

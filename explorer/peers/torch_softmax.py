@@ -12,6 +12,7 @@ from torch import Tensor
 from explorer.model.element import DType
 from explorer.model.peer import PeerBuffers, PeerRefuses, ReadyPeer
 from explorer.model.problem import Problem
+from explorer.ops import Op
 from explorer.peers.registry import EVERY, FOUR, check_scope
 
 # ------------------------------------------------------------------ contenders on tensors
@@ -47,6 +48,11 @@ _SAME_WIDTH = {2: "<i2", 4: "<i4", 8: "<i8"}
 integers and then viewed."""
 
 
+def result_shape(problem: Problem) -> tuple[int, ...]:
+    """Return the shape of an op's result."""
+    return (problem.rows, problem.cols) if problem.fills_rows else (problem.rows,)
+
+
 class TorchContender:
     """A contender that calls `call` on the matrices of each set, on the given stream.
 
@@ -58,9 +64,10 @@ class TorchContender:
         self.version = f"torch {torch.__version__}"
         self.note = ""
         self._problem = problem
-        self.inputs = [_wrapped(problem, address) for address in buffers.inputs]
-        self.outputs = [_wrapped(problem, address) for address in buffers.outputs]
-        grads = [_wrapped(problem, address) for address in buffers.grads]
+        shape, result = (problem.rows, problem.cols), result_shape(problem)
+        self.inputs = [_wrapped(shape, problem.dtype, address) for address in buffers.inputs]
+        self.outputs = [_wrapped(result, problem.output_dtype, one) for one in buffers.outputs]
+        grads = [_wrapped(shape, problem.dtype, address) for address in buffers.grads]
         read = [self.inputs, grads] if grads else [self.inputs]
         self.matrices = list(zip(*read, self.outputs, strict=True))
         """The arguments of `call` for each set."""
@@ -109,18 +116,18 @@ class TorchContender:
 class _Memory:
     """Device memory as the CUDA array interface describes it."""
 
-    def __init__(self, problem: Problem, address: int) -> None:
+    def __init__(self, shape: tuple[int, ...], itemsize: int, address: int) -> None:
         self.__cuda_array_interface__ = {
-            "shape": (problem.rows, problem.cols),
-            "typestr": _SAME_WIDTH[problem.dtype.itemsize],
+            "shape": shape,
+            "typestr": _SAME_WIDTH[itemsize],
             "data": (address, False),
             "version": 2,
         }
 
 
-def _wrapped(problem: Problem, address: int) -> Tensor:
-    memory: Any = _Memory(problem, address)
-    wrapped = torch.as_tensor(memory, device="cuda").view(TORCH_TYPES[problem.dtype])
+def _wrapped(shape: tuple[int, ...], dtype: DType, address: int) -> Tensor:
+    memory: Any = _Memory(shape, dtype.itemsize, address)
+    wrapped = torch.as_tensor(memory, device="cuda").view(TORCH_TYPES[dtype])
     if wrapped.data_ptr() != address:
         raise PeerRefuses("torch copies the memory that it is given instead of wrapping it")
     return wrapped
@@ -132,14 +139,28 @@ def _wrapped(problem: Problem, address: int) -> Tensor:
 def prepare_eager(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
     """Prepare the eager op with a given output, so that it allocates nothing."""
     check_scope("torch", problem, ops=EVERY, dtypes=FOUR)
-    op = torch.log_softmax if problem.operator.is_log else torch.softmax
+    op = forward_of(problem)
 
     def call(x: Tensor, out: Tensor) -> Tensor:
-        return op(x, -1, out=out)  # type: ignore[call-overload, no-any-return, unused-ignore]
+        return op(x, -1, out=out)
 
     gradient = partial(_gradient_into, problem)
     function = gradient if problem.operator.is_gradient else call
     return TorchContender(problem, buffers, stream, function)
+
+
+def forward_of(problem: Problem) -> Callable[..., Tensor]:
+    """Return PyTorch's function of a matrix and its axis, which may be given an output."""
+    kind = TORCH_TYPES[problem.output_dtype]
+
+    def logsumexp(x: Tensor, axis: int, **given: Tensor) -> Tensor:
+        # PyTorch's result is of the type of what it is given.
+        return torch.logsumexp(x.to(kind), axis, **given)
+
+    if problem.op is Op.LOGSUMEXP:
+        return logsumexp
+    op: Callable[..., Tensor] = torch.log_softmax if problem.operator.is_log else torch.softmax
+    return op
 
 
 def _gradient_into(problem: Problem, y: Tensor, dy: Tensor, out: Tensor) -> Tensor:
@@ -174,7 +195,7 @@ def compiled(problem: Problem) -> Callable[..., Tensor]:
     It takes the op's inputs: a matrix, or the forward's output and its gradient.
     """
     torch._dynamo.reset()  # shapes of other problems count against its limit of recompilations
-    op = torch.log_softmax if problem.operator.is_log else torch.softmax
+    op = forward_of(problem)
     backward: Any = getattr(torch.ops.aten, problem.operator.torch)
 
     def forward(x: Tensor) -> Tensor:

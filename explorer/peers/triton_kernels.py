@@ -1,6 +1,6 @@
 """Softmax kernels in Triton: persistent programs over many rows, and one program a row, twice.
 
-And the gradient by one program a row, twice.
+And the gradient and the log-sum-exp by one program a row, twice.
 """
 
 import triton
@@ -92,3 +92,39 @@ def one_gradient_of_any_length(output, input, grad, cols, log: tl.constexpr, blo
     dy = tl.load(grad + start + columns, mask=inside, other=0.0)
     dx = _gradient_of_row(y, dy, log)
     tl.store(output + start + columns, dx.to(output.dtype.element_ty), mask=inside)
+
+
+LARGEST = tl.constexpr(3.4028234663852886e38)
+"""The largest number of fp32: a maximum is held between its negative and it, so that a row of -inf
+alone has the result -inf, and one with +inf has +inf."""
+
+
+@triton.jit
+def _log_sum_of_row(input, cols, block: tl.constexpr):
+    """Return the log-sum-exp of the row that begins at `input`, one block after another."""
+    columns = tl.arange(0, block)
+    maximum = -LARGEST
+    total = 0.0
+    for start in range(0, cols, block):
+        x = tl.load(input + start + columns, mask=start + columns < cols, other=-float("inf"))
+        x = x.to(tl.float32)
+        larger = tl.minimum(tl.maximum(maximum, tl.max(x, axis=0)), LARGEST)
+        total = total * tl.exp(maximum - larger) + tl.sum(tl.exp(x - larger), axis=0)
+        maximum = larger
+    return maximum + tl.log(total)
+
+
+@triton.jit
+def one_log_sum(output, input, cols: tl.constexpr, log: tl.constexpr, block: tl.constexpr):
+    """Compute one row's log-sum-exp, of a length that is a constant."""
+    row = tl.program_id(0).to(tl.int64)
+    result = _log_sum_of_row(input + row * cols, cols, block)
+    tl.store(output + row, result.to(output.dtype.element_ty))
+
+
+@triton.jit
+def one_log_sum_of_any_length(output, input, cols, log: tl.constexpr, block: tl.constexpr):
+    """Compute one row's log-sum-exp, of a length that is an argument of the launch."""
+    row = tl.program_id(0).to(tl.int64)
+    result = _log_sum_of_row(input + row * cols, cols, block)
+    tl.store(output + row, result.to(output.dtype.element_ty))

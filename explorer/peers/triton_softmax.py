@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial, partialmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -13,12 +13,14 @@ from triton.testing import do_bench
 
 from explorer.model.gpu_spec import WARP, GpuSpec
 from explorer.model.peer import PeerBuffers, ReadyPeer
-from explorer.model.problem import Problem, inputs, output
+from explorer.model.problem import Problem, inputs
 from explorer.peers.registry import EVERY, check_scope
-from explorer.peers.torch_softmax import TORCH_TYPES, TorchContender
+from explorer.peers.torch_softmax import TORCH_TYPES, TorchContender, result_shape
 from explorer.peers.triton_kernels import (
     one_gradient,
     one_gradient_of_any_length,
+    one_log_sum,
+    one_log_sum_of_any_length,
     one_row,
     one_row_of_any_length,
     persistent,
@@ -56,24 +58,28 @@ def ahead_runtime(problem: Problem, gpu: GpuSpec) -> None:
 
 
 def _of_known_length(problem: Problem) -> Any:
+    if not problem.fills_rows:
+        return one_log_sum
     return one_gradient if problem.operator.is_gradient else one_row
 
 
 def _of_any_length(problem: Problem) -> Any:
+    if not problem.fills_rows:
+        return one_log_sum_of_any_length
     return one_gradient_of_any_length if problem.operator.is_gradient else one_row_of_any_length
 
 
 def _tuned_ahead(problem: Problem, gpu: GpuSpec, kernel: Any) -> None:
     check_scope("triton-tuned", problem, ops=EVERY)
     with compiling_alone(gpu, problem) as matrices:
-        for warps in _warps(triton.next_power_of_2(problem.cols)):
-            _launch(kernel, problem, warps, *matrices)
+        for form in forms(problem):
+            _launch(kernel, problem, form, *matrices)
 
 
-def _launch(kernel: Any, problem: Problem, warps: int, *matrices: Tensor) -> Tensor:
+def _launch(kernel: Any, problem: Problem, form: "Form", *matrices: Tensor) -> Tensor:
     """Launch a kernel of one program a row, and return the last of the matrices, the output."""
     *read, out = matrices
-    block = triton.next_power_of_2(problem.cols)
+    warps, block = form
     kernel[(problem.rows,)](
         out, *read, problem.cols, problem.operator.is_log, block, num_warps=warps
     )
@@ -81,7 +87,7 @@ def _launch(kernel: Any, problem: Problem, warps: int, *matrices: Tensor) -> Ten
 
 
 def _tuned(problem: Problem, buffers: PeerBuffers, stream: int, kernel: Any) -> ReadyPeer:
-    """Return a contender with the fastest number of warps, by timing each sensible one."""
+    """Return a contender of the fastest form, by timing each sensible one."""
     check_scope("triton-tuned", problem, ops=EVERY)
     run = partial(_launch, kernel, problem)
 
@@ -91,18 +97,44 @@ def _tuned(problem: Problem, buffers: PeerBuffers, stream: int, kernel: Any) -> 
     contender = TorchContender(problem, buffers, stream, call)
     matrices = contender.matrices[0]
     times = {
-        warps: do_bench(partial(run, warps, *matrices), warmup=5, rep=20, return_mode="median")
-        for warps in _warps(triton.next_power_of_2(problem.cols))
+        form: do_bench(partial(run, form, *matrices), warmup=5, rep=20, return_mode="median")
+        for form in forms(problem)
     }
-    best = min(times, key=lambda warps: times[warps])
+    best = min(times, key=lambda form: times[form])
     contender.version = f"triton {triton.__version__}"
-    contender.note = f"num_warps {best}"
+    contender.note = f"num_warps {best.warps}"
+    contender.note += "" if problem.fills_rows else f", block {best.block}"
     return contender
+
+
+class Form(NamedTuple):
+    """The warps of a program, and the elements of a row that it works on at a time."""
+
+    warps: int
+    block: int
+
+
+WARPS_OF_A_PROGRAM = (1, 2, 4, 8, 16, 32)
+MOST_BLOCKS = 8
+"""Most blocks of a row one after another, but for the widest programs."""
+
+
+def forms(problem: Problem) -> list[Form]:
+    """Return sensible forms: of whole rows, or of blocks where the results leave out elements."""
+    row = triton.next_power_of_2(problem.cols)
+    if problem.fills_rows:
+        return [Form(warps, row) for warps in _warps(row)]
+    found = []
+    for warps in WARPS_OF_A_PROGRAM:
+        blocks = (min(row, WARP * warps * each) for each in (8, 32))
+        if warps == 1 or WARP * warps < row:
+            found += [Form(warps, b) for b in blocks if warps == 32 or row <= MOST_BLOCKS * b]
+    return list(dict.fromkeys(found))
 
 
 def _warps(block: int) -> list[int]:
     """Return numbers of warps for one vector to MOST_ELEMENTS a thread; 32 for wider rows."""
-    powers = [1, 2, 4, 8, 16, 32]
+    powers = WARPS_OF_A_PROGRAM
     sensible = [w for w in powers if block <= 32 * w * MOST_ELEMENTS and (w == 1 or 32 * w < block)]
     return sensible or [32]
 
@@ -195,9 +227,10 @@ def compiling_alone(gpu: GpuSpec, problem: Problem) -> Iterator[list[Tensor]]:
     launch = triton.JITFunction.run
     triton.JITFunction.run = partialmethod(_compiled, launch)
     try:
-        shape, dtype = (2, problem.cols), TORCH_TYPES[problem.dtype]
-        matrices = (*inputs(problem), output(problem))
-        yield [torch.empty(shape, dtype=dtype) for _ in matrices]
+        few = problem.resized(rows=2)
+        shape, dtype = (few.rows, few.cols), TORCH_TYPES[few.dtype]
+        read = [torch.empty(shape, dtype=dtype) for _ in inputs(few)]
+        yield [*read, torch.empty(result_shape(few), dtype=TORCH_TYPES[few.output_dtype])]
     finally:
         triton.JITFunction.run = launch
 

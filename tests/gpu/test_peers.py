@@ -25,6 +25,8 @@ SHAPES = [
     Problem(512, 1000, op=Op.LOG_SOFTMAX),
     Problem(512, 1000, DType.BF16, Op.SOFTMAX_BACKWARD),
     Problem(64, 50257, op=Op.LOG_SOFTMAX_BACKWARD),
+    Problem(512, 1000, op=Op.LOGSUMEXP),
+    Problem(2048, 4096, DType.BF16, Op.LOGSUMEXP),
 ]
 
 
@@ -118,11 +120,14 @@ getattr(import_module(module), name)(Problem(2048, 3000, op=Op(sys.argv[3])), gp
     [
         ("triton-tuned.constexpr", "triton", Op.SOFTMAX),
         ("triton-tuned.constexpr", "triton", Op.SOFTMAX_BACKWARD),
+        ("triton-tuned.constexpr", "triton", Op.LOGSUMEXP),
         ("triton-tuned.runtime", "triton", Op.SOFTMAX),
+        ("triton-tuned.runtime", "triton", Op.LOGSUMEXP),
         ("triton-tutorial", "triton", Op.SOFTMAX),
         ("liger", "liger_kernel", Op.SOFTMAX),
         ("torch-compile", "torch", Op.SOFTMAX),
         ("torch-compile", "torch", Op.LOG_SOFTMAX_BACKWARD),
+        ("torch-compile", "torch", Op.LOGSUMEXP),
     ],
 )
 def test_what_is_compiled_ahead_is_asked_for(benches, name, package, op, tmp_path, monkeypatch):
