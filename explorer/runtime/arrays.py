@@ -7,7 +7,7 @@ from typing import Any
 
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Problem
-from explorer.ops import OPERATORS, Op
+from explorer.ops import OPERATORS, Extent, Op
 from explorer.runtime import shapes
 from explorer.runtime.launcher import gpu, plan_of
 from explorer.runtime.layout import (
@@ -107,7 +107,18 @@ class Arrays(ABC):
         hidden = self._hidden(call, x.shape)
         if hidden is not None:
             x = numpy.where(hidden, x.dtype.type(-math.inf), x)
-        return numpy.asarray(self.softmax(OPERATORS[call.op].is_log, x, call.dim), dtype=target)
+        operator = OPERATORS[call.op]
+        if operator.extent is Extent.ROW:
+            return numpy.asarray(self._logsumexp(x, call.dim), dtype=target)
+        return numpy.asarray(self.softmax(operator.is_log, x, call.dim), dtype=target)
+
+    def _logsumexp(self, x: Any, dim: int) -> Any:
+        """Compute log-sum-exp over an axis, which stays as one element."""
+        if not x.shape[dim]:  # it has no maximum
+            return x.sum(dim, keepdims=True) - math.inf
+        greatest = x.max(dim, keepdims=True)
+        reference = self.numpy.where(self.numpy.isfinite(greatest), greatest, 0)
+        return self.numpy.log(self.numpy.exp(x - reference).sum(dim, keepdims=True)) + reference
 
     def _hidden(self, call: Call, shape: tuple[int, ...]) -> Any:
         """Return which elements a causal mask or lengths hide; None without these."""
@@ -130,7 +141,10 @@ class Arrays(ABC):
         dtype: Any,
         out: Any,
     ) -> Any:
-        """Compute softmax or log_softmax of an array, as `explorer.softmax` documents it."""
+        """Compute an op of an array, as `explorer.softmax` documents it.
+
+        Where a row has one result, the array of these keeps the axis.
+        """
         if dim.__class__ is not int or (scale is not None and scale.__class__ is not float):
             dim, scale = whole_axis(dim), None if scale is None else plain_scale(scale)
         causal = is_causal(mask)
@@ -142,13 +156,37 @@ class Arrays(ABC):
         call = Call(op, positive(dim, x.ndim), scale, mask, lengths, masking, name)
         masking.check(tuple(x.shape), call.dim)
         self._check(call, x, out)
-        if 0 in x.shape:  # an empty array has no maximum, for which libraries raise
+        shape = call.result_shape(tuple(x.shape))
+        if 0 in shape and shape == x.shape:  # libraries raise, since rows have no maximum
             return x.astype(name or x.dtype) if out is None else out
         result = self._served(call, x, out)
         if result is not None:
             return result
-        result = self.framework(call, x if x.ndim else x.reshape(1)).reshape(x.shape)
+        result = self.framework(call, x if x.ndim else x.reshape(1)).reshape(shape)
         return result if out is None else self.copied(result, out)
+
+    def logsumexp(self, x: Any, dim: int, keepdim: bool, scale: Any, out: Any) -> Any:
+        """Compute the log-sum-exp of an array, as `explorer.logsumexp` documents it."""
+        own = self.dtype_name(x.dtype)
+        if "float" not in own:
+            raise InvalidInput(
+                f"x is of {own}; it must be of floating-point numbers: give x.astype('float32')"
+            )
+        axis = positive(whole_axis(dim), x.ndim)
+        factor = 1.0 if scale is None else plain_scale(scale)
+        dtype = DTYPES[own].arithmetic.array_name if own in DTYPES else own
+        drops = x.ndim > 0 and not keepdim
+        target = out
+        if out is not None:
+            dtype = own if getattr(out, "dtype", None) == x.dtype else dtype
+            kept = () if drops else (1,) * min(1, x.ndim)
+            self._check_out(x, (*x.shape[:axis], *kept, *x.shape[axis + 1 :]), dtype, out)
+            target = self.numpy.expand_dims(out, axis) if drops else out
+        scaled = None if factor == 1 else factor
+        result = self.compute(Op.LOGSUMEXP, x, axis, scaled, None, None, dtype, target)
+        if out is not None:
+            return out
+        return result.squeeze(axis) if drops else result
 
     def _described(self, name: str, array: Any) -> Described | None:
         """Return an argument's shape and type; None without one. Raises TypeError for no array."""
@@ -168,14 +206,17 @@ class Arrays(ABC):
             ) from None
 
     def _check(self, call: Call, x: Any, out: Any) -> None:
-        """Raise InvalidInput for whole numbers, and for an output that does not fit the result.
+        """Raise InvalidInput for whole numbers, and what `_check_out` raises."""
+        wanted = call.dtype or self.dtype_name(x.dtype)
+        check_floating(wanted, "'float32'", is_argument=call.dtype is not None)
+        if out is not None:
+            self._check_out(x, call.result_shape(tuple(x.shape)), wanted, out)
+
+    def _check_out(self, x: Any, shape: tuple[int, ...], dtype: str, out: Any) -> None:
+        """Raise InvalidInput for an output on another GPU, or of another shape or type.
 
         Raises TypeError for an output that is no array.
         """
-        wanted = call.dtype or self.dtype_name(x.dtype)
-        check_floating(wanted, "'float32'", is_argument=call.dtype is not None)
-        if out is None:
-            return
         try:
             device = self.location(out).device
         except AttributeError:
@@ -184,10 +225,10 @@ class Arrays(ABC):
             ) from None
         if device != self.location(x).device:
             raise InvalidInput("out lies on another GPU than x; both must lie on one")
-        if out.shape != x.shape or self.dtype_name(out.dtype) != wanted:
+        if out.shape != shape or self.dtype_name(out.dtype) != dtype:
             raise InvalidInput(
-                f"out is {out.dtype} of shape {tuple(out.shape)}; it must be {wanted} of shape "
-                f"{tuple(x.shape)}"
+                f"out is {out.dtype} of shape {tuple(out.shape)}; it must be {dtype} of shape "
+                f"{shape}"
             )
 
     def _served(self, call: Call, x: Any, out: Any) -> Any:
@@ -204,7 +245,8 @@ class Arrays(ABC):
         if source.matrix(call.dim) is None:
             x = self.converted(x, source.dtype, x)
             source = self.location(x)
-        result = self.empty(source.shape, target, x) if out is None else out
+        shape = call.result_shape(source.shape)
+        result = self.empty(shape, target, x) if out is None else out
         problem = self._problem(call, source, self.location(result))
         if problem is None:
             return None

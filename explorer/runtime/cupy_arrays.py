@@ -1,4 +1,4 @@
-"""Softmax of CuPy's arrays."""
+"""Softmax and log-sum-exp of CuPy's arrays."""
 
 from typing import Any
 
@@ -58,3 +58,9 @@ def softmax_of(log: bool, x: Any, *arguments: Any) -> Any:
     """Compute softmax or log_softmax of an array, as `explorer.softmax` documents it."""
     with cupy.cuda.Device(x.device.id):  # all arrays of the call are allocated there
         return CupyArrays().compute(FORWARD[log], x, *arguments)
+
+
+def logsumexp_of(x: Any, *arguments: Any) -> Any:
+    """Compute the log-sum-exp of an array, as `explorer.logsumexp` documents it."""
+    with cupy.cuda.Device(x.device.id):
+        return CupyArrays().logsumexp(x, *arguments)

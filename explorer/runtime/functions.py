@@ -1,8 +1,9 @@
-"""`explorer.softmax` and `explorer.log_softmax`, for arrays of PyTorch, CuPy and JAX."""
+"""`explorer.softmax`, `log_softmax` and `logsumexp`, for arrays of PyTorch, CuPy and JAX."""
 
 import importlib.util
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from explorer.model.errors import ExplorerError
@@ -75,6 +76,37 @@ def log_softmax(
     return function(True, x, dim, scale, mask, lengths, dtype, out)
 
 
+def logsumexp(
+    x: Any, dim: int = -1, *, keepdim: bool = False, scale: float = 1, out: Any = None
+) -> Any:
+    """Return log(sum(exp(x * scale))) over one axis of an array, as an array of the same kind.
+
+    x        A tensor of PyTorch, or an array of CuPy or JAX, as `softmax` takes it. Rows with gaps
+             between them, such as those of logits[:, :-1], are read where they lie.
+    dim      The axis; a negative one counts from the last.
+    keepdim  Whether the result has the axis still, with one element. Otherwise the result has the
+             shape of x without it.
+    scale    The factor that x is multiplied with first, in f32 for 16-bit types.
+    out      An array for the result, of its shape; it is returned.
+
+    The result is of f32 for types of 16 bits too, and else of x's type; `out` may also be of x's
+    own 16-bit type. A row of -inf alone has -inf, one with a NaN has NaN, and another one with +inf
+    has +inf. An axis without elements gives -inf. Kernels and the framework's functions serve calls
+    as for `softmax`, and `torch.compile`, `torch.export` and `torch.func.vmap` may trace them.
+
+    The gradient of x is computed by PyTorch from x and the result, as grad * scale *
+    exp(x * scale - result), and has gradients itself. In f32, the rounding of the result is a
+    relative error of each exponential: up to 4e-6 where the result is at most 64 in magnitude, and
+    twice as much each time that the magnitude doubles. The gradient of `log_softmax` has no such
+    error. In a row whose result is infinite, the gradient has NaN, as PyTorch's.
+
+    Raises TypeError for another kind of array or of argument and under `jax.jit`, IndexError for an
+    axis that x does not have, and `explorer.InvalidInput` for an output of another shape, type or
+    device, for one where a gradient is asked for, for whole numbers, and for a sparse tensor.
+    """
+    return function_for(x, "logsumexp_of")(x, dim, keepdim, scale, out)
+
+
 def uncompiled(log: bool, x: Any, *arguments: Any) -> Any:
     """Serve a call by Python: `softmax` or `log_softmax` without its compiled function."""
     return function_for(x)(log, x, *arguments)
@@ -97,35 +129,42 @@ _traced: Any = None
 
 
 def _for_tensors() -> Any:
-    """Return the module for tensors of PyTorch; None if PyTorch is not imported yet."""
+    """Return the functions for tensors of PyTorch; None if PyTorch is not imported yet."""
     global _is_traced, _traced
     if not hasattr(sys.modules.get("torch"), "Tensor"):
         return None
     from explorer.runtime import (
         torch_fast_calls,  # noqa: F401  it follows the option from its import on
+        torch_logsumexp,
         torch_operators,
     )
 
     _is_traced, _traced = torch_operators.is_compiled, torch_operators.traced
-    return torch_operators
+    return SimpleNamespace(
+        Tensor=sys.modules["torch"].Tensor,
+        softmax_of=torch_operators.softmax_of,
+        logsumexp_of=torch_logsumexp.logsumexp_of,
+    )
 
 
 _tensors: Any = _for_tensors()
-"""The module for tensors of PyTorch, once that is imported. It is set before `torch.compile` traces
-a call, which would otherwise be traced twice."""
+"""The functions for tensors of PyTorch, once that is imported. They are set before `torch.compile`
+traces a call, which would otherwise be traced twice."""
 
 
 def register_torch() -> "Registration":
-    """Replace PyTorch's softmax and log_softmax on CUDA, and their gradients, by our kernels.
+    """Replace PyTorch's softmax, log_softmax, their gradients and logsumexp on CUDA by our kernels.
 
-    `torch.softmax`, `torch.log_softmax`, the methods of tensors, `torch.nn.functional` and modules
-    then launch our kernels. PyTorch's own operators still compute a call for which no kernel exists
-    or is compiled yet. They also compute gradients of less than 1 MiB, whose time is the host's,
-    and tensors of less than 1 MiB if no function in C serves calls, because Python takes some 3 us
-    to decide. Our kernels compute both if a row has 131072 elements or more. A softmax in code that
-    `torch.compile` compiles is not changed. Returns a handle whose `remove()` undoes it, and which
-    may be used in a `with` statement; a second call returns the same handle. Raises ExplorerError
-    without PyTorch 2.9 or later.
+    `torch.softmax`, `torch.log_softmax`, `torch.logsumexp` over one axis, the methods of tensors,
+    `torch.nn.functional` and modules then launch our kernels. PyTorch's own operators still compute
+    a call for which no kernel exists or is compiled yet. They also compute gradients of less than
+    1 MiB, whose time is the host's, and tensors of less than 1 MiB if no function in C serves
+    calls, because Python takes some 3 us to decide. Our kernels compute both if a row has 131072
+    elements or more. They compute a logsumexp of any size; its result has x's type, as PyTorch's
+    has, and PyTorch computes its gradient. A softmax or logsumexp in code that `torch.compile`
+    compiles is not changed. Returns a handle whose `remove()` undoes it, and which may be used in a
+    `with` statement; a second call returns the same handle. Raises ExplorerError without PyTorch
+    2.9 or later.
     """
     if importlib.util.find_spec("torch") is None:
         raise ExplorerError(
@@ -136,8 +175,8 @@ def register_torch() -> "Registration":
     return registration()
 
 
-def function_for(x: Any) -> Any:
-    """Return the function for arrays of x's library; raises TypeError for an unknown one.
+def function_for(x: Any, name: str = "softmax_of") -> Any:
+    """Return the function of a name for arrays of x's library; TypeError for an unknown one.
 
     A framework that is not imported yet has made no array. The imports are statements, because
     `torch.compile` can trace these.
@@ -146,16 +185,16 @@ def function_for(x: Any) -> Any:
     if _tensors is None:
         _tensors = _for_tensors()
     if _tensors is not None and isinstance(x, _tensors.Tensor):
-        return _tensors.softmax_of
+        return getattr(_tensors, name)
     family = type(x).__module__.partition(".")[0]
     if family == "cupy":
         from explorer.runtime import cupy_arrays
 
-        return cupy_arrays.softmax_of
+        return getattr(cupy_arrays, name)
     if family in ("jax", "jaxlib"):
         from explorer.runtime import jax_arrays
 
-        return jax_arrays.softmax_of
+        return getattr(jax_arrays, name)
     raise TypeError(
         f"x is a {type(x).__module__}.{type(x).__qualname__}; it must be a tensor of PyTorch, "
         "or an array of CuPy or JAX, such as torch.as_tensor(x) makes"

@@ -1,4 +1,4 @@
-"""Softmax of JAX's arrays, outside of `jax.jit`."""
+"""Softmax and log-sum-exp of JAX's arrays, outside of `jax.jit`."""
 
 from typing import Any
 
@@ -61,11 +61,22 @@ class JaxArrays(Arrays):
 
 def softmax_of(log: bool, x: Any, *arguments: Any) -> Any:
     """Compute softmax or log_softmax of an array, as `explorer.softmax` documents it."""
+    _check(x, arguments[-1], "softmax")
+    return JaxArrays().compute(FORWARD[log], x, *arguments)
+
+
+def logsumexp_of(x: Any, *arguments: Any) -> Any:
+    """Compute the log-sum-exp of an array, as `explorer.logsumexp` documents it."""
+    _check(x, arguments[-1], "logsumexp")
+    return JaxArrays().logsumexp(x, *arguments)
+
+
+def _check(x: Any, out: Any, name: str) -> None:
+    """Raise TypeError for an array that is traced, and InvalidInput for an output."""
     if isinstance(x, jax.core.Tracer):
         raise TypeError(
-            "explorer.softmax cannot be traced by jax.jit, grad or vmap; call it on arrays outside "
-            "of them, or jax.nn.softmax within"
+            f"explorer.{name} cannot be traced by jax.jit, grad or vmap; call it on arrays outside "
+            f"of them, or jax.nn.{name} within"
         )
-    if arguments[-1] is not None:
+    if out is not None:
         raise InvalidInput("out is given; arrays of JAX cannot be written: leave it out")
-    return JaxArrays().compute(FORWARD[log], x, *arguments)

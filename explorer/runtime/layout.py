@@ -8,7 +8,7 @@ from typing import Any
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask, Problem
-from explorer.ops import Op
+from explorer.ops import OPERATORS, Extent, Op
 from explorer.system.plain_data import shown, whole_of
 
 Shape = tuple[int, ...]
@@ -223,6 +223,12 @@ class Call:
     masking: Masking
     dtype: Any
     """The type of the result; None for x's own."""
+
+    def result_shape(self, shape: Shape) -> Shape:
+        """Return the shape of the result, which has all axes of x's."""
+        if OPERATORS[self.op].extent is Extent.MATRIX or not shape:
+            return shape
+        return (*shape[: self.dim], 1, *shape[self.dim + 1 :])
 
     def problem(
         self,

@@ -10,7 +10,7 @@ from torch.autograd.graph import increment_version
 
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Problem
-from explorer.ops import BACKWARD, FORWARD, OPERATORS
+from explorer.ops import BACKWARD, FORWARD, OPERATORS, Op
 from explorer.runtime import launcher, shapes
 from explorer.runtime.launcher import Plan
 from explorer.runtime.layout import (
@@ -388,6 +388,22 @@ def recipe_of(
     return recipe
 
 
+def recipe_for(op: Op, x: Tensor, dim: int, scale: float | None, out: Tensor) -> Recipe | None:
+    """Return how an op without masks is served, into an output that has all axes of x."""
+    layouts = tuple(True if one.is_contiguous() else one.stride() for one in (x, out))
+    shared = out.data_ptr() == x.data_ptr()
+    key = (op, dim, x.dtype, x.shape, layouts, x.get_device(), scale is None, out.dtype, shared)
+    recipe = _threads.recipes.get(key)
+    if recipe is None:
+        call = Call(op, dim, scale, None, None, Masking(False, None, None), out.dtype)
+        recipe = _recipe(call, x, out)
+        if recipe is not None:
+            _threads.keep(key, recipe)
+    else:
+        shapes.count_call(recipe.problem)
+    return recipe
+
+
 @skips_dynamo
 def call(
     log: bool,
@@ -423,14 +439,17 @@ def call(
         raise
 
 
-def check_out(x: Tensor, dtype: torch.dtype, out: Tensor) -> None:
-    """Raise InvalidInput for an output that does not fit a call."""
-    fits = out.dtype is dtype and out.get_device() == x.get_device() and out.shape == x.shape
+def check_out(
+    x: Tensor, dtype: torch.dtype, out: Tensor, shape: tuple[int, ...] | None = None
+) -> None:
+    """Raise InvalidInput for an output that does not fit a call; the usual shape is x's."""
+    shape = x.shape if shape is None else shape
+    fits = out.dtype is dtype and out.get_device() == x.get_device() and out.shape == shape
     if not fits:
         check_kind(dtype, is_argument=dtype is not x.dtype)
         raise InvalidInput(
             f"out is {out.dtype} of shape {tuple(out.shape)} on {out.device}; it must be {dtype} "
-            f"of shape {tuple(x.shape)} on {x.device}"
+            f"of shape {tuple(shape)} on {x.device}"
         )
     if out.requires_grad and torch.is_grad_enabled():
         raise InvalidInput("out wants a gradient; it must be a tensor that wants none")

@@ -134,7 +134,7 @@ def _compute(x: Tensor, *arguments: Any) -> Tensor:
     return call(log, x, dim, scale, mask, causal, lengths, dtype, None).contiguous()
 
 
-def _below_autograd(operator: Any, *arguments: Any) -> Tensor:
+def below_autograd(operator: Any, *arguments: Any) -> Tensor:
     """Call the dispatcher once more, for keys below autograd: modes and fake tensors."""
     with torch._C._AutoDispatchBelowAutograd():
         result: Tensor = operator(*arguments)
@@ -146,31 +146,31 @@ def without_gradient(x: Tensor, *arguments: Any) -> Tensor:
     """Compute `softmax`, without the dispatcher if possible, which takes 6 us."""
     if _are_bare(x, arguments[2], arguments[4]):
         return _compute(x, *arguments)
-    return _below_autograd(softmax_operator, x, *arguments)
+    return below_autograd(softmax_operator, x, *arguments)
 
 
 @skips_dynamo
 def backward_without_gradient(grad: Tensor, output: Tensor, *arguments: Any) -> Tensor:
     """Compute `softmax_backward`, as `without_gradient` does."""
-    if _is_bare(grad) and _is_bare(output):
+    if is_bare(grad) and is_bare(output):
         return backward(grad, output, *arguments)
-    return _below_autograd(softmax_backward_operator, grad, output, *arguments)
+    return below_autograd(softmax_backward_operator, grad, output, *arguments)
 
 
 @skips_dynamo
 def _differentiate(x: Tensor, *arguments: Any) -> Tensor:
     """Compute `softmax` with its gradient, if one is needed."""
-    if _needs_own_formulas(x):  # compiled code calls this without that check
+    if needs_own_formulas(x):  # compiled code calls this without that check
         dim, scale, mask, causal, lengths, dtype, log = arguments
         return framework(checked_call(log, x.shape, dim, scale, mask, causal, lengths, dtype), x)
-    needed = _needs_gradient(x, arguments[2])
+    needed = needs_gradient(x, arguments[2])
     result: Tensor = (_Softmax.apply if needed else without_gradient)(x, *arguments)
     return result
 
 
 @skips_dynamo
 def _differentiate_backward(grad: Tensor, output: Tensor, *arguments: Any) -> Tensor:
-    needed = _needs_gradient(grad, output)
+    needed = needs_gradient(grad, output)
     compute = _SoftmaxBackward.apply if needed else backward_without_gradient
     result: Tensor = compute(grad, output, *arguments)
     return result
@@ -214,10 +214,10 @@ is_compiled = torch.compiler.is_dynamo_compiling
 _NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
 
 
-def _is_bare(x: Tensor) -> bool:
+def is_bare(x: Tensor) -> bool:
     """Return whether a tensor is plain memory, and no mode, transform or tracer is active."""
     return (
-        _is_memory(x)
+        is_memory(x)
         and _transforms() is None
         and not _modes()
         and forward_ad._current_level < 0
@@ -225,7 +225,7 @@ def _is_bare(x: Tensor) -> bool:
     )
 
 
-def _is_memory(x: Tensor) -> bool:
+def is_memory(x: Tensor) -> bool:
     """Return whether a tensor is plain memory: not of a subclass, nested, or lazily negated."""
     kind = type(x)
     return (kind is Tensor or kind is torch.nn.Parameter) and not x.is_neg() and not x.is_nested
@@ -233,28 +233,36 @@ def _is_memory(x: Tensor) -> bool:
 
 def _are_bare(x: Tensor, mask: Tensor | None, lengths: Tensor | None) -> bool:
     return (
-        _is_bare(x)
-        and (mask is None or _is_memory(mask))
-        and (lengths is None or _is_memory(lengths))
+        is_bare(x) and (mask is None or is_memory(mask)) and (lengths is None or is_memory(lengths))
     )
 
 
-def _needs_gradient(x: Tensor, other: Tensor | None) -> bool:
+def needs_gradient(x: Tensor, other: Tensor | None = None) -> bool:
+    """Return whether a call on a tensor, and another one, must be differentiable."""
     needed = x.requires_grad or (other is not None and other.requires_grad)
     return needed and torch.is_grad_enabled()
 
 
-def _needs_own_formulas(x: Tensor) -> bool:
+def needs_own_formulas(x: Tensor, *, has_vmap: bool = False) -> bool:
     """Return whether a call must use PyTorch's own operators alone, because ours have no formulas.
 
-    That is so for transforms such as `vmap`, for forward-mode gradients, and for tensors that
-    define each operator themselves, such as jagged and distributed ones.
+    That is so for transforms such as `torch.func.grad`, for forward-mode gradients, and for tensors
+    that define each operator themselves, such as jagged and distributed ones. It is so for `vmap`
+    unless the operator has a formula for that alone.
     """
     has_own = type(x).__torch_dispatch__ is not _NO_DISPATCH and not _modes()
-    return _transforms() is not None or forward_ad._current_level >= 0 or has_own
+    is_transformed = _transforms() is not None and not (has_vmap and _are_vmaps())
+    return is_transformed or forward_ad._current_level >= 0 or has_own
 
 
-def _no_tensor(name: str, given: Any) -> TypeError:
+def _are_vmaps() -> bool:
+    """Return whether each active transform is `vmap`."""
+    transforms = torch._C._functorch.get_interpreter_stack() or ()
+    return all(one.key() == torch._C._functorch.TransformType.Vmap for one in transforms)
+
+
+def no_tensor(name: str, given: Any) -> TypeError:
+    """Return the error of an argument that is no tensor."""
     return TypeError(f"{name} is a {type(given).__qualname__}; it must be a tensor")
 
 
@@ -262,7 +270,9 @@ _DTYPE = torch.dtype
 """A global name, which is faster, because each call with a type reads it."""
 
 
-def _plain(dim: Any, scale: Any, dtype: Any) -> tuple[int, float | None, torch.dtype | None]:
+def plain_arguments(
+    dim: Any, scale: Any, dtype: Any
+) -> tuple[int, float | None, torch.dtype | None]:
     """Return a call's axis, scale and type as PyTorch's operators take them.
 
     Raises TypeError for a value of another kind, and InvalidInput for too large a number.
@@ -278,9 +288,9 @@ def _plain(dim: Any, scale: Any, dtype: Any) -> tuple[int, float | None, torch.d
 
 def _check_out(x: Tensor, mask: Tensor | None, dtype: torch.dtype | None, out: Any) -> None:
     if not isinstance(out, Tensor):
-        raise _no_tensor("out", out)
+        raise no_tensor("out", out)
     check_out(x, dtype or x.dtype, out)
-    if _needs_gradient(x, mask):
+    if needs_gradient(x, mask):
         raise InvalidInput("out is given, and a gradient is asked for: give one of them up")
 
 
@@ -332,9 +342,9 @@ def softmax_of(
     causal = mask is not None and is_causal(mask)
     added = None if causal else mask
     if added is not None and not isinstance(added, Tensor):
-        raise _no_tensor("mask", added)
+        raise no_tensor("mask", added)
     if lengths is not None and not isinstance(lengths, Tensor):
-        raise _no_tensor("lengths", lengths)
+        raise no_tensor("lengths", lengths)
     if dtype is None and x.is_cuda and x.dtype in HALF and _autocast_type() is not None:
         dtype = torch.float32 if out is None else getattr(out, "dtype", None)
     if torch.compiler.is_compiling():
@@ -347,10 +357,10 @@ def softmax_of(
         or (scale is not None and scale.__class__ is not float and scale.__class__ is not int)
         or (dtype is not None and dtype.__class__ is not _DTYPE)
     ):
-        dim, scale, dtype = _plain(dim, scale, dtype)
-    needs_gradient = _needs_gradient(x, added)
-    is_bare = _are_bare(x, added, lengths)
-    if is_bare and not needs_gradient and (out is None or _is_memory(out)):
+        dim, scale, dtype = plain_arguments(dim, scale, dtype)
+    differentiated = needs_gradient(x, added)
+    are_bare = _are_bare(x, added, lengths)
+    if are_bare and not differentiated and (out is None or is_memory(out)):
         return call(log, x, dim, scale, added, causal, lengths, dtype, out)
     if out is not None:
         _check_out(x, added, dtype, out)
@@ -359,10 +369,10 @@ def softmax_of(
             raise InvalidInput("x is a nested tensor: give neither scale nor mask nor lengths")
         check_kind(dtype or x.dtype, is_argument=dtype is not None)
         result = (torch.log_softmax if log else torch.softmax)(x, dim, dtype=dtype)
-    elif _needs_own_formulas(x):
+    elif needs_own_formulas(x):
         checked = checked_call(log, x.shape, dim, scale, added, causal, lengths, dtype)
         result = framework(checked, x)
-    elif needs_gradient and is_bare:  # without the dispatcher, which would be called twice
+    elif differentiated and are_bare:  # without the dispatcher, which would be called twice
         result = _Softmax.apply(x, dim, scale, added, causal, lengths, dtype, log)
     else:
         result = softmax_operator(x, dim, scale, added, causal, lengths, dtype, log)

@@ -1,4 +1,4 @@
-"""Our kernels behind PyTorch's own softmax and log_softmax, and behind their gradients."""
+"""Our kernels behind PyTorch's own softmax, log_softmax, their gradients, and logsumexp."""
 
 import warnings
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from explorer.model.errors import ExplorerError
 from explorer.ops import BACKWARD, FORWARD, OPERATORS, Op
-from explorer.runtime import torch_fast_calls
+from explorer.runtime import torch_fast_calls, torch_logsumexp
 from explorer.runtime.layout import positive
 from explorer.runtime.service import options
 from explorer.runtime.torch_calls import backward_served, recipe_of
@@ -33,7 +33,7 @@ class Registration:
 
     def __init__(self) -> None:
         try:
-            own = {op: _own(OPERATORS[op].torch) for op in (*FORWARD, *BACKWARD)}
+            own = {op: _own(OPERATORS[op].torch) for op in (*FORWARD, *BACKWARD, Op.LOGSUMEXP)}
         except RuntimeError as error:
             raise ExplorerError(f"this PyTorch has no operators to register for: {error}") from None
         self._library = torch.library.Library("aten", "IMPL")
@@ -43,6 +43,7 @@ class Registration:
                 self._put(op, _forward(op, own[op]))
             for op in BACKWARD:
                 self._put(op, _backward(op, own[op]))
+            self._put(Op.LOGSUMEXP, _logsumexp(own[Op.LOGSUMEXP]))
 
     def _put(self, op: Op, function: Any) -> None:
         name = OPERATORS[op].torch
@@ -132,6 +133,22 @@ def _backward(op: Op, own: Any) -> Any:
             if result is not None:
                 return result
         taken: Tensor = own.call_boxed(keys, grad, output, dim, dtype)
+        return taken
+
+    return run
+
+
+def _logsumexp(own: Any) -> Any:
+    """Return the operator `logsumexp`, for tensors of any size: PyTorch's launches nine kernels."""
+
+    def run(keys: Any, x: Tensor, dims: list[int], keepdim: bool = False) -> Tensor:
+        if len(dims) == 1 and x.dim():
+            axis = positive(dims[0], x.dim())
+            out = torch.empty(torch_logsumexp.kept(x, axis), dtype=x.dtype, device=x.device)
+            result = torch_logsumexp.served(x, axis, None, out)
+            if result is not None:
+                return result if keepdim else result.squeeze(axis)
+        taken: Tensor = own.call_boxed(keys, x, dims, keepdim)
         return taken
 
     return run

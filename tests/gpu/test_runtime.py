@@ -511,6 +511,92 @@ def test_what_is_removed_is_pytorchs_again():
     assert torch.equal(torch.softmax(x, -1), own) and not service.service._loaded
 
 
+# ------------------------------------------------------------------ log-sum-exp
+
+
+def check_sums(result, x, dim=-1, *, relative=4e-6):
+    """The result is that of float64, and our kernel's."""
+    truth = torch.logsumexp(x.double(), dim)
+    assert ((result.double() - truth).abs() <= relative * truth.abs().clamp_min(1)).all()
+    assert service.service._loaded and not service.service._refused
+
+
+@pytest.mark.parametrize("dtype", list(CLOSE), ids=str)
+@pytest.mark.parametrize(("shape", "dim"), SHAPES, ids=str)
+def test_log_sums_are_those_of_float64(shape, dim, dtype):
+    x = torch.randn(shape, device="cuda", dtype=torch.float64).to(dtype)
+    result = explorer.logsumexp(x, dim)
+    assert result.dtype is (torch.float64 if dtype is torch.float64 else torch.float32)
+    check_sums(result, x, dim, relative=1e-13 if dtype is torch.float64 else 4e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_log_sums_of_slices_into_outputs(dtype):
+    logits = torch.randn(4, 33, 1000, device="cuda").to(dtype)
+    for x in (logits[:, :-1], logits[0, :, 8:], logits[..., ::2], logits.transpose(1, 2)):
+        check_sums(explorer.logsumexp(x), x)
+        kept = explorer.logsumexp(x, 0, keepdim=True)
+        check_sums(kept.squeeze(0), x, 0)
+    wide, narrow = torch.full((4, 33, 2), 7.0, device="cuda"), logits.new_empty(4, 33)
+    for out, relative in ((wide[..., 1], 4e-6), (narrow, CLOSE[dtype])):
+        assert explorer.logsumexp(logits, out=out) is out
+        check_sums(out, logits, relative=relative)
+    assert (wide[..., 0] == 7).all()
+
+
+def test_log_sums_of_infinities():
+    x = torch.randn(5, 3000, device="cuda")
+    x[0], x[1, 7], x[2, 2999], x[3, ::2] = -torch.inf, torch.inf, torch.nan, -torch.inf
+    result = explorer.logsumexp(x)
+    assert torch.allclose(result, torch.logsumexp(x, -1), equal_nan=True)
+    assert service.service._loaded
+
+
+def test_a_graph_repeats_the_bits_of_log_sums():
+    x = torch.randn(256, 1000, device="cuda")
+    expected, graph = explorer.logsumexp(x, scale=0.5), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = explorer.logsumexp(x, scale=0.5)
+    captured.zero_()
+    for _ in range(100):
+        graph.replay()
+    assert torch.equal(captured, expected) and len(service.service._loaded) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_gradients_of_log_sums_are_those_of_float64(dtype, is_compiled):
+    torch._dynamo.reset()
+    x = (3 * torch.randn(64, 5000, device="cuda")).to(dtype).requires_grad_()
+    function = torch.compile(explorer.logsumexp, fullgraph=True) if is_compiled else None
+    result = (function or explorer.logsumexp)(x, scale=0.5)
+    grad = torch.randn_like(result)
+    (ours,) = torch.autograd.grad(result, x, grad)
+    wide = x.detach().double()
+    truth = torch.softmax(0.5 * wide, -1) * 0.5 * grad.double().unsqueeze(-1)
+    assert ours.dtype is dtype
+    assert torch.allclose(ours.double(), truth, rtol=CLOSE[dtype] + 4e-6, atol=1e-9)
+    assert {problem.op for problem, _ in service.service._loaded} == {Op.LOGSUMEXP}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_pytorchs_own_log_sums_are_served(dtype):
+    x = torch.randn(64, 5, 1000, device="cuda").to(dtype)
+    pair, weights = torch.logsumexp(x, (0, 1)), torch.softmax(x, -1)
+    with explorer.register_torch():
+        for dim in (-1, 1, 0):
+            result = torch.logsumexp(x, dim)
+            assert result.dtype is dtype
+            check_sums(result, x, dim, relative=max(4e-6, CLOSE[dtype]))
+        assert len(service.service._loaded) == 3
+        assert torch.equal(torch.logsumexp(x, (0, 1)), pair)
+        assert torch.logsumexp(torch.arange(6, device="cuda"), 0).dtype is torch.float32
+        leaf, close = x.clone().requires_grad_(), 1e-5 if dtype is torch.float32 else 6e-2
+        torch.logsumexp(leaf, -1, keepdim=True).sum().backward()
+        assert torch.allclose(leaf.grad, weights, rtol=close, atol=1e-6)
+    assert len(service.service._loaded) == 3
+
+
 # ------------------------------------------------------------------ other libraries
 
 
@@ -523,6 +609,9 @@ def test_arrays_of_cupy():
         for axis in (-1, 1, 0):
             own = cupyx.scipy.special.softmax(x, axis)
             assert cupy.allclose(explorer.softmax(x, axis), own, rtol=close, atol=1e-6)
+    for axis in (-1, 1, 0):
+        own = cupy.log(cupy.exp(x).sum(axis))
+        assert cupy.allclose(explorer.logsumexp(x, axis), own)
     x = cupy.random.randn(40, 300)[:, ::2]
     out = cupy.empty_like(x)
     assert explorer.log_softmax(x, out=out, scale=2.0) is out
@@ -541,14 +630,18 @@ for dtype in (jnp.float32, jnp.bfloat16):
         assert isinstance(ours, jax.Array) and ours.dtype == dtype
         close = 1e-5 if dtype == jnp.float32 else 1.6e-2
         assert numpy.allclose(ours.astype(jnp.float32), own, rtol=close)
+    ours = explorer.logsumexp(x)
+    own = jax.nn.logsumexp(x.astype(jnp.float32), -1)
+    assert ours.dtype == jnp.float32 and numpy.allclose(ours, own, rtol=1e-5)
 masked = explorer.softmax(x, mask="causal")
 assert float(jnp.abs(jnp.triu(masked[0], 151)).max()) == 0
-try:
-    jax.jit(explorer.softmax)(x)
-except TypeError as error:
-    assert "jax.jit" in str(error)
-else:
-    raise SystemExit("it was traced")
+for function in (explorer.softmax, explorer.logsumexp):
+    try:
+        jax.jit(function)(x)
+    except TypeError as error:
+        assert "jax.jit" in str(error) and function.__name__ in str(error)
+    else:
+        raise SystemExit("it was traced")
 print(len(service._loaded), "loaded")
 """
 
@@ -560,7 +653,7 @@ def test_arrays_of_jax():
         [sys.executable, "-c", JAX], env=env, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
-    assert ran.stdout.split()[-2:] == ["7", "loaded"]
+    assert ran.stdout.split()[-2:] == ["9", "loaded"]
 
 
 def test_an_emitted_library_is_called_with_pytorchs_memory(tmp_path):

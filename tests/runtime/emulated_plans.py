@@ -42,12 +42,12 @@ def memory(address: int, dtype: np.dtype, count: int) -> np.ndarray:
     return np.frombuffer(octets, dtype)
 
 
-def places(problem: Problem, stride: int) -> np.ndarray:
-    """Where each element of a problem's rows lies, counted from the first."""
-    index, cols = np.arange(problem.rows)[:, None], np.arange(problem.cols)
+def places(problem: Problem, stride: int, cols: int) -> np.ndarray:
+    """Where each element of a problem's rows of `cols` lies, counted from the first."""
+    index, columns = np.arange(problem.rows)[:, None], np.arange(cols)
     if problem.inner == 1:
-        return index * stride + cols
-    return (index // problem.inner * problem.cols + cols) * problem.inner + index % problem.inner
+        return index * stride + columns
+    return (index // problem.inner * cols + columns) * problem.inner + index % problem.inner
 
 
 class EmulatedPlan:
@@ -71,7 +71,7 @@ class EmulatedPlan:
         problem = self.problem
         dtype = problem.dtype.numpy
         count = problem.input_elements if problem.inner == 1 else problem.rows * problem.cols
-        found = places(problem, problem.input_stride)
+        found = places(problem, problem.input_stride, problem.cols)
         arrays = {"input": memory(input, dtype, count)[found]}
         if "grad" in others:
             arrays["grad"] = memory(others["grad"], dtype, count)[found]
@@ -84,9 +84,10 @@ class EmulatedPlan:
         told = problem if self._scale is None else replace(problem, scale=self._scale)
         result = output_of(self._kernel, told, arrays)
         target = problem.output_dtype.numpy
-        count = problem.output_elements if problem.inner == 1 else count
+        dense = problem.rows * problem.result_cols
+        count = problem.output_elements if problem.inner == 1 else dense
         written = np.frombuffer(
             (ctypes.c_char * (count * target.itemsize)).from_address(output), target
         )
-        written[places(problem, problem.output_stride)] = result
+        written[places(problem, problem.output_stride, problem.result_cols)] = result
         self._launched.append(problem)

@@ -333,3 +333,103 @@ def test_numbers_of_other_libraries_are_taken(ours):
     close(call(X, np.int64(1)), expected(X, 1))
     for scale in (2, np.float32(2), np.array(2.0)):
         close(call(X, scale=scale), expected(X, scale=2.0))
+
+
+# ------------------------------------------------------------------ log-sum-exp
+
+
+def logsumexp(x, dim=-1, *, by=None, keepdim=False, scale=1, out=None):
+    return (by or NumpyArrays()).logsumexp(x, dim, keepdim, scale, out)
+
+
+def log_sums(x, dim=-1, *, keepdim=False, scale=1, dtype=None):
+    """The log-sum-exp in double precision."""
+    with np.errstate(divide="ignore"):
+        total = np.exp(np.array(x, np.float64) * scale).sum(dim, keepdims=keepdim)
+        wide = x.dtype if x.dtype.itemsize > 2 else np.float32
+        return np.asarray(np.log(total), dtype or wide)
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_log_sums_of_every_axis_of_every_view(ours, view, keepdim):
+    x = np.asarray(view())
+    for dim in range(-max(1, x.ndim), max(1, x.ndim)):
+        kept = keepdim and x.ndim > 0
+        wanted = log_sums(x if x.ndim else x.reshape(1), dim, keepdim=kept)
+        for by in (NumpyArrays(), NumpyArrays(device=-1)):
+            close(logsumexp(x, dim, keepdim=keepdim, by=by), wanted)
+    assert len(ours) == 2 * max(1, x.ndim) and {problem.op for problem in ours} == {Op.LOGSUMEXP}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_log_sums_of_every_type(ours, dtype):
+    x = (5 * randn(4, 33)).astype(dtype)
+    for scale in (1, 0.5):
+        wanted = log_sums(x, scale=scale)
+        close(logsumexp(x, scale=scale), wanted)
+        close(logsumexp(x, scale=scale, by=NumpyArrays(device=-1)), wanted)
+        for target in {dtype, wanted.dtype}:
+            wide = np.zeros((4, 3), target)
+            out = wide[:, 1]
+            assert logsumexp(x, scale=scale, out=out) is out
+            close(out, wanted.astype(target))
+            assert not wide[:, ::2].any()
+    assert len(ours) == 2 + 2 * len({dtype, wanted.dtype})
+
+
+def test_log_sums_without_strides_are_dense(ours):
+    x = randn(2, 3, 4)
+    for dim in range(3):
+        close(logsumexp(x, dim, by=NumpyArrays(has_strides=False)), log_sums(x, dim))
+    assert len(ours) == 3
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (2, 0, 4), (0, 0)], ids=str)
+def test_log_sums_of_an_empty_array(ours, shape):
+    x = np.empty(shape, np.float16)
+    for dim in range(len(shape)):
+        wanted = log_sums(x, dim)
+        got = logsumexp(x, dim)
+        assert np.array_equal(got, wanted) and got.dtype == np.float32
+        out = np.empty_like(wanted)
+        assert logsumexp(x, dim, out=out) is out and np.array_equal(out, wanted)
+    assert not ours
+
+
+def test_log_sums_of_infinities(ours):
+    x = np.zeros((4, 3), np.float32)
+    x[0], x[1, 1], x[2, 2], x[3, 0] = -np.inf, np.inf, np.nan, -np.inf
+    for by in (NumpyArrays(), NumpyArrays(device=-1)):
+        with np.errstate(divide="ignore"):
+            got = logsumexp(x, by=by)
+        np.testing.assert_allclose(got, [-np.inf, np.inf, np.nan, np.log(2)], rtol=1e-6)
+
+
+def test_log_sums_over_the_input_are_right_all_the_same(ours):
+    for start in (0, 3):
+        memory = randn(20)
+        x, out = memory.reshape(4, 5), memory[start : start + 4]
+        wanted = log_sums(x)
+        logsumexp(x, out=out)
+        close(out, wanted)
+
+
+@pytest.mark.parametrize(
+    "x, told, error, sentence",
+    [
+        (np.arange(4), {}, InvalidInput, r"x is of int64; .*: give x.astype\('float32'\)"),
+        (X.astype(complex), {}, InvalidInput, "x is of complex128; it must be of floating-point"),
+        (X, {"dim": 3}, IndexError, "dim is 3; an array of 3 axes has -3 to 2"),
+        (X, {"dim": (0, 1)}, TypeError, r"dim is \(0, 1\); it must be a whole number, such as -1"),
+        (X, {"scale": "2"}, TypeError, "scale is '2'; it must be a number, such as 0.5"),
+        (X, {"out": np.empty((2, 4), np.float32)}, InvalidInput, r"out is .* of shape \(2, 3\)"),
+        (X, {"out": np.empty((2, 3, 1), np.float32)}, InvalidInput, r"must be .* shape \(2, 3\)"),
+        (X, {"out": np.empty((2, 3))}, InvalidInput, "out is float64 .*; it must be float32"),
+        (X, {"out": 5}, TypeError, "out is a int; it must be an array of x's library"),
+    ],
+)
+def test_what_a_log_sum_cannot_be_of_is_told(ours, x, told, error, sentence):
+    with pytest.raises(error, match=sentence):
+        logsumexp(np.asarray(x), **told)
+    assert not ours

@@ -37,7 +37,7 @@ def test_the_import_takes_less_than_a_tenth_of_a_second():
 
 def test_the_functions_load_no_framework():
     loaded = f"sorted(set({HEAVY!r}) & set(sys.modules))"
-    names = "explorer.softmax, explorer.log_softmax, explorer.register_torch, explorer.Problem"
+    names = "explorer.softmax, explorer.logsumexp, explorer.register_torch, explorer.Problem"
     assert python(f"import sys, explorer; {names}; print({loaded})") == "[]"
 
 
@@ -71,7 +71,7 @@ def test_a_name_is_that_of_its_module_and_is_kept():
 
 
 def test_what_is_no_array_is_told_what_is_one():
-    for function in (explorer.softmax, explorer.log_softmax):
+    for function in (explorer.softmax, explorer.log_softmax, explorer.logsumexp):
         with pytest.raises(TypeError, match=r"x is a builtins\.list; it must be a tensor"):
             function([1.0, 2.0])
 

@@ -17,7 +17,7 @@ import explorer
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask
 from explorer.model.query import query_from_keywords
-from explorer.ops import Op
+from explorer.ops import OPERATORS, Op
 from explorer.runtime import torch_calls, torch_operators
 from explorer.runtime.layout import mask_rows_of
 
@@ -273,7 +273,9 @@ def test_lengths_say_how_many_elements_count(ours, name, lengths):
     hidden = torch.arange(5) >= limits.unsqueeze(-1)
     for _ in range(2):
         close(FUNCTIONS[name](x, lengths=lengths), exact(name, x, hidden=hidden))
-    call = torch_calls.checked_call(Op(name).is_log, x.shape, -1, None, None, False, lengths, None)
+    call = torch_calls.checked_call(
+        OPERATORS[Op(name)].is_log, x.shape, -1, None, None, False, lengths, None
+    )
     close(torch_calls.framework(call, x), exact(name, x, hidden=hidden))
     assert len(ours) == 2
 

@@ -12,9 +12,11 @@ from torch_cases import serve_cpu, torch
 
 import explorer
 from explorer.model.errors import ExplorerError
-from explorer.ops import Op
+from explorer.ops import BACKWARD, FORWARD, OPERATORS, Op
 from explorer.runtime import functions, torch_fast_calls, torch_override
 from explorer.runtime.service import Options
+
+BACKWARD_OF = {op: OPERATORS[back].torch for op, back in zip(FORWARD, BACKWARD, strict=True)}
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.library, "get_kernel"), reason="register_torch needs PyTorch 2.9"
@@ -66,7 +68,7 @@ def own(monkeypatch):
 
 def cuda_lines():
     """What PyTorch says of the operators for CUDA that it has."""
-    names = [*torch_override._FORWARD.values(), *torch_override._BACKWARD.values()]
+    names = [OPERATORS[op].torch for op in (*FORWARD, *BACKWARD, Op.LOGSUMEXP)]
     lines = (torch._C._dispatch_dump(f"aten::{name}").splitlines() for name in names)
     return [line for some in lines for line in some if line.startswith("CUDA")]
 
@@ -151,8 +153,8 @@ def ours(monkeypatch):
 @pytest.mark.parametrize("op", [Op.SOFTMAX, Op.LOG_SOFTMAX])
 @pytest.mark.parametrize("shape", [(), (5,), (3, 5), (2, 3, 4)], ids=str)
 def test_the_operators_come_to_what_pytorchs_do(ours, op, shape):
-    forward = getattr(torch, torch_override._FORWARD[op])
-    gradient = getattr(torch, torch_override._BACKWARD[op])
+    forward = getattr(torch, OPERATORS[op].torch)
+    gradient = getattr(torch, BACKWARD_OF[op])
     own = Own(forward), Own(gradient)
     x = torch.randn(shape)
     for dim in range(-max(1, len(shape)), max(1, len(shape))):
@@ -174,7 +176,7 @@ def test_half_to_float(ours):
         torch.testing.assert_close(got, expected)
         grad = torch.randn(3, 5)
         mine = torch_override._backward(op, own)(None, grad, got, 1, torch.float16)
-        name = torch_override._BACKWARD[op]
+        name = BACKWARD_OF[op]
         theirs = getattr(torch, name)(grad, got, 1, torch.float32).half()
         torch.testing.assert_close(mine, theirs)
     assert len(ours) == 4
