@@ -139,7 +139,7 @@ def _combined(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
         online = online and ((few and light) or problem.cols >= 2000)
         if idea.cluster > 1 and problem.cols <= WIDE_ROW:
             online = False
-        if idea.cache == "registers":
+        if idea.cache == "registers" and problem.fills_rows:
             idea = replace(idea, algorithm="online-block-max" if online else "three-pass")
         by_warps = idea.threads_per_row >= WARP and not problem.dtype.in_double
         if by_warps and gpu.reduces_warps and (few or masked or idea.cluster > 1):
