@@ -30,7 +30,7 @@ from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Problem
 from explorer.model.tuned_table import read_table
-from explorer.ops import Op
+from explorer.ops import Limit, Op
 from explorer.presets.published import find_preset
 from explorer.report.compare import read_compared, result_counts
 from explorer.report.diff import Difference, figures_table
@@ -510,7 +510,11 @@ def above_copy_elsewhere() -> str:
     table = Table([*words("problems"), *numbers("of", "above 101 %"), *words("the greatest share")])
     for name in ("of the H200's table", "of the H100's table"):
         gpu, problems, anew = name[7:11], read_table(TABLES[name]).problems, timed_anew(name[7:11])
-        shares = {one.problem: one.environment.limit_us / one.best.time_us for one in problems}
+        shares = {
+            one.problem: one.environment.limit_us / one.best.time_us
+            for one in problems
+            if one.problem.limit is Limit.COPY
+        }
         found = [(anew.get(str(each), share), each) for each, share in shares.items()]
         for kind in ("plain softmax", "softmax under a mask", "all others"):
             of_kind = [each for each in found if access_kind(each[1]) == kind]

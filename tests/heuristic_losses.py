@@ -7,7 +7,7 @@ them, the loss is that of the one most like it.
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -20,10 +20,14 @@ from explorer.space.design_rules import WIDE_ROW
 
 FOLDER = Path(__file__).resolve().parents[1] / "studies" / "tuned"
 
+OF_ONE_RESULT = "one result a row, H200"
+"""The problems of the H200's table whose rows have a number each, which have rules of their own."""
+
 TABLES = {
     "of the H200's table": FOLDER / "nvidia-h200.json",
     "of the H100's table": FOLDER / "nvidia-h100-80gb-hbm3.json",
     "held out, H200": FOLDER / "held-out" / "nvidia-h200.json",
+    OF_ONE_RESULT: FOLDER / "nvidia-h200.json",
 }
 
 OF_LITTLE_WEIGHT = (
@@ -92,10 +96,17 @@ def losses_of(table: TunedTable, choose: Callable[[TunedProblem], Config]) -> li
     return found
 
 
+def table_of(name: str) -> TunedTable:
+    """Return the problems of a committed table that its name in `TABLES` stands for."""
+    table, of_one = read_table(TABLES[name]), name == OF_ONE_RESULT
+    listed = tuple(one for one in table.problems if one.problem.fills_rows is not of_one)
+    return replace(table, problems=listed)
+
+
 @cache
 def heuristic_losses(name: str) -> tuple[Loss, ...]:
     """Return the heuristic's losses in a committed table, by its name in `TABLES`."""
-    table = read_table(TABLES[name])
+    table = table_of(name)
     return tuple(losses_of(table, lambda one: config_for(one.problem, table.gpu)))
 
 

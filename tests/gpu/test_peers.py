@@ -127,7 +127,6 @@ getattr(import_module(module), name)(Problem(2048, 3000, op=Op(sys.argv[3])), gp
         ("liger", "liger_kernel", Op.SOFTMAX),
         ("torch-compile", "torch", Op.SOFTMAX),
         ("torch-compile", "torch", Op.LOG_SOFTMAX_BACKWARD),
-        ("torch-compile", "torch", Op.LOGSUMEXP),
     ],
 )
 def test_what_is_compiled_ahead_is_asked_for(benches, name, package, op, tmp_path, monkeypatch):
