@@ -29,7 +29,10 @@ _HELP = {
     "rows": ("R", "Rows of the matrix; default: as many as make 256 MiB of traffic."),
     "dtype": ("DTYPE", f"Element type: {', '.join(DType)}; also float32, fp16, half."),
     "op": ("OP", f"{', '.join(Op)}."),
-    "out_dtype": ("DTYPE", "Element type of the output; default: the input's."),
+    "out_dtype": (
+        "DTYPE",
+        "Element type of the output; default: the input's, but f32 for one result a row.",
+    ),
     "scale": ("S", "Multiply x with S, 1 / temperature; kernels take it at run time."),
     "mask": ("MASK", f"{', '.join(Mask)}."),
     "mask_rows": (

@@ -310,7 +310,8 @@ class Assembly:
         for unit in ordered:
             if unit.section != section and lines > SCREEN_LINES:
                 section = unit.section
-                parts.append(heading(SECTIONS[section]))
+                stores = not self.context["per_row"] or section != "exponential"
+                parts.append(heading(SECTIONS[section] if stores else "exponentiate"))
             parts.append(self.texts[unit])
         return "\n\n".join(parts)
 

@@ -82,7 +82,7 @@ def ncu_command(program: str, problem: Problem, config: Config, index: int) -> S
     return [
         *(program, "--clock-control", "none", "--csv", "--print-units", "base"),
         *("--metrics", ",".join(METRICS.values())),
-        *("--kernel-name", "regex:softmax", "--launch-count", "1"),
+        *("--kernel-name", f"regex:^{problem.op}_", "--launch-count", "1"),
         *(sys.executable, "-m", CHILD, json.dumps(config.as_dict())),
         *(json.dumps(problem.as_dict()), str(index)),
     ]

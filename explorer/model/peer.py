@@ -1,4 +1,4 @@
-"""The contract between the bench and a peer: another library's softmax, timed beside ours."""
+"""The contract between the bench and a peer: another library's function, timed beside ours."""
 
 from dataclasses import dataclass
 from typing import Protocol

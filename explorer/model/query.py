@@ -242,7 +242,7 @@ class ProblemKeywords(TypedDict, total=False):
     dtype: Any
     """f32, f16, bf16 or f64; also float16, half and so on, torch.float16 and numpy.float16."""
     op: str
-    """softmax, log_softmax, softmax_backward or log_softmax_backward."""
+    """An operator's name, such as softmax or logsumexp."""
     out_dtype: Any
     """Element type of the output; left out: the input's."""
     scale: float | None

@@ -44,14 +44,23 @@ LOGSUMEXP = Operator(
             UNFOLDED, "logsumexp adds the maximum itself, which a folded exponent has not"
         ),
         "cache": Choice(
-            ("registers", "shared", "none"), "logsumexp writes a number a row: none waits there"
+            ("registers", "shared", "none"),
+            "logsumexp stores no exponentials, which could wait in the output: cache is "
+            "registers, shared or none",
         ),
         "cache_holds": Choice(
-            ("input",), "logsumexp has no use for exponentials once they are added up"
+            ("input",),
+            "logsumexp has no use for exponentials that are added up: cache_holds is input",
         ),
-        "normalise": Choice(("reciprocal",), "logsumexp normalises nothing"),
-        "launches": Choice(("one",), "the results of a row's parts meet in a cluster"),
-        "store_hint": Choice(("default",), "logsumexp stores a number a row"),
+        "normalise": Choice(
+            ("reciprocal",), "logsumexp divides by nothing: normalise is reciprocal"
+        ),
+        "launches": Choice(
+            ("one",), "the parts of a row of logsumexp meet in a cluster: launches is one"
+        ),
+        "store_hint": Choice(
+            ("default",), "the one number of a row needs no cache policy: store_hint is default"
+        ),
     },
     is_log=True,
     extent=Extent.ROW,

@@ -110,7 +110,7 @@ def _run(run: Emulation, program: ProgramUnderTest) -> Data:
     return {
         "rows": run.problem.rows,
         "cols": run.problem.cols,
-        "checked_rows": run.elements // run.problem.cols or run.problem.rows,
+        "checked_rows": run.elements // run.problem.result_cols or run.problem.rows,
         "misaligned_by": run.misaligned_by,
         "status": str(run.status),
         "sentence": run.sentence,
@@ -251,7 +251,7 @@ def _shape_words(run: Emulation, program: ProgramUnderTest) -> str:
     problem, own = run.problem, program.problem
     words = f"{problem.rows} x {problem.cols}"
     if run.elements:
-        words = f"{run.elements // problem.cols} rows of {words}, far from the first ones"
+        words = f"{run.elements // problem.result_cols} rows of {words}, far from the first ones"
     if problem.mask is Mask.CAUSAL:
         words += f" under a mask of {problem.mask_rows} rows"
     if problem.scale != own.scale:

@@ -13,6 +13,14 @@ KINDS = {
     "log_softmax": {"op": Op.LOG_SOFTMAX},
     "softmax_backward": {"op": Op.SOFTMAX_BACKWARD},
     "log_softmax_backward": {"op": Op.LOG_SOFTMAX_BACKWARD},
+    "log-sum-exp": {"op": Op.LOGSUMEXP},
+    "log-sum-exp, gaps": {"op": Op.LOGSUMEXP, "input_gap": 3, "output_gap": 2},
+    "log-sum-exp, middle axis": {"op": Op.LOGSUMEXP, "inner": 100},
+    "log-sum-exp, bf16, lengths": {
+        "op": Op.LOGSUMEXP,
+        "dtype": DType.BF16,
+        "mask": Mask.LENGTHS,
+    },
     "scale": {"scale": 0.3},
     "negative scale": {"op": Op.LOG_SOFTMAX, "scale": -0.5},
     "scale 0": {"scale": 0.0},
@@ -46,11 +54,20 @@ def problem_of(kind: str, rows: int, cols: int) -> Problem:
     """A problem of a kind."""
     fields = dict(KINDS[kind])
     gaps = fields.pop("input_gap", 0), fields.pop("output_gap", 0)
-    return Problem(rows, cols, input_stride=cols + gaps[0], output_stride=cols + gaps[1], **fields)
+    results = 1 if fields.get("op") is Op.LOGSUMEXP else cols
+    strides = {"input_stride": cols + gaps[0], "output_stride": results + gaps[1]}
+    return Problem(rows, cols, **strides, **fields)
 
 
 SABOTAGE = {
     # name: kind, text of the emitted code, what it becomes
+    "log of the sum forgotten, one result": ("log-sum-exp", "+ log_sum;", ";"),
+    "row of the result off by one": ("log-sum-exp", "output[index]", "output[index ^ 1]"),
+    "infinite reference": (
+        "log-sum-exp",
+        "return fmaxf(fminf(maximum, kGreatest), -kGreatest);",
+        "return maximum;",
+    ),
     "log of softmax": (
         "log_softmax",
         "x[i] - reference - log_sum;",

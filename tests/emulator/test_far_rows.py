@@ -182,6 +182,16 @@ NARROW = {
         "output += index * kCols;",
         "output += static_cast<unsigned>(index) * kCols;",
     ),
+    "input offset in 32 bits, one result a row": (
+        "log-sum-exp",
+        "input += index * kCols;",
+        "input += static_cast<int>(index * kCols);",
+    ),
+    "result in 16 bits": (
+        "log-sum-exp",
+        "output[index]",
+        "output[index & 0xffff]",
+    ),
     "block number in 16 bits": (
         "softmax",
         BLOCK,

@@ -84,7 +84,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class PeerWrong(ExplorerError):
-    """Raised if a peer's output is not the softmax of its input."""
+    """Raised if a peer's output is not what its operator makes of its input."""
 
 
 class PeerEntry:

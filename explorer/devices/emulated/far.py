@@ -96,14 +96,14 @@ def far_problems(
 ) -> tuple[Problem, ...]:
     """Return the problem with so many rows that its last ones lie beyond 2^32 elements.
 
-    Its grid has more than 2^24 blocks, or fewer if memory cannot hold their rows, but at least
-    2^16; the last block is partial. Rows of up to 32 columns are more than 2^32 as well, if a grid
-    has blocks for them. `block_rows` is the number of rows that a block, or `blocks` blocks
-    together, work on; one access over a middle axis reads `rows_together` of them. For such an axis
-    there is a second problem, with slices of more than 2^32 elements. For an additive mask that
-    repeats there is one with a mask of all rows; for rows with gaps there are two with the gaps
-    `FAR_GAPS`. If a block makes several `rounds` over the rows, each of them goes beyond 2^32
-    elements.
+    Where a row has one result, these are elements of the input. The grid has more than 2^24 blocks,
+    or fewer if memory cannot hold their rows, but at least 2^16; the last block is partial. Rows of
+    up to 32 columns are more than 2^32 as well, if a grid has blocks for them. `block_rows` is the
+    number of rows that a block, or `blocks` blocks together, work on; one access over a middle axis
+    reads `rows_together` of them. For such an axis there is a second problem, with slices of more
+    than 2^32 elements. For an additive mask that repeats there is one with a mask of all rows; for
+    rows with gaps there are two with the gaps `FAR_GAPS`. If a block makes several `rounds` over
+    the rows, each of them goes beyond 2^32 elements.
     """
     if problem.inner == 1:
         own = _of_rows(problem, block_rows, rounds, blocks)
@@ -131,7 +131,8 @@ def is_addressable(problem: Problem) -> bool:
 
 def _of_rows(problem: Problem, block_rows: int, rounds: int, blocks: int) -> Problem:
     """Return the problem with far rows, one after the other; a mask repeats in them."""
-    least, most = sorted((problem.input_stride, problem.output_stride))
+    strides = [problem.input_stride, *([problem.output_stride] if problem.fills_rows else [])]
+    least, most = min(strides), max(strides)
     unit = _mask_rows(problem)
     each = max(FAR_ELEMENTS // least, _far_tiles(block_rows * most, blocks) * block_rows)
     if FAR_ROWS * most <= MOST_FAR_ELEMENTS:
