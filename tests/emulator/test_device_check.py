@@ -71,7 +71,7 @@ class Checked:
         self.modules = {"write_truths": writes_truths, "check_rows": checks_rows}
 
     def truths(self):
-        shape = (self.problem.rows, self.problem.cols)
+        shape = (self.problem.rows, self.problem.result_cols)
         return self._run("write_truths", np.full(shape, 7.5))
 
     def check(self, output, accuracy=Accuracy.DEFAULT) -> DeviceCheck:

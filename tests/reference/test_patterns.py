@@ -109,7 +109,7 @@ def test_every_element_has_an_influence_that_shows(cols, dtype, op):
     seen = np.zeros(cols, np.bool_)
     for row in np.flatnonzero(truth.exact):
         terms = arrays["grad"][row] == 1 if OPERATORS[op].is_gradient else arrays["input"][row] == 0
-        if differs_without_one(op, int(terms.sum()), dtype):
+        if differs_without_one(op, int(terms.sum()), problem.output_dtype):
             seen |= terms
     assert seen.all()
 
