@@ -54,7 +54,7 @@ class Operator:
     truth: Callable[[Mapping[str, Wide], Any, Any], Truth]
     """The truth of (rows, cols) matrices by name. The second argument is the scale, by which a
     gradient's result is multiplied; elements of a forward operator are scaled already. The third is
-    the absolute error (`UNDERFLOW`) of an exponential that is no normal number."""
+    the absolute error (`underflow`) of an exponential that is no normal number."""
     of_ones: Callable[[Doubles, float], tuple[Doubles, Doubles]]
     """The results, and the magnitudes that errors are relative to, of rows whose sums have n terms
     of 1: of n, shape (k,), and of the scale. Of a gradient n are the terms of dy that are 1."""

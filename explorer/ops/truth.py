@@ -37,7 +37,7 @@ class Truth:
     fp32 adds such terms up without rounding. A check therefore sees a single lost term among many.
     """
     underflow: Wide | None = None
-    """For each row, of shape (rows,), the absolute error (`UNDERFLOW`) of exponentials that are no
+    """For each row, of shape (rows,), the absolute error (`underflow`) of exponentials that are no
     normal numbers and are then multiplied; None where none is multiplied."""
 
     def exact_rows(self) -> NDArray[np.bool_]:
