@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from explorer.cli import completions
 from explorer.cli.options import Command, option, with_options, with_signature, words
-from explorer.model.element import DType
+from explorer.model.element import DType, IndexType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import NAMED_FIELDS, USUAL, Mask, Problem
 from explorer.model.query import (
@@ -46,10 +46,17 @@ _HELP = {
     "in_place": ("", "The output is written over the input."),
     "shape": ("N,N,N", "Instead of --cols and --rows: the shape of an array, as 8,3,224,224."),
     "axis": ("A", "With --shape: the axis that the op runs over; negative counts from the last."),
+    "ids_per_row": ("K", "Ids of each row, for an op that reads columns of it; default: 1."),
+    "ids_dtype": ("DTYPE", f"Type of the ids: {', '.join(IndexType)}; default: int64."),
+    "ids_stride": ("N", "Ids from the first of a row to the first of the next; default: K."),
+    "also": ("NAME,...", "Results that are computed on request, such as lse,entropy."),
 }
 """The options of a problem in the order of help, with what stands for the value, and their help."""
 
-_USUAL = {**USUAL, "mask_rows": None, "input_stride": None, "output_stride": None} | {
+_USUAL = {
+    **USUAL,
+    **dict.fromkeys(("mask_rows", "input_stride", "output_stride", "ids_per_row", "ids_stride")),
+    "also": None,
     "shape": None,
     "axis": -1,
 }

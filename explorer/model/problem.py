@@ -8,7 +8,7 @@ from typing import Any
 
 from explorer.model.element import USUAL_TYPE, DType, ElementType, IndexType
 from explorer.model.errors import InvalidInput
-from explorer.ops import DEFAULT_OP, OPERATORS, Extent, Op, Operator
+from explorer.ops import DEFAULT_OP, OPERATORS, Extent, Op, Operator, Result
 from explorer.system.plain_data import (
     parse_name,
     read_fields,
@@ -80,6 +80,7 @@ NAMED_FIELDS: dict[str, type[StrEnum]] = {
     "op": Op,
     "out_dtype": DType,
     "mask": Mask,
+    "ids_dtype": IndexType,
 }
 """The fields whose values have names."""
 
@@ -97,11 +98,16 @@ WHOLE_FIELDS = {
     "inner": MAX_INNER,
     "input_stride": MAX_STRIDE,
     "output_stride": MAX_STRIDE,
+    "ids_per_row": MAX_COLS,
+    "ids_stride": MAX_STRIDE,
 }
 """The fields that are whole numbers, with the largest."""
 
-_WHOLE_OR_NONE = ("mask_rows", "input_stride", "output_stride")
+_WHOLE_OR_NONE = ("mask_rows", "input_stride", "output_stride", "ids_per_row", "ids_stride")
 """Those for which None means the default, as 0 does."""
+
+_TYPES_OR_NONE = ("out_dtype", "ids_dtype")
+"""The types for which None means the default."""
 
 
 def read_field(name: str, value: Any) -> Any:
@@ -127,6 +133,11 @@ def read_field(name: str, value: Any) -> Any:
         raise InvalidInput(f"scale is {shown(value)}; it must be a finite number")
     if name == "in_place" and not isinstance(value, bool):
         raise InvalidInput(f"in_place is {shown(value)}; it must be True or False")
+    if name == "also":
+        names = value.split(",") if isinstance(value, str) else value
+        if not isinstance(names, list | tuple) or not all(isinstance(n, str) for n in names):
+            raise InvalidInput(f"also is {shown(value)}; it must be names, such as lse,entropy")
+        return ",".join(text for text in (n.strip() for n in names) if text)
     return float(value) if name == "scale" else value
 
 
@@ -155,12 +166,22 @@ class Problem:
     input_stride: int = 0
     output_stride: int = 0
     in_place: bool = False
+    ids_per_row: int = 0
+    """0 becomes 1 for an operator that reads ids, which are columns of each row."""
+    ids_dtype: IndexType | None = None
+    """None becomes int64 there."""
+    ids_stride: int = 0
+    """Ids from the first of a row to the first of the next; 0 becomes `ids_per_row`."""
+    also: str = ""
+    """The results on request, as lse,entropy; they come in the operator's order."""
 
     def __post_init__(self) -> None:
         if not (  # the usual case by one test, because programs make many problems
             type(self.rows) is type(self.cols) is type(self.inner) is int
             and type(self.mask_rows) is type(self.input_stride) is type(self.output_stride) is int
             and type(self.in_place) is bool
+            and type(self.ids_per_row) is type(self.ids_stride) is int
+            and type(self.also) is str
             and (self.scale is None or type(self.scale) is float)
         ):
             self._check_types()
@@ -168,16 +189,23 @@ class Problem:
         check_extent("cols", self.cols, MAX_COLS)
         for name, kind in NAMED_FIELDS.items():  # text is read, such as "bf16"
             value = getattr(self, name)
-            if not isinstance(value, kind):
-                left_out = name == "out_dtype" and not value
-                self._default(name, self.usual_result if left_out else read_field(name, value))
+            if not isinstance(value, kind) and (value or name not in _TYPES_OR_NONE):
+                self._default(name, read_field(name, value))
+        self._default("out_dtype", self.out_dtype or self.usual_result)
+        if self._has_ids:
+            self._default("ids_per_row", self.ids_per_row or 1)
+            self._default("ids_dtype", self.ids_dtype or IndexType.INT64)
+            self._default("ids_stride", self.ids_stride or self.ids_per_row)
         self._default("input_stride", self.input_stride or self.cols)
         self._default("output_stride", self.output_stride or self.result_cols)
         if self.mask is Mask.CAUSAL:
             self._default("mask_rows", self.mask_rows or self.rows)
         elif self.mask is Mask.ADDITIVE:
             self._default("mask_rows", self.mask_rows or 1)
-        for fault in (self._layout_fault(), self._mask_fault(), self._kind_fault()):
+        if self.also:
+            self._default("also", self._in_order(self.also))
+        faults = (self._ids_fault(), self._layout_fault(), self._mask_fault(), self._kind_fault())
+        for fault in faults:
             if fault:
                 raise InvalidInput(fault)
 
@@ -188,11 +216,38 @@ class Problem:
             left_out = value is None and name in _WHOLE_OR_NONE
             self._default(name, 0 if left_out else read_field(name, value))
         read_field("in_place", self.in_place)
+        self._default("also", read_field("also", self.also or ""))
         if self.scale is not None:
             self._default("scale", read_field("scale", self.scale))
 
     def _default(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
+
+    def _in_order(self, also: str) -> str:
+        """Return the names of results on request in the operator's order; raises InvalidInput."""
+        known = self.operator.on_request
+        names = also.split(",")
+        for name in names:
+            if name not in known:
+                there_are = f"it has {', '.join(known)}" if known else "it has none on request"
+                raise InvalidInput(f"also is {shown(name)}; no result of {self.op}: {there_are}")
+        return ",".join(name for name in known if name in names)
+
+    def _ids_fault(self) -> str:
+        if not self._has_ids:
+            given = self.ids_per_row or self.ids_stride or self.ids_dtype
+            return f"{self.op} takes no ids: leave ids_per_row and ids_dtype out" if given else ""
+        check_extent("ids_per_row", self.ids_per_row, MAX_COLS)
+        if self.ids_stride < self.ids_per_row:
+            return (
+                f"ids_stride is {self.ids_stride}; a row has {self.ids_per_row} ids: it must be "
+                f"{self.ids_per_row} at least"
+            )
+        if self.mask is not Mask.NONE:
+            return f"mask is {self.mask}; {self.op} takes none: leave it out"
+        if self.inner > 1:
+            return f"inner is {self.inner}; {self.op} is for rows that are contiguous: it must be 1"
+        return ""
 
     def _layout_fault(self) -> str:
         check_extent("inner", self.inner, MAX_INNER)
@@ -286,7 +341,8 @@ class Problem:
     @property
     def is_dense(self) -> bool:
         """Whether there are no gaps between rows."""
-        return self.input_stride == self.cols and self.output_stride == self.result_cols
+        dense = self.input_stride == self.cols and self.output_stride == self.result_cols
+        return dense and self.ids_stride == self.ids_per_row
 
     @property
     def visible(self) -> int:
@@ -307,12 +363,13 @@ class Problem:
         """
         matrices = len(self.operator.matrices)
         masked = self.mask_rows * self.cols if self.mask is Mask.ADDITIVE else 0
-        return (matrices * self.visible + masked) * self.dtype.itemsize
+        ids = self.rows * self.ids_per_row * self.ids_dtype.itemsize if self.ids_dtype else 0
+        return (matrices * self.visible + masked) * self.dtype.itemsize + ids
 
     @property
     def written_bytes(self) -> int:
-        """Bytes that must be written: each element of the output once."""
-        return self.rows * self.result_cols * self.output_dtype.itemsize
+        """Bytes that must be written: each element of each result once."""
+        return sum(self.rows * result.cols * result.dtype.itemsize for result in results(self))
 
     @property
     def bytes(self) -> int:
@@ -335,9 +392,25 @@ class Problem:
         return self.operator.extent is Extent.MATRIX
 
     @property
+    def _has_ids(self) -> bool:
+        """Whether the operator reads ids, which are columns of each row."""
+        return Extent.IDS in self.operator.operands.values()
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """What is computed: the operator's output, and what is asked for beside it."""
+        first, *others = self.operator.results
+        wanted = self.also.split(",")
+        return (first, *(result for result in others if result.name in wanted))
+
+    def elements_of(self, extent: Extent) -> int:
+        """Return how many elements of an operand or a result a row has."""
+        return {Extent.MATRIX: self.cols, Extent.ROW: 1, Extent.IDS: self.ids_per_row}[extent]
+
+    @property
     def result_cols(self) -> int:
-        """Results of a row."""
-        return self.cols if self.fills_rows else 1
+        """Elements of a row of the output."""
+        return self.elements_of(self.operator.extent)
 
     @property
     def usual_result(self) -> DType:
@@ -403,6 +476,11 @@ class Problem:
         dtypes = str(self.dtype) if same else f"{self.dtype}->{self.output_dtype}"
         return " ".join([f"{self.op} {dtypes} {self.rows}x{self.cols}", *self._particulars()])
 
+    @property
+    def _strides(self) -> tuple[int, ...]:
+        ids = (self.ids_stride,) if self.ids_dtype else ()
+        return (self.input_stride, self.output_stride, *ids)
+
     def _particulars(self) -> list[str]:
         """Return the fields that are not the default, in a few words each."""
         every = f"/{self.mask_rows}" if self.mask_rows else ""
@@ -411,8 +489,10 @@ class Problem:
             *([f"scale {self.scale:g}"] if self.scale is not None else []),
             *([f"{self.mask}{every}"] if self.mask is not Mask.NONE else []),
             *([f"inner {self.inner}"] if self.inner > 1 else []),
-            *([] if dense else [f"strides {self.input_stride},{self.output_stride}"]),
+            *([] if dense else [f"strides {','.join(map(str, self._strides))}"]),
             *(["in place"] if self.in_place else []),
+            *([f"{self.ids_per_row} {self.ids_dtype} ids"] if self.ids_dtype else []),
+            *([f"with {self.also}"] if self.also else []),
         ]
 
 
@@ -438,11 +518,22 @@ class Operand:
     name: str
     dtype: ElementType
     count: int
+    cols: int = 1
+    """Elements of a row; `stride` is the distance of the rows."""
+    stride: int = 1
 
     @property
     def bytes(self) -> int:
         """Bytes from the first element to the last."""
         return self.count * self.dtype.itemsize
+
+    @classmethod
+    def of_rows(
+        cls, name: str, dtype: ElementType, rows: int, cols: int, stride: int = 0
+    ) -> "Operand":
+        """Return an array of rows, which are dense without a `stride`."""
+        stride = stride or cols
+        return cls(name, dtype, (rows - 1) * stride + cols, cols, stride)
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,22 +548,57 @@ def inputs(problem: Problem) -> tuple[Operand, ...]:
     """Return the arrays that a problem's kernel reads.
 
     `input` is the matrix, or for a backward op the forward's output; `grad` that output's
-    gradient, of the same type and place; `lengths` a number of columns a row; `mask` a dense
-    (mask_rows, cols) matrix that is added.
+    gradient, of the same type and place; `ids` some columns of each row; `lengths` a number of
+    columns a row; `mask` a dense (mask_rows, cols) matrix that is added.
     """
+    rows, cols, dtype = problem.rows, problem.cols, problem.dtype
     arrays = [
-        Operand(name, problem.dtype, problem.input_elements) for name in problem.operator.matrices
+        Operand.of_rows(name, dtype, rows, cols, problem.input_stride)
+        if extent is Extent.MATRIX
+        else Operand.of_rows(
+            name, _ids_dtype(problem), rows, problem.elements_of(extent), problem.ids_stride
+        )
+        for name, extent in problem.operator.operands.items()
     ]
     if problem.mask is Mask.LENGTHS:
-        arrays.append(Operand("lengths", IndexType.INT32, problem.rows))
+        arrays.append(Operand.of_rows("lengths", IndexType.INT32, rows, 1))
     if problem.mask is Mask.ADDITIVE:
-        arrays.append(Operand("mask", problem.dtype, problem.mask_rows * problem.cols))
+        arrays.append(Operand.of_rows("mask", dtype, problem.mask_rows, cols))
     return tuple(arrays)
 
 
+def _ids_dtype(problem: Problem) -> IndexType:
+    """Return the type of the ids, and of results that are columns."""
+    return problem.ids_dtype or IndexType.INT64
+
+
+def results(problem: Problem) -> tuple[Operand, ...]:
+    """Return the arrays that a problem's kernel writes; in place the first has the input's address.
+
+    The first has the output's type and stride. The others are dense: columns are of the ids' type,
+    numbers of the arithmetic's.
+    """
+    first, *others = problem.results
+    output = Operand.of_rows(
+        first.name, problem.output_dtype, problem.rows, problem.result_cols, problem.output_stride
+    )
+    return (
+        output,
+        *(
+            Operand.of_rows(
+                result.name,
+                _ids_dtype(problem) if result.are_columns else problem.dtype.arithmetic,
+                problem.rows,
+                problem.elements_of(result.extent),
+            )
+            for result in others
+        ),
+    )
+
+
 def output(problem: Problem) -> Operand:
-    """Return the array that a problem's kernel writes; in place it has the input's address."""
-    return Operand("output", problem.output_dtype, problem.output_elements)
+    """Return the first array that a problem's kernel writes."""
+    return results(problem)[0]
 
 
 def scalars(problem: Problem) -> dict[str, Scalar]:
@@ -484,5 +610,6 @@ def scalars(problem: Problem) -> dict[str, Scalar]:
         "mask_rows": Scalar(IndexType.INT64, problem.mask_rows),
         "input_stride": Scalar(IndexType.INT64, problem.input_stride),
         "output_stride": Scalar(IndexType.INT64, problem.output_stride),
+        "ids_stride": Scalar(IndexType.INT64, problem.ids_stride),
         "scale": Scalar(problem.dtype.arithmetic, 1.0 if problem.scale is None else problem.scale),
     }

@@ -263,6 +263,14 @@ class ProblemKeywords(TypedDict, total=False):
     """Of an array of any number of axes."""
     axis: int | None
     """Of that array; negative counts from the last."""
+    ids_per_row: int | None
+    """Ids of each row, for an operator that reads some; left out: one."""
+    ids_dtype: Any
+    """Their type, int64 or int32; results that are columns have it too."""
+    ids_stride: int | None
+    """Ids from the first of a row to the first of the next."""
+    also: str | None
+    """Results that are computed on request, such as lse,entropy."""
 
 
 def query_from_words(words: list[str]) -> ProblemQuery | None:

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from explorer.ops import logsumexp, softmax
-from explorer.ops.operator import Choice, Extent, Limit, Operator
+from explorer.ops.operator import Choice, Extent, Limit, Operator, Result
 from explorer.system.plain_data import parse_name
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Limit",
     "Op",
     "Operator",
+    "Result",
 ]
 
 
@@ -27,6 +28,7 @@ class Op(StrEnum):
     SOFTMAX_BACKWARD = "softmax_backward"
     LOG_SOFTMAX_BACKWARD = "log_softmax_backward"
     LOGSUMEXP = "logsumexp"
+    LOG_PROB = "log_prob"
 
     @classmethod
     def parse(cls, text: str) -> "Op":
@@ -42,6 +44,7 @@ OPERATORS = {
         softmax.SOFTMAX_BACKWARD,
         softmax.LOG_SOFTMAX_BACKWARD,
         logsumexp.LOGSUMEXP,
+        logsumexp.LOG_PROB,
     )
 }
 """Each operator by its name."""

@@ -19,6 +19,8 @@ class Extent(StrEnum):
     """Rows x columns, as the input."""
     ROW = "row"
     """One for each row."""
+    IDS = "ids"
+    """As many for each row as it has ids: columns that are asked for."""
 
 
 class Limit(StrEnum):
@@ -41,6 +43,21 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """An array that an operator writes."""
+
+    truth: Callable[[Mapping[str, Wide], Any, Any], Truth]
+    """The truth of the operands by name: matrices as (rows, cols), ids as (rows, k). The second
+    argument is the scale, by which a gradient's result is multiplied; elements of a forward
+    operator are scaled already. The third is the absolute error (`underflow`) of an exponential
+    that is no normal number."""
+    extent: Extent = Extent.MATRIX
+    name: str = "output"
+    are_columns: bool = False
+    """Whether it consists of whole numbers, of the ids' type: columns, or how many."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Operator:
     """What is computed of each row, as data and as NumPy functions.
 
@@ -51,10 +68,8 @@ class Operator:
     name: str
     title: str
     """What it is called in a sentence: log-softmax."""
-    truth: Callable[[Mapping[str, Wide], Any, Any], Truth]
-    """The truth of (rows, cols) matrices by name. The second argument is the scale, by which a
-    gradient's result is multiplied; elements of a forward operator are scaled already. The third is
-    the absolute error (`underflow`) of an exponential that is no normal number."""
+    results: tuple[Result, ...]
+    """The first is `output`, which is always computed; the others are computed on request."""
     of_ones: Callable[[Doubles, float], tuple[Doubles, Doubles]]
     """The results, and the magnitudes that errors are relative to, of rows whose sums have n terms
     of 1: of n, shape (k,), and of the scale. Of a gradient n are the terms of dy that are 1."""
@@ -65,10 +80,10 @@ class Operator:
     sense."""
     gradient_of: str = ""
     """The name of the operator whose gradient this is; empty if it is none."""
+    operands: Mapping[str, Extent] = field(default_factory=lambda: {"input": Extent.MATRIX})
+    """The extent of each array that it reads, by its name."""
     is_log: bool = False
     """Whether the results are logarithms, or gradients by way of them."""
-    extent: Extent = Extent.MATRIX
-    """Of the result."""
     limit: Limit = Limit.COPY
     torch: str = ""
     """PyTorch's operator of the same meaning, in its namespace `aten`."""
@@ -93,4 +108,14 @@ class Operator:
     @property
     def matrices(self) -> tuple[str, ...]:
         """The names of the (rows, cols) matrices that it reads."""
-        return ("input", "grad") if self.is_gradient else ("input",)
+        return tuple(name for name, extent in self.operands.items() if extent is Extent.MATRIX)
+
+    @property
+    def extent(self) -> Extent:
+        """The extent of its first result."""
+        return self.results[0].extent
+
+    @property
+    def on_request(self) -> tuple[str, ...]:
+        """The names of the results that are computed on request."""
+        return tuple(result.name for result in self.results[1:])

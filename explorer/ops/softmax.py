@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from explorer.ops.operator import Choice, Operator
+from explorer.ops.operator import Choice, Extent, Operator, Result
 from explorer.ops.truth import Doubles, Truth, Wide, all_equal, exact_sums
 
 # ------------------------------------------------------------------ softmax
@@ -63,7 +63,7 @@ def _growth(shifted: Wide) -> Wide:
 SOFTMAX = Operator(
     name="softmax",
     title="softmax",
-    truth=_softmax,
+    results=(Result(_softmax),),
     of_ones=lambda n, _: (1.0 / n, 1.0 / n),
     patterns=("ladders", "least outputs", "rounded apart", "lone maxima", "outweighed"),
     torch="_softmax",
@@ -98,7 +98,7 @@ def _log_of_ones(n: Doubles, _: float) -> tuple[Doubles, Doubles]:
 LOG_SOFTMAX = Operator(
     name="log_softmax",
     title="log-softmax",
-    truth=_log_softmax,
+    results=(Result(_log_softmax),),
     of_ones=_log_of_ones,
     patterns=("ladders", "lone maxima", "outweighed"),
     takes={
@@ -157,6 +157,8 @@ def _gradient_of_ones(n: Doubles, factor: float) -> tuple[Doubles, Doubles]:
     return factor * (1.0 - n), abs(factor) * (1.0 + n)
 
 
+_MATRICES = {"input": Extent.MATRIX, "grad": Extent.MATRIX}
+
 _OF_GRADIENTS = {
     "algorithm": Choice(("three-pass",), "a gradient needs no maximum: algorithm is three-pass"),
     "cache_holds": Choice(("input",), "a gradient keeps what it read: cache_holds is input"),
@@ -166,11 +168,12 @@ _OF_GRADIENTS = {
 SOFTMAX_BACKWARD = Operator(
     name="softmax_backward",
     title="gradient of softmax",
-    truth=_gradient,
+    results=(Result(_gradient),),
     of_ones=_gradient_of_ones,
     patterns=("ladders", "least outputs", "outweighed"),
     takes=_OF_GRADIENTS
     | {"exp": Choice(("exp2f",), "the gradient of softmax exponentiates nothing: exp is exp2f")},
+    operands=_MATRICES,
     gradient_of="softmax",
     torch="_softmax_backward_data",
 )
@@ -178,11 +181,12 @@ SOFTMAX_BACKWARD = Operator(
 LOG_SOFTMAX_BACKWARD = Operator(
     name="log_softmax_backward",
     title="gradient of log-softmax",
-    truth=_log_gradient,
+    results=(Result(_log_gradient),),
     of_ones=_gradient_of_ones,
     patterns=("ladders", "least outputs", "outweighed"),
     takes=_OF_GRADIENTS
     | {"exp": Choice(UNFOLDED, "the gradient of log_softmax does without a folded exponent")},
+    operands=_MATRICES,
     gradient_of="log_softmax",
     is_log=True,
     torch="_log_softmax_backward_data",

@@ -373,6 +373,8 @@ def _with_other_arrays(
         forward = Problem(problem.rows, problem.cols, problem.dtype, Op(problem.operator.forward))
         arrays["input"] = truth_of(forward, arrays).values.astype(matrix.dtype)
         arrays["grad"] = rng.standard_normal(matrix.shape).astype(matrix.dtype)
+    if problem.ids_dtype:
+        arrays["ids"] = _ids(problem, matrix, rng)
     if problem.mask is Mask.LENGTHS:
         arrays["lengths"] = rng.integers(0, problem.cols + 1, problem.rows, np.int32)
     if problem.mask is Mask.ADDITIVE:
@@ -380,3 +382,29 @@ def _with_other_arrays(
         added[rng.random(added.shape) < 0.2] = -np.inf
         arrays["mask"] = added.astype(matrix.dtype)
     return arrays
+
+
+def _ids(problem: Problem, matrix: Array, rng: np.random.Generator) -> Array:
+    """Return (rows, ids_per_row) ids: of the greatest elements, of a row's ends, of any columns.
+
+    Some are no columns: those next to a row's ends, the least number of the type, and one that is a
+    column if it is cut to 32 bits. Which kind an id is of changes with its row and its place.
+    """
+    rows, cols = matrix.shape
+    shape = (rows, problem.ids_per_row)
+    bits = 8 * problem.ids_dtype.itemsize if problem.ids_dtype else 64
+    somewhere = rng.integers(0, cols, shape)
+    kinds = [
+        np.broadcast_to(matrix.astype(np.float64).argmax(axis=1)[:, None], shape),
+        somewhere,
+        np.zeros(shape, np.int64),
+        np.full(shape, cols - 1),
+        somewhere[::-1],
+        np.full(shape, -1),
+        np.full(shape, cols),
+        somewhere[:, ::-1],
+        np.full(shape, -(2 ** (bits - 1))),
+        somewhere + 2**32 if bits > 32 else somewhere,
+    ]
+    kind = (np.arange(rows)[:, None] + 3 * np.arange(problem.ids_per_row)) % len(kinds)
+    return np.choose(kind, kinds).astype(problem.ids_dtype.numpy if problem.ids_dtype else np.int64)

@@ -5,6 +5,7 @@ or fp64 for `f64`), as if it had been computed beforehand; x = -inf is a mask by
 -inf whatever the scale. What a causal mask or a row's length hides is -inf too.
 """
 
+from dataclasses import replace
 from fractions import Fraction
 from math import inf
 from typing import Any
@@ -107,16 +108,28 @@ def underflow(dtype: DType) -> float:
     return 16 * arithmetic.smallest_subnormal if dtype.in_double else 2 * arithmetic.smallest_normal
 
 
-def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
-    """Return the truth for inputs named as in `operands.inputs`, matrices as (rows, cols)."""
+def truths_of(problem: Problem, arrays: dict[str, Array]) -> dict[str, Truth]:
+    """Return the truth of each result by its name, for inputs named as in `problem.inputs`.
+
+    Matrices are (rows, cols), and ids (rows, ids_per_row).
+    """
     wide, operator = _wide(problem), problem.operator
-    matrices: dict[str, Wide] = {name: arrays[name].astype(wide) for name in operator.matrices[1:]}
-    if operator.is_gradient:
-        matrices["input"] = arrays["input"].astype(wide)
-    else:
-        matrices["input"] = counted(problem, arrays)
+    operands: dict[str, Any] = {
+        name: arrays[name].astype(wide) if name in operator.matrices else arrays[name]
+        for name in operator.operands
+    }
+    if not operator.is_gradient:
+        operands["input"] = counted(problem, arrays)
     factor = 1.0 if problem.scale is None else _rounded(np.float64(problem.scale), problem)
-    return operator.truth(matrices, wide(factor), wide(underflow(problem.dtype)))
+    return {
+        result.name: result.truth(operands, wide(factor), wide(underflow(problem.dtype)))
+        for result in problem.results
+    }
+
+
+def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
+    """Return the truth of a problem's first result (`truths_of`)."""
+    return truths_of(replace(problem, also=""), arrays)[problem.results[0].name]
 
 
 def counted(problem: Problem, arrays: dict[str, Array]) -> Wide:

@@ -10,7 +10,7 @@ import pytest
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
 from explorer.model.problem import Mask, Problem
-from explorer.ops import OPERATORS, Op
+from explorer.ops import OPERATORS, Extent, Op
 from explorer.ops.truth import Truth
 from explorer.reference import inputs
 from explorer.reference.check import check
