@@ -20,7 +20,7 @@ from explorer.codegen.variant import (
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import WARP
-from explorer.model.problem import Mask, Problem
+from explorer.model.problem import Mask, Problem, results
 from explorer.model.work_split import WorkSplit, borrows_ends, keeps_packed
 
 PLACING = ("mask", "lengths", "cols", "mask_rows", "input_stride", "output_stride")
@@ -58,6 +58,10 @@ class Traits:
         return {
             "f64": problem.dtype.in_double,
             "real": real,
+            # The type of columns and of numbers of elements, in a pair of which is a State's word.
+            "count": "long long" if problem.dtype.in_double else "int",
+            "no_column": "0x7fffffffffffffffll" if problem.dtype.in_double else "0x7fffffff",
+            "Id": problem.ids_dtype.cuda.name if problem.ids_dtype else "",
             "element_type": problem.dtype.cuda,
             "output_type": problem.output_dtype.cuda,
             "f": suffix,
@@ -80,8 +84,15 @@ class Traits:
         scalar = split.width == 1
         cols = "kCols" if config.static_cols else "cols"
         return {
-            # Whether each row has one result, which the first of its threads stores.
+            # Whether each row has a few results, which its first threads store.
             "per_row": not problem.fills_rows,
+            # Their names, and what a row's threads combine for them beside maximum and sum.
+            "results": [result.name for result in problem.results],
+            "types_of_results": self._more_results(),
+            "combined_too": split.combined_too,
+            # Whether elements of given columns are among them.
+            "gathers": problem.ids_dtype is not None,
+            "ids_step": "kIds" if problem.is_dense else "ids_stride",
             "log": problem.operator.is_log,
             "backward": problem.operator.is_gradient,
             "across_rows": split.across_rows,
@@ -166,7 +177,8 @@ class Traits:
             static_cols=config.static_cols,
             sum=config.sum,
         )
-        forward_rows = problem.inner == 1 and not problem.operator.is_gradient
+        one_result = len(problem.results) == 1 and problem.ids_dtype is None
+        forward_rows = problem.inner == 1 and not problem.operator.is_gradient and one_result
         masked = problem.mask is not Mask.NONE or problem.scale is not None
         return plain and forward_rows and not masked and config.algorithm != "online-block-max"
 
@@ -341,6 +353,11 @@ class Traits:
                 "mask": f"const Element* {read_only}mask",
                 "lengths": f"const int* {read_only}lengths",
                 "output": f"{out}Element* {restrict}output",
+                **{
+                    name: f"{kind}* {restrict}{name}_of_rows"
+                    for name, kind in self._more_results().items()
+                },
+                "ids": f"const {names['Id']}* {read_only}ids",
                 "scratch": scratch,
                 "scale": f"{real} scale",
                 **_NUMBERS,
@@ -353,6 +370,10 @@ class Traits:
             "bounds": f"SOFTMAX_API {dimensions}__global__ void "
             "__launch_bounds__(kThreads, kMinBlocks)",
         }
+
+    def _more_results(self) -> dict[str, str]:
+        """Return the C++ type of each result beside the output, by its name."""
+        return {result.name: result.dtype.cuda.name for result in results(self.problem)[1:]}
 
     def _gradient(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """How a gradient's kernel names its matrices and sums, along rows and across them."""
@@ -388,7 +409,9 @@ class Traits:
             "input": "const Element*",
             "grad": "const Element*",
             "mask": "const Element*",
+            "ids": f"const {names['Id']}*",
             "output": f"{out}Element*",
+            **{name: f"{kind}*" for name, kind in self._more_results().items()},
             "scratch": f"{'State' if config.splits_launches else real}*",
         }
         declarations = {
@@ -562,6 +585,7 @@ _NUMBERS = {
     "inner": "long long inner",
     "input_stride": "long long input_stride",
     "output_stride": "long long output_stride",
+    "ids_stride": "long long ids_stride",
     "mask_rows": "long long mask_rows",
 }
 """The declarations of the numbers that a kernel takes, the scale left aside."""

@@ -106,7 +106,9 @@ def namespace(problem: Problem, config: Config) -> str:
         "in_place": problem.in_place,
     }
     kind = "".join(f"_{name}" for name, is_so in kinds.items() if is_so)
-    return f"{problem.op}{middle}_{problem.dtype}{out}{cols}{kind}"
+    ids = f"_{problem.ids_per_row}_{problem.ids_dtype}" if problem.ids_dtype else ""
+    also = f"_{problem.also.replace(',', '_')}" if problem.also else ""
+    return f"{problem.op}{middle}_{problem.dtype}{out}{cols}{kind}{ids}{also}"
 
 
 def entries(problem: Problem, config: Config) -> tuple[str, ...]:
@@ -186,17 +188,17 @@ def operand_names(problem: Problem, config: Config) -> tuple[str, ...]:
         Mask.LENGTHS: ("lengths",),
         Mask.ADDITIVE: ("mask",),
     }
+    strides = ("input_stride", "output_stride", *(("ids_stride",) if problem.ids_dtype else ()))
     return (
-        "input",
-        *(("grad",) if problem.operator.is_gradient else ()),
+        *problem.operator.operands,
         *masks.get(problem.mask, ()),
-        "output",
+        *(result.name for result in problem.results),
         *(("scratch",) if config.launches != "one" else ()),
         "rows",
         *(() if config.static_cols else ("cols",)),
         *(("mask_rows",) if problem.mask_rows else ()),
         *(("inner",) if problem.inner > 1 else ()),
-        *(() if problem.is_dense else ("input_stride", "output_stride")),
+        *(() if problem.is_dense else strides),
         *(() if problem.scale is None else ("scale",)),
     )
 

@@ -198,7 +198,13 @@ class WorkSplit:
         """
         if self.problem.operator.is_gradient:
             return 1
-        return 2 if self.config.sum == "plain" else 3
+        too = len(self.combined_too)
+        return (2 if self.config.sum == "plain" else 3) + too + too % 2
+
+    @property
+    def combined_too(self) -> tuple[str, ...]:
+        """What a row's threads combine beside maximum and sum, for results on request."""
+        return tuple(name for result in self.problem.results for name in result.combines)
 
     @property
     def _cluster_shares(self) -> int:

@@ -198,9 +198,9 @@ LOG_PROB = Operator(
     results=(
         Result(_log_prob, Extent.IDS),
         Result(_logsumexp, Extent.ROW, "lse"),
-        Result(_entropy, Extent.ROW, "entropy"),
-        Result(_rank, Extent.ROW, "rank", are_columns=True),
-        Result(_argmax, Extent.ROW, "argmax", are_columns=True),
+        Result(_entropy, Extent.ROW, "entropy", combines=("weighted",)),
+        Result(_rank, Extent.ROW, "rank", are_columns=True, combines=("above",)),
+        Result(_argmax, Extent.ROW, "argmax", are_columns=True, combines=("greatest", "first")),
         *PAIR,
     ),
     of_ones=_log_of_ones,

@@ -55,6 +55,10 @@ class Result:
     name: str = "output"
     are_columns: bool = False
     """Whether it consists of whole numbers, of the ids' type: columns, or how many."""
+    combines: tuple[str, ...] = ()
+    """What a row's threads combine for it, beside their maxima and sums: `weighted`, the sum of
+    e^(x - max) (x - max); `above`, how many elements exceed that of the first id; `greatest` and
+    `first`, the greatest number and its first column."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -37,7 +37,7 @@ def has_spans(problem: Problem) -> bool:
     """Whether the results of whole rows can take their place in the words that a block loads."""
     whole = problem.mask is Mask.NONE and problem.is_dense
     fits = problem.output_dtype is problem.dtype or not problem.fills_rows
-    return whole and problem.inner == 1 and fits
+    return whole and problem.inner == 1 and fits and len(problem.results) == 1
 
 
 def _is_usual(config: Config) -> bool:
