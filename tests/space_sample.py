@@ -17,10 +17,10 @@ from pathlib import Path
 
 from explorer.codegen.units import SECTIONS, assembled, library
 from explorer.model.config import DRAWN_MIN_BLOCKS, WARPS, Config
-from explorer.model.element import DType
+from explorer.model.element import DType, IndexType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Problem
-from explorer.ops import Op
+from explorer.ops import OPERATORS, Op
 from explorer.space import Space
 from explorer.space.covering import covering_array
 from explorer.system.user_files import template_dir
@@ -65,7 +65,9 @@ ONE_BY_ONE = {
 simplest kernel, which has templates of its own."""
 
 LOG, BACKWARD, LOG_BACKWARD = Op.LOG_SOFTMAX, Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD
-LOGSUMEXP = Op.LOGSUMEXP
+LOGSUMEXP, LOG_PROB = Op.LOGSUMEXP, Op.LOG_PROB
+ALL_OF_IT = ",".join(OPERATORS[LOG_PROB].on_request)
+INT32 = IndexType.INT32
 F16, BF16, F64 = DType.F16, DType.BF16, DType.F64
 CAUSAL, LENGTHS, ADDITIVE = Mask.CAUSAL, Mask.LENGTHS, Mask.ADDITIVE
 
@@ -167,6 +169,23 @@ KINDS = {
         SMALL_BLOCKS,
     ),
     "log-sum-exp, short": (Problem(64, 37, F16, LOGSUMEXP), SMALL_BLOCKS),
+    "log-sum-exp in two terms, bf16": (
+        Problem(17, 264, BF16, LOGSUMEXP, also="maximum,log_sum"),
+        FEW_SIZES,
+    ),
+    "log-prob, f16": (Problem(17, 301, F16, LOG_PROB), FEW_SIZES),
+    "log-prob and more, bf16, scaled": (
+        Problem(17, 264, BF16, LOG_PROB, scale=0.7, also=ALL_OF_IT, ids_per_row=3),
+        FEW_SIZES,
+    ),
+    "log-prob and more, gaps": (
+        Problem(17, 301, op=LOG_PROB, input_stride=303, also=ALL_OF_IT, ids_dtype=INT32),
+        FEW_SIZES,
+    ),
+    "log-prob and more, f64": (
+        Problem(17, 65, F64, LOG_PROB, also=ALL_OF_IT, ids_per_row=40),
+        FEW_SIZES,
+    ),
     "columns, log-sum-exp": (Problem(96, 37, BF16, LOGSUMEXP, inner=48), SMALL_BLOCKS),
 }
 

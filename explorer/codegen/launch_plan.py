@@ -11,6 +11,7 @@ true where a person edits the constants. Whoever launches the file needs nothing
 import ast
 import operator
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -47,7 +48,9 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 LINE = 100
-"""Columns of a line, slashes included; a longer list of arguments has a line of its own."""
+"""Columns of a line, slashes included; a longer list of arguments has lines of its own."""
+
+_LIST = "//   arguments = "
 
 _LINE = re.compile(r"//\s{1,9}(\w+)\s*=\s*([^=]+)$")
 _ARGUMENTS = re.compile(r"//\s{1,9}arguments = ([\w, ]+)$")
@@ -110,7 +113,7 @@ class LaunchPlan:
                 named = listed if launch[3] == "arguments" else _names(launch[3])
                 steps.append(PlannedLaunch(launch[1], launch[2].strip(), named, bool(launch[4])))
             elif taken := _ARGUMENTS.match(line):
-                listed = _names(taken[1])
+                listed += _names(taken[1])
             elif number:
                 numbers[number[1]] = number[2].strip()
             elif line.startswith("//   "):
@@ -143,7 +146,8 @@ class LaunchPlan:
         if max(map(len, whole)) <= LINE:
             return [*numbers, *whole]
         short = [self._line(step, "arguments") for step in self.steps]
-        return [*numbers, f"//   arguments = {arguments}", *short]
+        lists = textwrap.wrap(arguments, LINE - len(_LIST))
+        return [*numbers, *(f"{_LIST}{names.removesuffix(',')}" for names in lists), *short]
 
     def _line(self, step: PlannedLaunch, arguments: str) -> str:
         shared = ", shared" if "shared" in self.numbers else ""

@@ -41,8 +41,8 @@ class Traits:
         problem, config = self.problem, self.config
         split = WorkSplit(problem, config)
         names = {"problem": problem, "config": config, "split": split}
-        for facts in (self._row(split), self._types(), self._passes(), self._threads(split)):
-            names |= facts
+        names |= self._row(split) | self._results(split) | self._types()
+        names |= self._passes() | self._threads(split)
         names |= self._signature(names) | self._place(split, names)
         names |= self._reduced(names) | self._host(split, names) | self._gradient(names)
         return names | self._expressions(names)
@@ -58,10 +58,6 @@ class Traits:
         return {
             "f64": problem.dtype.in_double,
             "real": real,
-            # The type of columns and of numbers of elements, in a pair of which is a State's word.
-            "count": "long long" if problem.dtype.in_double else "int",
-            "no_column": "0x7fffffffffffffffll" if problem.dtype.in_double else "0x7fffffff",
-            "Id": problem.ids_dtype.cuda.name if problem.ids_dtype else "",
             "element_type": problem.dtype.cuda,
             "output_type": problem.output_dtype.cuda,
             "f": suffix,
@@ -84,15 +80,6 @@ class Traits:
         scalar = split.width == 1
         cols = "kCols" if config.static_cols else "cols"
         return {
-            # Whether each row has a few results, which its first threads store.
-            "per_row": not problem.fills_rows,
-            # Their names, and what a row's threads combine for them beside maximum and sum.
-            "results": [result.name for result in problem.results],
-            "types_of_results": self._more_results(),
-            "combined_too": split.combined_too,
-            # Whether elements of given columns are among them.
-            "gathers": problem.ids_dtype is not None,
-            "ids_step": "kIds" if problem.is_dense else "ids_stride",
             "log": problem.operator.is_log,
             "backward": problem.operator.is_gradient,
             "across_rows": split.across_rows,
@@ -123,6 +110,26 @@ class Traits:
             "holds_exp": config.cache_holds == "exp",
             "registers": config.cache == "registers",
             "shared": config.cache == "shared",
+        }
+
+    def _results(self, split: WorkSplit) -> dict[str, Any]:
+        """Return what is stored of a row, and what its threads combine for that."""
+        problem = self.problem
+        return {
+            # Whether each row has a few results, which its first threads store.
+            "per_row": not problem.fills_rows,
+            "results": [result.name for result in problem.results],
+            # The C++ types of those beside the output.
+            "types_too": {one.name: one.dtype.cuda.name for one in results(problem)[1:]},
+            # What a row's threads combine beside maximum and sum. Whole numbers among it are as
+            # wide as the numbers, so that a cluster's blocks send them as such.
+            "combined_too": split.combined_too,
+            "count": "long long" if problem.dtype.in_double else "int",
+            "no_column": "0x7fffffffffffffffll" if problem.dtype.in_double else "0x7fffffff",
+            # Whether elements of given columns are stored.
+            "gathers": problem.ids_dtype is not None,
+            "Id": problem.ids_dtype.cuda.name if problem.ids_dtype else "",
+            "ids_step": "kIds" if problem.is_dense else "ids_stride",
         }
 
     def _passes(self) -> dict[str, Any]:
@@ -327,11 +334,6 @@ class Traits:
         """Return what a kernel is called, takes, and is bound to."""
         problem, config = self.problem, self.config
         taken = arguments(problem, config)
-        real, out = names["real"], names["out"]
-        restrict = "" if problem.in_place or self.overlapped else "__restrict__ "
-        # What an earlier launch may still write must not be loaded as a constant.
-        read_only = "" if self.overlapped else "__restrict__ "
-        scratch = "State* scratch" if config.splits_launches else f"{real}* __restrict__ scratch"
         # A vector at a row's end may hold elements of its neighbours, but not at the matrix's end.
         placing: tuple[str, ...] = (*PLACING, "rows") if names["borrows"] else PLACING
         if names["per_row"]:
@@ -347,21 +349,7 @@ class Traits:
             # What the function takes that works on one of the rows that a block strides over.
             "row_arguments": [n for n in taken if n != "rows" or not names["one_row"]],
             "placing": [name for name in taken if name in placing],
-            "declarations": {
-                "input": f"const Element* {restrict}input",
-                "grad": f"const Element* {restrict}grad",
-                "mask": f"const Element* {read_only}mask",
-                "lengths": f"const int* {read_only}lengths",
-                "output": f"{out}Element* {restrict}output",
-                **{
-                    name: f"{kind}* {restrict}{name}_of_rows"
-                    for name, kind in self._more_results().items()
-                },
-                "ids": f"const {names['Id']}* {read_only}ids",
-                "scratch": scratch,
-                "scale": f"{real} scale",
-                **_NUMBERS,
-            },
+            "declarations": self._declarations(names),
             "parameters": {
                 "mask": "const Element* mask",
                 "lengths": "const int* lengths",
@@ -371,9 +359,26 @@ class Traits:
             "__launch_bounds__(kThreads, kMinBlocks)",
         }
 
-    def _more_results(self) -> dict[str, str]:
-        """Return the C++ type of each result beside the output, by its name."""
-        return {result.name: result.dtype.cuda.name for result in results(self.problem)[1:]}
+    def _declarations(self, names: Mapping[str, Any]) -> dict[str, str]:
+        """Return how a kernel declares what it takes, by the names in its launches."""
+        real, out = names["real"], names["out"]
+        restrict = "" if self.problem.in_place or self.overlapped else "__restrict__ "
+        # What an earlier launch may still write must not be loaded as a constant.
+        read_only = "" if self.overlapped else "__restrict__ "
+        state = "State* scratch" if self.config.splits_launches else f"{real}* __restrict__ scratch"
+        return {
+            "input": f"const Element* {restrict}input",
+            "grad": f"const Element* {restrict}grad",
+            "mask": f"const Element* {read_only}mask",
+            "lengths": f"const int* {read_only}lengths",
+            "ids": f"const Id* {read_only}ids",
+            "output": f"{out}Element* {restrict}output",
+            # The name of one result is that of a row's number.
+            **{n: f"{t}* {restrict}{n}_of_rows" for n, t in names["types_too"].items()},
+            "scratch": state,
+            "scale": f"{real} scale",
+            **_NUMBERS,
+        }
 
     def _gradient(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """How a gradient's kernel names its matrices and sums, along rows and across them."""
@@ -409,9 +414,9 @@ class Traits:
             "input": "const Element*",
             "grad": "const Element*",
             "mask": "const Element*",
-            "ids": f"const {names['Id']}*",
+            "ids": "const Id*",
             "output": f"{out}Element*",
-            **{name: f"{kind}*" for name, kind in self._more_results().items()},
+            **{name: f"{kind}*" for name, kind in names["types_too"].items()},
             "scratch": f"{'State' if config.splits_launches else real}*",
         }
         declarations = {

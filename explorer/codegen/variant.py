@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import dataclass, fields
 
 from explorer.model.config import COHERENT_HINTS, Config
+from explorer.model.element import IndexType
 from explorer.model.problem import Mask, Problem, scalars
 from explorer.model.work_split import WorkSplit, borrows_ends
 
@@ -106,9 +107,18 @@ def namespace(problem: Problem, config: Config) -> str:
         "in_place": problem.in_place,
     }
     kind = "".join(f"_{name}" for name, is_so in kinds.items() if is_so)
-    ids = f"_{problem.ids_per_row}_{problem.ids_dtype}" if problem.ids_dtype else ""
-    also = f"_{problem.also.replace(',', '_')}" if problem.also else ""
-    return f"{problem.op}{middle}_{problem.dtype}{out}{cols}{kind}{ids}{also}"
+    return f"{problem.op}{middle}_{problem.dtype}{out}{cols}{kind}{_name_of_ids(problem)}"
+
+
+def _name_of_ids(problem: Problem) -> str:
+    """Return the end of a namespace: how many ids, of which type, and which results on request.
+
+    Of these there are the letters that their words begin with, because names would be too long.
+    """
+    several = f"_{problem.ids_per_row}_ids" if problem.ids_per_row > 1 else ""
+    narrow = f"_{problem.ids_dtype}" if problem.ids_dtype is IndexType.INT32 else ""
+    words = (result.name.split("_") for result in problem.results[1:])
+    return several + narrow + "".join(f"_{''.join(word[0] for word in name)}" for name in words)
 
 
 def entries(problem: Problem, config: Config) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu_for
 from explorer.model.problem import Mask, Problem
-from explorer.ops import Op
+from explorer.ops import OPERATORS, Op
 from explorer.space import Space
 from explorer.space.space import sampled
 
@@ -85,7 +85,9 @@ def test_each_pair_of_choices_compiles(cols, cache):
 
 F16, BF16, F64 = DType.F16, DType.BF16, DType.F64
 LOG, BACKWARD, LOG_BACKWARD = Op.LOG_SOFTMAX, Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD
-LOGSUMEXP = Op.LOGSUMEXP
+LOGSUMEXP, LOG_PROB = Op.LOGSUMEXP, Op.LOG_PROB
+ACROSS = (Op.SOFTMAX, LOG, BACKWARD, LOG_BACKWARD, LOGSUMEXP)
+ALL_OF_IT = ",".join(OPERATORS[LOG_PROB].on_request)
 
 KINDS = {
     "f64": Problem(64, 1000, F64),
@@ -128,7 +130,7 @@ OF_THEIR_OWN = {
     ),
     **{
         f"columns, {op}": (Problem(96, 300, dtype, op, inner=48), {})
-        for op, dtype in zip(Op, (DType.F32, BF16, F64, F16, BF16), strict=True)
+        for op, dtype in zip(ACROSS, (DType.F32, BF16, F64, F16, BF16), strict=True)
     },
     "log-sum-exp": (Problem(64, 1000, BF16, LOGSUMEXP), SPLITS),
     "log-sum-exp, ragged": (Problem(64, 1001, op=LOGSUMEXP), SPLITS),
@@ -141,6 +143,27 @@ OF_THEIR_OWN = {
         SPLITS,
     ),
     "log-sum-exp, clusters": (Problem(64, 16385, BF16, LOGSUMEXP), {"cluster": (2, 4, 8, 16)}),
+    "log-sum-exp in two terms, ragged": (
+        Problem(64, 1001, BF16, LOGSUMEXP, also="maximum,log_sum"),
+        SPLITS,
+    ),
+    "columns, log-sum-exp in two terms": (
+        Problem(96, 300, BF16, LOGSUMEXP, inner=48, also="maximum,log_sum"),
+        {},
+    ),
+    "log-prob, ragged": (Problem(64, 1001, BF16, LOG_PROB), SPLITS),
+    "log-prob and more, gaps, scaled": (
+        Problem(64, 1000, F16, LOG_PROB, scale=2.0, input_stride=1008, also=ALL_OF_IT),
+        SPLITS,
+    ),
+    "log-prob of ids and more, f64": (
+        Problem(64, 1000, F64, LOG_PROB, ids_per_row=20, also=ALL_OF_IT),
+        SPLITS,
+    ),
+    "log-prob and more, clusters": (
+        Problem(64, 16385, BF16, LOG_PROB, also=ALL_OF_IT, ids_dtype="int32"),
+        {"cluster": (2, 4, 8, 16)},
+    ),
     "clusters": (Problem(64, 16384), {"cluster": (2, 4, 8, 16)}),
     "clusters, ragged": (Problem(64, 8193, BF16), {"cluster": (2, 4, 8, 16)}),
 }

@@ -10,7 +10,7 @@ import pytest
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
 from explorer.model.problem import Mask, Problem
-from explorer.ops import OPERATORS, Extent, Op
+from explorer.ops import OPERATORS, Op
 from explorer.ops.truth import Truth
 from explorer.reference import inputs
 from explorer.reference.check import check
@@ -387,9 +387,7 @@ def test_a_case_that_leads_begins_with_rows_that_show_whether_all_takes_part(pro
     assert truth.exact_rows()[[0, 3 + len(behind)], 0].all()
     if problem.op is Op.LOGSUMEXP:
         assert np.abs(truth.values[[2, 3, 5, 6], 0]).tolist() == [3.0] * 4
-    elif problem.fills_rows and not (
-        problem.operator.is_gradient or problem.mask is Mask.CAUSAL
-    ):
+    elif problem.fills_rows and not (problem.operator.is_gradient or problem.mask is Mask.CAUSAL):
         for row, place in ((2, 299), (3, 256 - width), (5, 256), (6, 0)):
             values = truth.values[row] if problem.op is Op.SOFTMAX else np.exp(truth.values[row])
             assert np.flatnonzero(values).tolist() == [place]

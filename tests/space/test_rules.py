@@ -12,7 +12,7 @@ from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu, known_gpu_for
 from explorer.model.problem import Mask, Problem
-from explorer.ops import Op
+from explorer.ops import BACKWARD, FORWARD, Op
 from explorer.space import RULES, Space, parameters
 from explorer.space.covering import covering_array
 from explorer.space.rules import Point
@@ -65,7 +65,8 @@ def test_every_rule_excludes_something_somewhere(rule):
     problems.append(Problem(64, 100000, mask=Mask.LENGTHS))
     problems += [Problem(64, 64, DType.F64), Problem(64, 64, in_place=True)]
     problems.append(Problem(64, 64, DType.F16, op=Op.LOG_SOFTMAX, scale=2.0))
-    problems += [Problem(96, 64, DType.F16, op, inner=6, scale=2.0) for op in Op]
+    problems += [Problem(96, 64, DType.F16, op, inner=6, scale=2.0) for op in (*FORWARD, *BACKWARD)]
+    problems += [Problem(96, 64, op=op) for op in Op]
     problems.append(Problem(96, 64, DType.F16, inner=48))
     spaces = [Space(problem, H200) for problem in problems]
     spaces.append(Space(problems[0], known_gpu("Tesla T4")))
