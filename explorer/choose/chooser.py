@@ -224,7 +224,9 @@ def exact(idea: Config, problem: Problem, accuracy: Accuracy) -> Config:
         return idea
     divides = problem.operator.allows("normalise", "divide")
     normalise = "divide" if divides else idea.normalise
-    idea = replace(idea, algorithm="three-pass", exp="expf", normalise=normalise)
+    three = problem.operator.allows("algorithm", "three-pass")
+    algorithm = "three-pass" if three else idea.algorithm
+    idea = replace(idea, algorithm=algorithm, exp="expf", normalise=normalise)
     terms = problem.cols / (idea.cluster * idea.threads_per_row)
     while idea.cluster > 1 and idea.threads < 1024 and terms >= MOST_TERMS_STRICT:
         threads = min(2 * idea.threads, 1024)  # not all sizes are 1024 halved

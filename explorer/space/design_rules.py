@@ -36,8 +36,9 @@ def is_plain(problem: Problem) -> bool:
 def has_spans(problem: Problem) -> bool:
     """Whether the results of whole rows can take their place in the words that a block loads."""
     whole = problem.mask is Mask.NONE and problem.is_dense
+    staged = problem.operator.allows("staging", "span") and len(problem.results) == 1
     fits = problem.output_dtype is problem.dtype or not problem.fills_rows
-    return whole and problem.inner == 1 and fits and len(problem.results) == 1
+    return whole and problem.inner == 1 and fits and staged
 
 
 def _is_usual(config: Config) -> bool:
