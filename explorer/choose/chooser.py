@@ -142,7 +142,8 @@ def _combined(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
         if idea.cache == "registers" and problem.fills_rows:
             idea = replace(idea, algorithm="online-block-max" if online else "three-pass")
         by_warps = idea.threads_per_row >= WARP and not problem.dtype.in_double
-        if by_warps and gpu.reduces_warps and (few or masked or idea.cluster > 1):
+        saves = few or masked or idea.cluster > 1 or split.combined_too
+        if by_warps and gpu.reduces_warps and saves:
             reduction = "shuffle-redux"
     if idea.cluster > 8:
         reduction = _of_many_warps(idea, problem, reduction)

@@ -11,7 +11,7 @@ from explorer.choose.residency import cluster_of, row_of
 from explorer.model.config import WARPS, Config
 from explorer.model.gpu_spec import WARP, GpuSpec
 from explorer.model.problem import Mask, Problem, power_of_two
-from explorer.space.design_rules import has_spans, widest_vector
+from explorer.space.design_rules import LEAST_THREADS, has_spans, widest_vector
 
 LONGEST_STAGED_BYTES = 128
 """Bytes of a row up to which the rows of a block come by staged tiles. Of 19 to 51 columns of bf16
@@ -30,6 +30,14 @@ SHARE_BYTES = 16 * 7
 CLUSTER_THREADS, FEW_ROWS_THREADS = 288, 160
 """Most threads of a cluster's block, and where rows are so few that more blocks reach more SMs."""
 
+HEAVIER = 2
+"""How many times as much of a row a thread has that combines more than a maximum and a sum: to
+combine all of an entropy, a rank and an argmax takes as many instructions as some 20 elements."""
+
+HEAVY_THREADS = 512
+"""Threads that an SM is to hold of such kernels at least: a thread then has 128 registers at most,
+in place of up to 190 that NVRTC takes where nothing bounds them."""
+
 
 def read_once(problem: Problem, gpu: GpuSpec) -> Config:
     """Return a kernel by a staged tile, a part of a warp, a block, or a cluster for each row."""
@@ -39,18 +47,26 @@ def read_once(problem: Problem, gpu: GpuSpec) -> Config:
         lanes = 1 if short or problem.dtype.is_half else 2
         threads = 64 if short else 128
         return Config(threads=threads, threads_per_row=lanes, staging="span", exp="ex2.approx")
-    return replace(_by_threads(problem, gpu), algorithm="online-block-max", cache_holds="input")
+    idea = replace(_by_threads(problem, gpu), algorithm="online-block-max", cache_holds="input")
+    heavy = idea.cache == "registers" and _factor(problem) > 1
+    return replace(idea, min_blocks=max(1, HEAVY_THREADS // idea.threads)) if heavy else idea
+
+
+def _factor(problem: Problem) -> int:
+    """Return how many times the usual share of a row a thread has."""
+    return HEAVIER if any(result.combines for result in problem.results) else 1
 
 
 def _by_threads(problem: Problem, gpu: GpuSpec) -> Config:
     """Return a kernel whose threads load their shares of a row straight to registers."""
-    if problem.row_bytes > MOST_BLOCK_BYTES:
+    if problem.row_bytes > MOST_BLOCK_BYTES * _factor(problem):
         if gpu.cluster_blocks > 1 and problem.mask is Mask.NONE:
             return _by_cluster(problem, gpu)
         kept = problem.row_bytes <= 16 * MOST_ACCESSES[16] * 512
         return row_of(512) if kept else replace(row_of(320), cache="none", unroll=4)
     vector = _vector_bytes(problem)
     most = MOST_ACCESSES[vector] // (2 if vector == 16 and not problem.dtype.is_half else 1)
+    most *= _factor(problem)
     threads = math.ceil(problem.row_bytes / (vector * most))
     if threads <= WARP:
         return row_of(power_of_two(threads), vector)
@@ -72,10 +88,12 @@ def _vector_bytes(problem: Problem) -> int:
 
 def _by_cluster(problem: Problem, gpu: GpuSpec) -> Config:
     """Return a kernel by a cluster for each row, whose threads keep their share if it is small."""
-    wanted = problem.row_bytes / SHARE_BYTES
+    wanted = problem.row_bytes / (SHARE_BYTES * _factor(problem))
     few = problem.rows < 2 * gpu.sm_count
     each = FEW_ROWS_THREADS if few else CLUSTER_THREADS
     blocks = min(gpu.cluster_blocks, power_of_two(math.ceil(wanted / each)))
+    if wanted < LEAST_THREADS * blocks:
+        blocks //= 2
     threads = min(WARPS, key=lambda size: abs(size - wanted / blocks))
     if wanted > 2 * blocks * threads:
         return replace(cluster_of(blocks, 256), cache="none", unroll=4)
