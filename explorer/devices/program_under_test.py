@@ -97,8 +97,11 @@ class ProgramUnderTest:
         return self.split.row_width if self.split.aligned else 1
 
     def rounding(self, problem: Problem) -> float:
-        """Return the largest relative error of fp32 sums in this order, without a defect."""
-        if problem.output_dtype.itemsize != 4:
+        """Return the largest relative error of fp32 sums in this order, without a defect.
+
+        Results of 32 bits show it alone: 16 bits are compared with the rounded truth.
+        """
+        if problem.dtype.in_double:
             return 0.0
         config = self.config
         terms: float = SPARE_TERMS

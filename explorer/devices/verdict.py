@@ -1,15 +1,17 @@
 """The result of a program's check: its status, and what each emulated run of it shows."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import isinf, isnan
 
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.model.accuracy import Accuracy
+from explorer.model.element import DType
 from explorer.model.outcome import Measured, Outcome, Stage
-from explorer.model.problem import Problem
+from explorer.model.problem import Operand, Problem, results
 from explorer.ptx_emulator import Counters, Finding, Kind, Schedule
 from explorer.reference.check import Check
+from explorer.reference.layout import of_result
 
 # ------------------------------------------------------------------ emulation
 
@@ -32,20 +34,20 @@ INCONCLUSIVE = {Kind.LIMIT}
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
-    """One run of a kernel: findings, the check of its output, and counters."""
+    """One run of a kernel: findings, the checks of its results, and counters."""
 
     problem: Problem
     misaligned_by: int = 0
     """Misalignment of the matrices (`first_elements`)."""
     findings: tuple[Finding, ...] = ()
-    check: Check | None = None
-    """Comparison of the output with float64; None if the kernel did not run to its end."""
+    checks: tuple[Check, ...] = ()
+    """Comparison of each result with float64; none if the kernel did not run to its end."""
     counters: Counters = field(default_factory=Counters)
     """Zeros if nothing was run."""
     unsupported: tuple[str, ...] = ()
     """Opcodes that the emulator does not know."""
     rounding: float = 0.0
-    """Largest relative error that rounding alone could explain."""
+    """Largest relative error of a number in fp32 that rounding alone could explain."""
     reason: str = ""
     """Why it is unverified, if no finding says so."""
     accuracy: Accuracy = Accuracy.DEFAULT
@@ -57,74 +59,104 @@ class Emulation:
     left_out: str = ""
     """A schedule that was not run, and why; empty if none was left out."""
     row_blocks: tuple[int, ...] = ()
-    """The number of the block that wrote the first element of each row; -1 for none."""
+    """The number of the block that wrote the output's first element of each row; -1 for none."""
     elements: int = 0
-    """Elements that were computed and checked; 0 for all of the problem's."""
+    """Elements of the output that were computed and checked; 0 for all of the problem's."""
 
     @property
     def status(self) -> Status:
         """`wrong` if there is any defect; `verified` only if everything was checked."""
-        wrong_numbers = self.check is not None and self.check.wrong > 0
-        far_off = self.check is not None and self.check.deviation > self.rounding
-        if far_off or any(f.kind not in INCONCLUSIVE for f in self.findings):
+        if self._far_off or any(f.kind not in INCONCLUSIVE for f in self.findings):
             return Status.WRONG
-        if self.findings or self.unsupported or self.reason or self.check is None:
+        if self.findings or self.unsupported or self.reason or not self.checks:
             return Status.UNVERIFIED
-        return Status.INACCURATE if wrong_numbers or self.excess else Status.VERIFIED
+        return Status.INACCURATE if self._wrong or self.excess else Status.VERIFIED
+
+    @property
+    def check(self) -> Check | None:
+        """The check of the first result that is wrong; if none is, the largest errors of all."""
+        if not self.checks:
+            return None
+        wrong = self._far_off or self._wrong
+        return wrong[0][1] if wrong else Check.largest(self.checks)
+
+    @property
+    def _by_result(self) -> tuple[tuple[Operand, Check], ...]:
+        return tuple(zip(results(self.problem), self.checks, strict=bool(self.checks)))
+
+    @property
+    def _wrong(self) -> list[tuple[Operand, Check]]:
+        """The results with wrong elements."""
+        return [(result, check) for result, check in self._by_result if check.wrong]
+
+    @property
+    def _far_off(self) -> list[tuple[Operand, Check]]:
+        """The results with errors that rounding does not explain."""
+        return [
+            (result, check)
+            for result, check in self._by_result
+            if check.deviation > (self.rounding if result.dtype.itemsize == 4 else 0.0)
+        ]
 
     @property
     def excess(self) -> str:
         """The limit that the errors of all elements together exceed, or an empty string."""
-        if self.check is None:
-            return ""
-        dtype = self.problem.output_dtype
-        return self.accuracy.excess(dtype, self.check.max_ulp, self.check.mean_ulp)
+        return next(filter(None, (_excess(self.accuracy, *one) for one in self._by_result)), "")
 
     @property
     def sentence(self) -> str:
-        """A sentence on the output's errors, or on why there is no output."""
+        """A sentence on the results' errors, or on why there are none."""
         if self.unsupported:
             return f"the emulator does not know {', '.join(self.unsupported)}"
         if self.check is None:
             return self.reason or "it did not run to its end"
-        if not self.check.wrong:
+        wrong = self._far_off or self._wrong
+        if not wrong:
             findings = "1 finding" if len(self.findings) == 1 else f"{len(self.findings)} findings"
             prefix = f"{findings}; its numbers are right, " if self.findings else ""
-            return f"{prefix}{self.excess or self._errors}"
-        row, col = self.check.first or (0, 0)
-        inexact = self.status is Status.INACCURATE
-        checked = self.elements or self.problem.rows * self.problem.result_cols
-        limit = self.accuracy.tolerance(self.problem.output_dtype).element_limit
+            return f"{prefix}{self.excess or _errors(self.check)}"
+        result, check = wrong[0]
+        row, col = check.first or (0, 0)
+        rows = self.elements // self.problem.result_cols or self.problem.rows
+        said, errors = "wrong", ""
+        if self.status is Status.INACCURATE and isinstance(result.dtype, DType):
+            limit = self.accuracy.tolerance(result.dtype).element_limit
+            said, errors = f"inaccurate under {self.accuracy} ({limit})", f"; {_errors(check)}"
         # Wrong elements that are NaN, or should be 0, have no meaningful error.
         return (
-            f"{self.check.wrong} of {checked} elements are "
-            f"{f'inaccurate under {self.accuracy} ({limit})' if inexact else 'wrong'}, "
-            f"the first, in row {row}, column {col}, {self._first_wrong}"
-            f"{f'; {self._errors}' if inexact else ''}"
+            f"{check.wrong} of {rows * result.cols} elements{of_result(result.name)} are {said}, "
+            f"the first, in row {row}, column {col}, {_first_wrong(check)}{errors}"
         )
 
-    @property
-    def _first_wrong(self) -> str:
-        """The value of the first wrong element, and the due one, in words."""
-        assert self.check is not None
-        got, due = self.check.got, self.check.due
-        if got is None or due is None:
-            return "is not what it should be"
-        is_exact = due == 0 and isinf(self.check.deviation)
-        is_, should_be = _distinguished(got, due)
-        return f"is {is_}, and should be {'exactly 0' if is_exact else should_be}"
 
-    @property
-    def _errors(self) -> str:
-        assert self.check is not None
-        return (
-            f"largest relative error {self.check.error:.1e}, {self.check.max_ulp:.3g} ulp, "
-            f"{self.check.mean_ulp:.2g} on average"
-        )
+def _excess(accuracy: Accuracy, result: Operand, check: Check) -> str:
+    """Return the limit that the errors of a result's elements together exceed, or nothing."""
+    if not isinstance(result.dtype, DType):
+        return ""
+    excess = accuracy.excess(result.dtype, check.max_ulp, check.mean_ulp)
+    return f"{excess}{of_result(result.name)}" if excess else ""
+
+
+def _first_wrong(check: Check) -> str:
+    """Return the value of the first wrong element, and the due one, in words."""
+    if check.got is None or check.due is None:
+        return "is not what it should be"
+    is_exact = check.due == 0 and isinf(check.deviation)
+    is_, should_be = _distinguished(check.got, check.due)
+    return f"is {is_}, and should be {'exactly 0' if is_exact else should_be}"
+
+
+def _errors(check: Check) -> str:
+    return (
+        f"largest relative error {check.error:.1e}, {check.max_ulp:.3g} ulp, "
+        f"{check.mean_ulp:.2g} on average"
+    )
 
 
 def _distinguished(got: float, due: float) -> tuple[str, str]:
     """Return two numbers as text, with as many digits as distinguish them."""
+    if isinstance(got, int) and isinstance(due, int):
+        return str(got), str(due)
     for digits in (3, 6, 9, 17):
         first, second = ("NaN" if isnan(n) else f"{n:.{digits}g}" for n in (got, due))
         if first != second:
@@ -203,7 +235,7 @@ def _largest_errors(runs: tuple[Emulation, ...]) -> str:
     own = [run.check for run in runs if run.check and run.accuracy is runs[0].accuracy]
     other = [run.check for run in runs if run.check and run.accuracy is not runs[0].accuracy]
     largest = Check.largest(own)
-    sentence = replace(runs[0], check=largest).sentence
+    sentence = _errors(largest)
     if not other:
         return sentence
     beyond = Check.largest(other)

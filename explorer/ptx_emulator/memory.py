@@ -30,14 +30,16 @@ POISON: dict[np.dtype[Any], Any] = {
     np.dtype(np.float16): np.uint16(0x7FED),
     np.dtype(ml_dtypes.bfloat16): np.uint16(0x7FED),
     np.dtype(np.float64): np.uint64(0x7FFDEAD0DEADBEEF),
+    np.dtype(np.int32): np.uint32(0x8DEAD0D0),
+    np.dtype(np.int64): np.uint64(0x8DEAD0D0DEADBEEF),
 }
-"""A quiet NaN of each type that no computation produces by itself."""
+"""A quiet NaN of each type, or a negative whole number, that nothing computes by itself."""
 
 Bytes = NDArray[np.int64]
 
 
 def poisoned(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return an array filled with the NaN that marks elements which nobody wrote."""
+    """Return an array filled with the number that marks elements which nobody wrote."""
     pattern = POISON[np.dtype(dtype)]
     return np.full(shape, pattern, pattern.dtype).view(dtype)
 
@@ -304,7 +306,8 @@ def check_output(
     if pattern is not None:
         bad = np.flatnonzero(written & (values.view(pattern.dtype) == pattern))
         if bad.size:
-            groups.append((Kind.POISON, "NaN poison", bad))
+            what = "poison" if allocation.dtype.kind == "i" else "NaN poison"
+            groups.append((Kind.POISON, what, bad))
     return tuple(
         _element_finding(kind, what, allocation, places if numbers is None else numbers[places],
                          len(values))

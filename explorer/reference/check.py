@@ -1,4 +1,4 @@
-"""Compare an output with the truth, and decide which elements are wrong."""
+"""Compare a result with the truth, and decide which elements are wrong."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.model.accuracy import Accuracy, Tolerance
-from explorer.model.element import DType
+from explorer.model.element import DType, ElementType
 from explorer.ops.truth import Truth, Wide
 from explorer.reference.layout import Array
 
@@ -25,7 +25,7 @@ Rounding factors that are subnormal themselves loses only a few of them.
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """How an output compares with the truth."""
+    """How a result compares with the truth."""
 
     wrong: int
     """Number of elements outside the accuracy's limits, with those that are NaN where the truth is
@@ -45,7 +45,7 @@ class Check:
     or an infinity is missing or out of place, a result is not the exact 0 that is due, or the row's
     sum is exact."""
     got: float | None = None
-    """Value of the first wrong element; None where there is none."""
+    """Value of the first wrong element, an int of whole numbers; None where there is none."""
     due: float | None = None
     """The true value of that element."""
 
@@ -62,12 +62,15 @@ class Check:
 
 
 def check(
-    output: Array, truth: Truth, dtype: DType, accuracy: Accuracy = Accuracy.DEFAULT
+    output: Array, truth: Truth, dtype: ElementType, accuracy: Accuracy = Accuracy.DEFAULT
 ) -> Check:
-    """Compare a (rows, cols) output of `dtype` with the truth, element by element.
+    """Compare a (rows, cols) result of `dtype` with the truth, element by element.
 
-    The rules are in SEMANTICS.md. `devices/cuda/check.cu` has the same ones for the GPU.
+    Whole numbers are right only if they are equal; the rules of others are in SEMANTICS.md.
+    `devices/cuda/check.cu` has the same ones for the GPU.
     """
+    if not isinstance(dtype, DType):
+        return _check_whole(output, truth.values.astype(output.dtype))
     values = output.astype(truth.values.dtype)
     same = (values == truth.values) | (np.isnan(values) & np.isnan(truth.values))
     finite = int(np.count_nonzero(np.isfinite(truth.values) & np.isfinite(values)))
@@ -95,6 +98,24 @@ def check(
         deviation=_deviation(off, truth, ~right),
         got=got,
         due=due,
+    )
+
+
+def _check_whole(output: Array, due: Array) -> Check:
+    """Compare whole numbers, none of which rounding explains."""
+    wrong = np.argwhere(output != due)
+    if not len(wrong):
+        return Check(wrong=0, error=0.0, first=None, max_ulp=0.0, mean_ulp=0.0)
+    row, col = map(int, wrong[0])
+    return Check(
+        wrong=len(wrong),
+        error=0.0,
+        first=(row, col),
+        max_ulp=0.0,
+        mean_ulp=0.0,
+        deviation=float("inf"),
+        got=int(output[row, col]),
+        due=int(due[row, col]),
     )
 
 

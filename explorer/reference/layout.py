@@ -20,20 +20,21 @@ ALIGNED_INPUT = 3
 16-byte boundary, and the other two matrices do not, whether elements have 16 or 32 bits."""
 
 
-def first_elements(misaligned_by: int) -> dict[str, int]:
-    """Return how many elements past an aligned address each matrix begins; no entry means 0.
+def first_elements(problem: Problem, misaligned_by: int) -> dict[str, int]:
+    """Return how many elements past an aligned address each array begins; no entry means 0.
 
     For 0 all matrices are aligned. Otherwise the input begins one element past an aligned address,
     the output `misaligned_by` elements after that, and the gradient 3 * (misaligned_by - 1)
     elements after that: the numbers 1 to 8 put it at all 8 places of a vector of 8 elements. For 1
-    the gradient is misaligned as the input is, and the output is not. For ALIGNED_INPUT all
+    the gradient is misaligned as the input is, and the output is not. For ALIGNED_INPUT these
     matrices begin one element earlier, because a kernel must not conclude from the input alone that
-    all matrices are aligned.
+    all matrices are aligned. Ids, and results beside the output, begin at their second element.
     """
     if not misaligned_by:
         return {}
     first = 0 if misaligned_by == ALIGNED_INPUT else 1
     return {
+        **dict.fromkeys(("ids", *problem.operator.on_request), 1),
         "input": first,
         "grad": first + 3 * (misaligned_by - 1),
         "output": first + misaligned_by,
@@ -48,6 +49,16 @@ def misalignment(misaligned_by: int) -> str:
     return f" at {where}, the output {misaligned_by} beyond the input"
 
 
+def called(result: str) -> str:
+    """Return what a sentence calls a result of this name: `the output`, or by its name."""
+    return "the output" if result == "output" else result
+
+
+def of_result(result: str) -> str:
+    """Return a suffix of `elements` that names their result; empty for the output's."""
+    return "" if result == "output" else f" of {result}"
+
+
 def laid_out(problem: Problem, matrix: Array, stride: int, gap: Any = 0) -> Array:
     """Return the elements of a (rows, k) array in the order of memory; gaps hold `gap`."""
     cols = matrix.shape[1]
@@ -60,12 +71,10 @@ def laid_out(problem: Problem, matrix: Array, stride: int, gap: Any = 0) -> Arra
 
 
 def in_memory(problem: Problem, operand: Operand, array: Array, gap: Any = 0) -> Array:
-    """Return an input in the order of memory: matrices as laid out, a mask or lengths dense."""
-    if operand.name not in ("input", "grad"):
+    """Return an array of rows in the order of memory, where gaps between rows hold `gap`."""
+    if operand.stride == operand.cols and problem.inner == 1:
         return np.ascontiguousarray(array)
-    if problem.is_dense and problem.inner == 1:
-        return np.ascontiguousarray(array)
-    return laid_out(problem, array, problem.input_stride, gap)
+    return laid_out(problem, array, operand.stride, gap)
 
 
 def as_rows(problem: Problem, flat: Array, cols: int, stride: int) -> Array:
@@ -78,10 +87,10 @@ def as_rows(problem: Problem, flat: Array, cols: int, stride: int) -> Array:
     return flat[: problem.rows * stride].reshape(problem.rows, stride)[:, :cols]
 
 
-def between_rows(problem: Problem, cols: int, stride: int, itemsize: int) -> NDArray[np.bool_]:
-    """Return which bytes of a matrix of so many columns lie between its rows."""
-    inside = np.ones((problem.rows, cols), np.bool_)
-    return np.repeat(~laid_out(problem, inside, stride, gap=False), itemsize)
+def between_rows(problem: Problem, operand: Operand) -> NDArray[np.bool_]:
+    """Return which bytes of an array with a row for each of the problem's lie between its rows."""
+    inside = np.ones((problem.rows, operand.cols), np.bool_)
+    return np.repeat(~in_memory(problem, operand, inside, gap=False), operand.dtype.itemsize)
 
 
 def as_held(values: NDArray[np.float64], dtype: DType) -> NDArray[np.float64]:

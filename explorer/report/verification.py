@@ -218,8 +218,9 @@ def _told_together(verdict: Verdict) -> Iterator[tuple[str, Emulation]]:
     for _, group in groupby(verdict.runs, told):
         first, *others = group
         if others:
-            largest = Check.largest([run.check for run in (first, *others) if run.check])
-            yield f"{1 + len(others)} times ", replace(first, check=largest)
+            by_result = zip(*(run.checks for run in (first, *others)), strict=True)
+            largest = replace(first, checks=tuple(map(Check.largest, by_result)))
+            yield f"{1 + len(others)} times ", largest
         else:
             yield "", first
 

@@ -77,8 +77,8 @@ class Checked:
     def check(self, output, accuracy=Accuracy.DEFAULT) -> DeviceCheck:
         """What it says of a (rows, cols) output; gaps between rows hold NaN."""
         flat = laid_out(self.problem, output, self.problem.output_stride, np.nan)
-        self.placed.memory.write(self.placed.target, flat)
-        self.placed.target.initialised = True
+        self.placed.memory.write(self.placed.targets[0], flat)
+        self.placed.targets[0].initialised = True
         return DeviceCheck.of(self._run("check_rows", NOTHING_FOUND, accuracy), self.problem)
 
     def _run(self, entry, result, accuracy=Accuracy.DEFAULT):

@@ -114,8 +114,8 @@ def test_the_line_of_a_float_atomic_is_named(monkeypatch):
     kernel = kernel_of(BY_ATOMICS)
     lines = {i.source for i in kernel.module.entries["k"].instructions if i.root == "atom"}
     output = np.zeros((3, 512), np.float32)
-    runs = [device._Run(s, [], None, 1, output + n, ()) for n, s in enumerate(EVERY_ORDER)]
-    (finding,) = device._differences(kernel, *runs)
+    runs = [device._Run(s, [], None, 1, (output + n,), ()) for n, s in enumerate(EVERY_ORDER)]
+    (finding,) = device._differences(kernel, PROBLEM, *runs)
     assert finding.source in lines and "row 0, column 0 is 0.0 in lockstep" in finding.message
 
 
@@ -123,8 +123,8 @@ def test_nan_is_nan_whatever_its_payload():
     kernel = kernel_of(FIXED)
     words = np.full((3, 512), 0x7FC00000, np.uint32)
     outputs = [(words + n).view(np.float32) for n in range(2)]
-    runs = [device._Run(EVERY_ORDER[n], [], None, 1, outputs[n], ()) for n in range(2)]
-    assert not list(device._differences(kernel, *runs))
+    runs = [device._Run(EVERY_ORDER[n], [], None, 1, (outputs[n],), ()) for n in range(2)]
+    assert not list(device._differences(kernel, PROBLEM, *runs))
 
 
 def test_what_costs_too_much_is_left_out_with_its_reason(monkeypatch):

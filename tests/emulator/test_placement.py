@@ -29,7 +29,7 @@ PROBLEMS = [
 
 def store(placed, matrix, stray=0):
     """What a kernel that writes `matrix` leaves in memory."""
-    target, stride = placed.target, placed.problem.output_stride
+    target, stride = placed.targets[0], placed.problem.output_stride
     size = placed.problem.output_dtype.itemsize
     whole = placed.memory.read(target).reshape(-1)
     flags = target.written.reshape(-1, size)
@@ -57,7 +57,7 @@ def test_what_is_written_in_its_place_is_read_back(problem, odd):
     matrix = np.arange(30).reshape(6, 5).astype(dtype)
     store(placed, matrix)
     assert placed.findings() == []
-    assert (placed.output() == matrix).all()
+    assert (placed.results()[0] == matrix).all()
 
 
 def test_an_output_that_nobody_wrote_is_found():

@@ -119,7 +119,7 @@ def test_each_alignment_of_output_to_input_is_run(emulator, dtype):
 
 @pytest.mark.parametrize("name", ["grad", "output"])
 def test_matrices_begin_at_each_distance_from_the_input(name):
-    begun = [first_elements(offset) for offset in range(1, 9)]
+    begun = [first_elements(Problem(1, 1), offset) for offset in range(1, 9)]
     assert {(at[name] - at["input"]) % 8 for at in begun} == set(range(8))
 
 
@@ -128,7 +128,7 @@ def test_matrices_begin_at_each_distance_from_the_input(name):
 def test_one_matrix_of_a_gradient_lies_as_the_input_does_and_the_other_does_not(dtype, names):
     problem = Problem(64, 513, dtype, Op.SOFTMAX_BACKWARD)
     runs = emulated_runs(ProgramUnderTest.of_config(problem, Config(threads_per_row=32)))
-    begun = [first_elements(run.misaligned_by) for run in runs if run.misaligned_by]
+    begun = [first_elements(problem, run.misaligned_by) for run in runs if run.misaligned_by]
     width = 16 // dtype.itemsize
     apart = [[(at[name] - at["input"]) % width for name in names] for at in begun]
     assert any(first == 0 and second for first, second in apart)
@@ -139,7 +139,7 @@ def test_one_matrix_of_a_gradient_lies_as_the_input_does_and_the_other_does_not(
 def test_one_matrix_of_a_gradient_alone_begins_aligned(dtype, aligned):
     problem = Problem(64, 513, dtype, Op.SOFTMAX_BACKWARD)
     runs = emulated_runs(ProgramUnderTest.of_config(problem, Config(threads_per_row=32)))
-    begun = [first_elements(run.misaligned_by) for run in runs if run.misaligned_by]
+    begun = [first_elements(problem, run.misaligned_by) for run in runs if run.misaligned_by]
     width = 16 // dtype.itemsize
     starts = [[name for name in at if at[name] % width == 0] for at in begun]
     assert [aligned] in starts
@@ -234,7 +234,7 @@ def test_wrong_numbers_are_wrong(emulator):
 
 def run_of(error, max_ulp, mean_ulp, accuracy=Accuracy.DEFAULT):
     found = Check(0, error, None, max_ulp, mean_ulp)
-    return Emulation(Problem(4, 512), check=found, accuracy=accuracy)
+    return Emulation(Problem(4, 512), checks=(found,), accuracy=accuracy)
 
 
 def test_what_is_said_of_a_verified_kernel_is_the_largest_of_all_runs():
@@ -249,7 +249,7 @@ def test_errors_of_runs_that_are_held_to_less_are_said_apart():
     verdict = Verdict.of_runs(program(), (own, fast), "emulation")
     said = "largest relative error 1.0e-06, 9 ulp, 0.5 on average"
     assert verdict.sentence == f"{said}; 2.7e-05, 400 ulp in runs held to fast"
-    small = replace(fast, check=own.check)
+    small = replace(fast, checks=own.checks)
     assert Verdict.of_runs(program(), (own, small), "emulation").sentence == said
 
 
@@ -272,7 +272,7 @@ def test_the_sentence_says_what_is_wrong_with_the_first_wrong_element(got, due, 
     values = np.array([[1.0, 0.5, due]])
     output = np.array([[1.0, 0.5, got]], np.float32)
     found = check(output, Truth(values, values), DType.F32)
-    run = Emulation(Problem(1, 3), check=found)
+    run = Emulation(Problem(1, 3), checks=(found,))
     told = f"1 of 3 elements are wrong, the first, in row 0, column 2, {says}"
     assert run.status is Status.WRONG and run.sentence == told, run.sentence
 

@@ -104,7 +104,7 @@ class VerificationBuffers:
         self._matrices: dict[str, GuardedMatrix] = {}
         self._input: Array = np.empty(0)
         """The original input of a problem in place."""
-        places = first_elements(misaligned_by)
+        places = first_elements(problem, misaligned_by)
         for operand in inputs(problem):
             data = in_memory(problem, operand, *_with_gap(arrays, operand))
             self._place(
@@ -182,8 +182,7 @@ class VerificationBuffers:
         return copy
 
     def _gaps(self) -> NDArray[np.bool_]:
-        problem, size = self._problem, self._problem.output_dtype.itemsize
-        return between_rows(problem, problem.result_cols, problem.output_stride, size)
+        return between_rows(self._problem, output(self._problem))
 
 
 def _with_gap(arrays: dict[str, Array], operand: Any) -> tuple[Array, Any]:

@@ -1,6 +1,6 @@
 """The device `emulated`: runs a kernel's launches in guarded, poisoned memory and checks them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,7 @@ from explorer.devices.emulated.placement import Placement
 from explorer.devices.verdict import Emulation
 from explorer.model.accuracy import Accuracy
 from explorer.model.errors import ExplorerError
-from explorer.model.problem import Mask, Problem
+from explorer.model.problem import Mask, Problem, results
 from explorer.ops.truth import Truth
 from explorer.ptx_emulator import (
     FLOATS,
@@ -35,8 +35,8 @@ from explorer.ptx_emulator import (
     permuted_turns,
 )
 from explorer.reference.check import Check, check
-from explorer.reference.layout import Array
-from explorer.reference.truth import truth_of
+from explorer.reference.layout import Array, called
+from explorer.reference.truth import truths_of
 
 STEP_LIMIT = 3_000_000
 """Most instructions of a batch of blocks, each counted once for a group of lanes: half a minute."""
@@ -125,7 +125,7 @@ def emulate(
     """Run a kernel on a problem's inputs, matrices as (rows, cols), and check all it does.
 
     Matrices are misaligned by `first_elements(misaligned_by)`. Relative errors up to `rounding` are
-    inaccurate, not wrong. The kernel is run in every one of `schedules`; an output whose bits
+    inaccurate, not wrong. The kernel is run in every one of `schedules`; a result whose bits
     differ between them is a finding. Counters are those of the first schedule, and zeros without
     `counting`, which saves time.
 
@@ -142,15 +142,14 @@ def emulate(
             left_out = left_out or _left_out(kernel, first, findings, schedule)
             if not left_out:
                 other = run(schedule, False)
-                findings = [*other.findings, *_differences(kernel, first, other)]
+                findings = [*other.findings, *_differences(kernel, problem, first, other)]
     except NotEmulated as error:
         return Emulation(problem, misaligned_by, unsupported=error.opcodes)
     result = Emulation(
         problem,
         misaligned_by,
         tuple(findings),
-        None,
-        first.counters,
+        counters=first.counters,
         rounding=rounding,
         accuracy=accuracy,
         schedules=tuple(schedules[:1] if left_out else schedules),
@@ -158,9 +157,7 @@ def emulate(
         left_out=left_out,
         row_blocks=first.row_blocks,
     )
-    if first.output is None:
-        return result
-    return _judged(result, first.output, _truth_of_rows(problem, arrays))
+    return _judged(result, first.results, _truths_of_rows(problem, arrays))
 
 
 def _left_out(
@@ -179,7 +176,7 @@ def _left_out(
             for step in kernel.launches
         )
     steps = first.steps * turns
-    if findings or first.output is None:
+    if findings or not first.results:
         return f"the {schedule} schedule, since a defect is known already"
     if steps > SCHEDULE_STEPS:
         return (
@@ -201,37 +198,52 @@ def emulated_grid(step: Launch, sms: int = 0) -> int:
     return step.grid_on(max(FEWEST_SMS, sms))
 
 
-def judged(run: Emulation, output: Array, truth: Truth) -> Emulation:
-    """Return a run with the check of its output, (rows, cols), against the truth."""
-    return _judged(run, output, truth.of_rows)
+Truths = Mapping[str, Truth]
+"""The truth of each result by its name."""
 
 
-def _judged(run: Emulation, output: Array, truth: Callable[[slice], Truth]) -> Emulation:
-    """Return a run with the check of its output; `truth` gives the truth of a slice of rows."""
+def judged(run: Emulation, made: Sequence[Array], truths: Truths) -> Emulation:
+    """Return a run with the check of each of its results, as rows, against the truth."""
+    return _judged(run, made, partial(_of_rows, truths))
+
+
+def _judged(run: Emulation, made: Sequence[Array], truths: Callable[[slice], Truths]) -> Emulation:
+    """Return a run with the check of each of its results; `truths` gives those of some rows."""
+    if not made:
+        return run
     each = max(1, CHECKED_ELEMENTS // run.problem.cols)
-    checks, finite = [], []
-    for first in range(0, len(output), each):
-        part = slice(first, first + each)
-        got, true = output[part], truth(part)
-        checks.append(check(got, true, run.problem.output_dtype, run.accuracy))
-        if len(got) == len(output):
-            return replace(run, check=checks[0])
-        finite.append(int(np.count_nonzero(np.isfinite(true.values) & np.isfinite(got))))
-    return replace(run, check=_joined(checks, finite, each))
+    parts = [slice(first, first + each) for first in range(0, len(made[0]), each)]
+    checks: list[list[Check]] = [[] for _ in made]
+    finite: list[list[int]] = [[] for _ in made]
+    for part in parts:
+        true_of = truths(part)
+        for number, (result, array) in enumerate(zip(results(run.problem), made, strict=True)):
+            got, true = array[part], true_of[result.name]
+            checks[number].append(check(got, true, result.dtype, run.accuracy))
+            are_finite = np.isfinite(true.values) & np.isfinite(got)
+            finite[number].append(int(np.count_nonzero(are_finite)))
+    joined = (_joined(*of_one, each) for of_one in zip(checks, finite, strict=True))
+    return replace(run, checks=tuple(joined))
 
 
-def _truth_of_rows(problem: Problem, arrays: dict[str, Array]) -> Callable[[slice], Truth]:
-    """Return a function that gives the truth of a slice of rows.
+def _truths_of_rows(problem: Problem, arrays: dict[str, Array]) -> Callable[[slice], Truths]:
+    """Return a function that gives the truths of a slice of rows.
 
-    It is computed for these rows alone if the problem is large, and rows share no mask.
+    They are computed for these rows alone if the problem is large, and rows share no mask.
     """
     if problem.mask is not Mask.NONE or problem.rows * problem.cols <= CHECKED_ELEMENTS:
-        return truth_of(problem, arrays).of_rows
-    return lambda rows: truth_of(problem, {name: array[rows] for name, array in arrays.items()})
+        return partial(_of_rows, truths_of(problem, arrays))
+    return lambda rows: truths_of(problem, {name: array[rows] for name, array in arrays.items()})
+
+
+def _of_rows(truths: Truths, rows: slice) -> Truths:
+    return {name: truth.of_rows(rows) for name, truth in truths.items()}
 
 
 def _joined(checks: Sequence[Check], finite: Sequence[int], rows: int) -> Check:
     """Return the check of all rows from checks of `rows` rows with `finite` finite elements."""
+    if len(checks) == 1:
+        return checks[0]
     wrong = [
         replace(one, first=(number * rows + one.first[0], one.first[1]))
         for number, one in enumerate(checks)
@@ -259,10 +271,10 @@ class _Run:
     findings: list[Finding]
     counters: Counters
     steps: int
-    output: Array | None
-    """(rows, cols); None if it did not run to its end."""
+    results: tuple[Array, ...]
+    """Each as rows; none if it did not run to its end."""
     row_blocks: tuple[int, ...]
-    """The block that wrote the first element of each row."""
+    """The block that wrote the output's first element of each row."""
 
 
 def _run(
@@ -275,7 +287,7 @@ def _run(
     counting: bool,
 ) -> _Run:
     placed = Placement.of(problem, arrays, kernel.scratch_bytes, misaligned_by=misaligned_by)
-    placed.target.written_once = not kernel.rewrites
+    placed.targets[0].written_once = not kernel.rewrites
     result = launched(
         kernel,
         placed.values,
@@ -284,12 +296,12 @@ def _run(
         schedule=schedule,
         counting=counting,
     )
-    findings, output, blocks = list(result.findings), None, ()
+    findings, made, blocks = list(result.findings), tuple[Array, ...](), ()
     if result.complete and result.writers is not None:
         findings += with_store(placed.findings(), kernel)
-        output = placed.output()
-        blocks = tuple(result.writers.blocks(placed.target, placed.first_elements).tolist())
-    return _Run(schedule, findings, result.counters, result.steps, output, blocks)
+        made = placed.results()
+        blocks = tuple(result.writers.blocks(placed.targets[0], placed.first_elements).tolist())
+    return _Run(schedule, findings, result.counters, result.steps, made, blocks)
 
 
 def launched(
@@ -337,29 +349,32 @@ def launched(
     return LaunchResult(tuple(findings), counters, result.complete, steps, result.writers)
 
 
-def _differences(kernel: EmulatedKernel, first: _Run, other: _Run) -> Iterator[Finding]:
-    """Yield a finding if two schedules' outputs differ in any bit but a NaN's payload."""
-    if first.output is None or other.output is None:
+def _differences(
+    kernel: EmulatedKernel, problem: Problem, first: _Run, other: _Run
+) -> Iterator[Finding]:
+    """Yield a finding for each result of which schedules differ in any bit but a NaN's payload."""
+    if not first.results or not other.results:
         return
-    bits = f"u{first.output.dtype.itemsize}"
-    differ = first.output.view(bits) != other.output.view(bits)
-    differ &= ~(np.isnan(first.output) & np.isnan(other.output))
-    if not differ.any():
-        return
-    row, col = (int(n) for n in np.argwhere(differ)[0])
-    finding = Finding(
-        Kind.SCHEDULE,
-        "the output depends on the order in which threads run: "
-        f"row {row}, column {col} is {first.output[row, col]} in {first.schedule} order and "
-        f"{other.output[row, col]} in {other.schedule} order; {np.count_nonzero(differ)} of "
-        f"{differ.size} elements differ",
-        count=int(np.count_nonzero(differ)),
-    )
-    for instruction in _instructions(kernel):
-        modifiers = set(instruction.modifiers)
-        if instruction.root in ("atom", "red") and "add" in modifiers and modifiers & _FLOATS:
-            finding.ptx_line, finding.source = instruction.ptx_line, instruction.source
-    yield finding
+    for result, one, two in zip(results(problem), first.results, other.results, strict=True):
+        bits = f"u{one.dtype.itemsize}"
+        differ = one.view(bits) != two.view(bits)
+        differ &= ~(np.isnan(one) & np.isnan(two))
+        if not differ.any():
+            continue
+        row, col = (int(n) for n in np.argwhere(differ)[0])
+        finding = Finding(
+            Kind.SCHEDULE,
+            f"{called(result.name)} depends on the order in which threads run: "
+            f"row {row}, column {col} is {one[row, col]} in {first.schedule} order and "
+            f"{two[row, col]} in {other.schedule} order; {np.count_nonzero(differ)} of "
+            f"{differ.size} elements differ",
+            count=int(np.count_nonzero(differ)),
+        )
+        for instruction in _instructions(kernel):
+            modifiers = set(instruction.modifiers)
+            if instruction.root in ("atom", "red") and "add" in modifiers and modifiers & _FLOATS:
+                finding.ptx_line, finding.source = instruction.ptx_line, instruction.source
+        yield finding
 
 
 _FLOATS = FLOATS | PACKED.keys()

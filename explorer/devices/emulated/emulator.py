@@ -204,8 +204,15 @@ class Emulator(Device):
         rounds = 2 if strides and problem.inner == 1 else 1
         together, blocks = program.split.rows_together, program.config.cluster * program.split.parts
         beyond = far_problems(problem, block_rows, together, rounds=rounds, blocks=blocks)
-        own = [problem] if is_addressable(problem) else []
-        for far in (*own, *beyond):
+        runs = [*([problem] if is_addressable(problem) else []), *beyond]
+        if all(far.rows == 1 for far in runs):
+            why = (
+                "its rows lie so far apart that memory has no addresses for rows beyond the first: "
+                "verify it on a GPU"
+            )
+            done.append(Emulation(problem, reason=why))
+            return
+        for far in runs:
             program.check_emulated(far, whole=False)
             done.append(
                 emulate_far(

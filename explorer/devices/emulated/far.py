@@ -22,6 +22,7 @@ from explorer.devices.emulated.device import (
     EmulatedKernel,
     LaunchRefused,
     NotEmulated,
+    Truths,
     emulated_grid,
     judged,
     launched,
@@ -30,8 +31,8 @@ from explorer.devices.emulated.device import (
 from explorer.devices.emulated.placement import numbers_of
 from explorer.devices.verdict import Emulation
 from explorer.model.accuracy import Accuracy
-from explorer.model.problem import MAX_INNER, MAX_ROWS, Mask, Operand, Problem, inputs, output
-from explorer.ops.truth import Truth
+from explorer.model.element import DType
+from explorer.model.problem import MAX_INNER, MAX_ROWS, Mask, Operand, Problem, inputs, results
 from explorer.ptx_emulator import (
     MAX_GRID,
     MOST_BYTES,
@@ -46,7 +47,7 @@ from explorer.ptx_emulator import (
 from explorer.reference.check import Check
 from explorer.reference.inputs import verification_inputs
 from explorer.reference.layout import Array
-from explorer.reference.truth import truth_of
+from explorer.reference.truth import truths_of
 
 Numbers = NDArray[np.int64]
 
@@ -125,7 +126,7 @@ def far_problems(
 
 def is_addressable(problem: Problem) -> bool:
     """Return whether the emulator has addresses for a problem's arrays."""
-    operands = (*inputs(problem), output(problem))
+    operands = (*inputs(problem), *results(problem))
     return all(operand.bytes <= MOST_BYTES for operand in operands)
 
 
@@ -167,6 +168,7 @@ def _far_apart(problem: Problem, block_rows: int, gap: int) -> Problem:
         few,
         input_stride=few.input_stride + gap,
         output_stride=few.output_stride + gap * (1 if problem.in_place else 2),
+        ids_stride=few.ids_stride + gap * bool(few.ids_stride),
     )
 
 
@@ -275,8 +277,8 @@ def emulate_far(
     if not ran.complete:
         return result
     findings = (*ran.findings, *with_store(list(memory.findings()), kernel))
-    result = judged(replace(result, findings=findings), memory.output(), far.truth)
-    return replace(result, check=far.named(result.check))
+    result = judged(replace(result, findings=findings), memory.results(), far.truths)
+    return replace(result, checks=tuple(map(far.named, result.checks)))
 
 
 def _members(groups: Numbers, size: int) -> Numbers:
@@ -342,7 +344,7 @@ def _random_tiles(last: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _FarRows:
-    """The rows of a far problem that are computed, with their elements and their truth."""
+    """The rows of a far problem that are computed, with their elements and their truths."""
 
     problem: Problem
     rows: Numbers
@@ -361,6 +363,7 @@ class _FarRows:
             inner=1,
             input_stride=problem.cols,
             output_stride=problem.result_cols,
+            ids_stride=problem.ids_per_row,
             in_place=False,
             mask=Mask.LENGTHS if problem.mask is Mask.CAUSAL else problem.mask,
             mask_rows=len(rows) if problem.mask is Mask.ADDITIVE else 0,
@@ -376,30 +379,31 @@ class _FarRows:
         return cls(problem, rows, few, arrays, masked)
 
     @property
-    def truth(self) -> Truth:
-        return truth_of(self.few, self.arrays)
+    def truths(self) -> Truths:
+        return truths_of(self.few, self.arrays)
 
-    def named(self, check: Check | None) -> Check | None:
-        """Return a check of the small problem's output, with the number of the far row."""
-        if check is None or check.first is None:
+    def named(self, check: Check) -> Check:
+        """Return a check of the small problem's result, with the number of the far row."""
+        if check.first is None:
             return check
         row, col = check.first
         return replace(check, first=(int(self.rows[row]), col))
 
-    def elements(self, cols: int, stride: int) -> Numbers:
-        """Return the number of each element of the rows in a matrix, shape (rows, cols)."""
-        problem, numbers = self.problem, np.arange(cols, dtype=np.int64)
+    def elements(self, operand: Operand) -> Numbers:
+        """Return the number of each element of the rows in an array, shape (rows, cols)."""
+        problem, cols = self.problem, operand.cols
+        numbers = np.arange(cols, dtype=np.int64)
         if problem.inner == 1:
-            return self.rows[:, None] * stride + numbers
+            return self.rows[:, None] * operand.stride + numbers
         slices, places = np.divmod(self.rows, problem.inner)
         first = slices * cols * problem.inner + places
         return first[:, None] + numbers * problem.inner
 
-    def ranges(self, cols: int, stride: int) -> Numbers:
-        """Return the ranges of elements that the rows of a matrix consist of, shape (ranges, 2)."""
-        problem = self.problem
+    def ranges(self, operand: Operand) -> Numbers:
+        """Return the ranges of elements that the rows of an array consist of, shape (ranges, 2)."""
+        problem, cols = self.problem, operand.cols
         if problem.inner == 1:
-            first = self.rows * stride
+            first = self.rows * operand.stride
             return np.stack([first, first + cols], axis=1)
         slices, places = np.divmod(self.rows, problem.inner)
         begins = np.concatenate([[True], (np.diff(self.rows) != 1) | (np.diff(slices) != 0)])
@@ -418,46 +422,51 @@ class _FarMemory:
 
     far: _FarRows
     memory: GlobalMemory
-    target: Allocation
+    targets: tuple[Allocation, ...]
+    """The memory of each result."""
     values: dict[str, Argument]
 
     @classmethod
     def of(cls, far: _FarRows, kernel: EmulatedKernel) -> "_FarMemory":
         problem, memory = far.problem, GlobalMemory()
         values: dict[str, Argument] = dict(numbers_of(problem))
-        for operand in inputs(problem):
-            values[operand.name] = _input(far, operand, memory, kernel)
-        target = values["input"] if problem.in_place else _output(far, memory, kernel)
-        assert isinstance(target, Allocation)
-        values["output"] = target
+        placed = {o.name: _input(far, o, memory, kernel) for o in inputs(problem)}
+        for result in results(problem):
+            placed[result.name] = (
+                placed["input"]
+                if problem.in_place and result.name == "output"
+                else _result(far, result, memory, kernel)
+            )
+        values.update(placed)
         if kernel.scratch_bytes:
             values["scratch"] = _scratch(far, memory, kernel)
-        return cls(far, memory, target, values)
+        return cls(far, memory, tuple(placed[r.name] for r in results(problem)), values)
 
-    @property
-    def _due(self) -> Numbers:
-        problem = self.far.problem
-        return self.far.elements(problem.result_cols, problem.output_stride)
-
-    def output(self) -> Array:
-        """Return the output, of shape (rows, result_cols)."""
-        return self.memory.get(self.target, self._due)
+    def results(self) -> tuple[Array, ...]:
+        """Return each result as rows."""
+        return tuple(self.memory.get(target, due) for target, due in self._due())
 
     def findings(self) -> Iterator[Finding]:
         """Yield findings of unwritten elements of the rows, and of writes outside of the rows."""
-        yield from check_output(self.memory, self.target, self._due)
-        assert self.target.windows is not None
-        size = self.target.dtype.itemsize
-        numbers, places = self.target.windows.elements(size)
-        written = self.target.written.view(f"u{size}") != 0
-        written[GlobalMemory.places(self.target, self._due)] = False
-        strays = numbers[written[places]]
-        if len(strays):
-            message = (
-                f"element {strays[0]} of {self.target.name} is written, which belongs to no block "
-                "that runs: a wrong index?"
-            )
-            yield Finding(Kind.OUT_OF_BOUNDS, message, count=len(strays))
+        for target, due in self._due():
+            yield from check_output(self.memory, target, due)
+            assert target.windows is not None
+            size = target.dtype.itemsize
+            numbers, places = target.windows.elements(size)
+            written = target.written.view(f"u{size}") != 0
+            written[GlobalMemory.places(target, due)] = False
+            strays = numbers[written[places]]
+            if len(strays):
+                message = (
+                    f"element {strays[0]} of {target.name} is written, which belongs to no block "
+                    "that runs: a wrong index?"
+                )
+                yield Finding(Kind.OUT_OF_BOUNDS, message, count=len(strays))
+
+    def _due(self) -> Iterator[tuple[Allocation, Numbers]]:
+        """Yield the memory of each result, and the numbers of the elements that are due in it."""
+        for result, target in zip(results(self.far.problem), self.targets, strict=True):
+            yield target, self.far.elements(result)
 
 
 def _input(
@@ -466,17 +475,14 @@ def _input(
     """Place the rows of an input, with random numbers beside them where a kernel may load it."""
     problem = far.problem
     values = far.arrays[operand.name]
-    if operand.name == "lengths":
-        elements = far.rows
-        ranges = np.stack([elements, elements + 1], axis=1)
-    elif operand.name == "mask":
+    if operand.name == "mask":
         elements = far.mask_numbers[:, None] * problem.cols + np.arange(problem.cols)
         first = np.unique(far.mask_numbers) * problem.cols
         ranges = np.stack([first, first + problem.cols], axis=1)
     else:
-        matrix = problem.cols, problem.input_stride
-        elements, ranges = far.elements(*matrix), far.ranges(*matrix)
-    if operand.name != "lengths" and problem.inner == 1 and problem.input_stride == problem.cols:
+        elements, ranges = far.elements(operand), far.ranges(operand)
+    is_dense = problem.inner == 1 and problem.input_stride == problem.cols
+    if is_dense and isinstance(operand.dtype, DType):
         slack = NEIGHBOUR_BYTES // operand.dtype.itemsize
         ranges = np.clip(ranges + np.array([-slack, slack]), 0, operand.count)
     ranges, count = _united(ranges)
@@ -490,19 +496,21 @@ def _input(
         writable=written,
         written_once=written and not kernel.rewrites,
     )
-    memory.put(placed, elements, values)
+    memory.put(placed, elements, values.reshape(elements.shape))
     return placed
 
 
-def _output(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> Allocation:
-    ranges, count = _united(far.ranges(far.problem.result_cols, far.problem.output_stride))
+def _result(
+    far: _FarRows, result: Operand, memory: GlobalMemory, kernel: EmulatedKernel
+) -> Allocation:
+    ranges, count = _united(far.ranges(result))
     return memory.allocate_sparse(
-        output(far.problem).count,
+        result.count,
         ranges,
-        poisoned((count,), far.problem.output_dtype.numpy),
-        name="output",
+        poisoned((count,), result.dtype.numpy),
+        name=result.name,
         initialised=False,
-        written_once=not kernel.rewrites,
+        written_once=result.name != "output" or not kernel.rewrites,
     )
 
 

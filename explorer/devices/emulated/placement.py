@@ -1,11 +1,13 @@
 """A problem's arrays and numbers, by the names of launches' arguments, in emulated memory."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.model.problem import Problem, inputs, output, scalars
+from explorer.model.problem import Operand, Problem, inputs, results, scalars
 from explorer.ptx_emulator import (
     Allocation,
     Argument,
@@ -19,6 +21,7 @@ from explorer.reference.layout import (
     Array,
     as_rows,
     between_rows,
+    called,
     first_elements,
     in_memory,
 )
@@ -37,8 +40,8 @@ class Placement:
 
     problem: Problem
     memory: GlobalMemory
-    target: Allocation
-    """The output's memory; the input's if the problem is in place."""
+    targets: tuple[Allocation, ...]
+    """The memory of each result; the first has the input's if the problem is in place."""
     values: dict[str, Argument]
 
     @classmethod
@@ -52,85 +55,94 @@ class Placement:
     ) -> "Placement":
         """Place inputs named as in `operands.inputs`, their matrices (rows, cols).
 
-        Gaps between rows hold the NaN of unwritten memory, and reading them is a finding.
+        Gaps between rows hold what unwritten memory holds, and reading them is a finding.
         """
         memory = GlobalMemory()
         values: dict[str, Argument] = dict(numbers_of(problem))
-        places = first_elements(misaligned_by)
+        places = first_elements(problem, misaligned_by)
+        placed: dict[str, Allocation] = {}
         for operand in inputs(problem):
-            array = arrays[operand.name]
-            gap = poisoned((), array.dtype)[()] if array.dtype.kind != "i" else 0
-            data = in_memory(problem, operand, array, gap)
-            over = problem.in_place and operand.name == "input"
-            placed = _placed(memory, operand.name, data, places.get(operand.name, 0), written=over)
-            if operand.name in ("input", "grad") and data.size > problem.rows * problem.cols:
-                size = operand.dtype.itemsize
-                between = between_rows(problem, problem.cols, problem.input_stride, size)
-                placed.gaps = np.concatenate([np.zeros(placed.lead, np.bool_), between])
-            values[operand.name] = placed
-        if problem.in_place:
-            target = values["input"]
-        else:
-            target = _placed(memory, "output", _empty(problem), places.get("output", 0))
-        assert isinstance(target, Allocation)
-        values["output"] = target
+            array, name = arrays[operand.name], operand.name
+            data = in_memory(problem, operand, array, poisoned((), array.dtype)[()])
+            over = problem.in_place and name == "input"
+            placed[name] = _placed(memory, name, data, places.get(name, 0), written=over)
+            if operand.stride > operand.cols:
+                before = np.zeros(placed[name].lead, np.bool_)
+                placed[name].gaps = np.concatenate([before, between_rows(problem, operand)])
+        for result in results(problem):
+            name = result.name
+            if problem.in_place and name == "output":
+                placed[name] = placed["input"]
+                continue
+            empty, lead = _empty(problem, result), places.get(name, 0)
+            placed[name] = _placed(memory, name, empty, lead, written=True, initialised=False)
+        values.update(placed)
         if scratch_bytes:
             values["scratch"] = memory.allocate(
                 poisoned((-(-scratch_bytes // 4),), np.float32), name="scratch", initialised=False
             )
-        return cls(problem, memory, target, values)
+        return cls(problem, memory, tuple(placed[r.name] for r in results(problem)), values)
 
     @property
     def first_elements(self) -> NDArray[np.int64]:
-        """The number of the first element of each row, counted from the start of the target."""
-        problem = self.problem
-        lead = self.target.lead // self.target.dtype.itemsize
+        """The number of the output's first element of each row, counted from its memory's start."""
+        problem, target = self.problem, self.targets[0]
+        lead = target.lead // target.dtype.itemsize
         return lead + np.array([problem.output_place(r, 0) for r in range(problem.rows)], np.int64)
 
-    def output(self) -> Array:
-        """Return the output, of shape (rows, result_cols)."""
-        flat = self.memory.read(self.target).reshape(-1)
-        flat = flat[self.target.lead // flat.dtype.itemsize :]
-        return as_rows(self.problem, flat, self.problem.result_cols, self.problem.output_stride)
+    def results(self) -> tuple[Array, ...]:
+        """Return each result as rows."""
+        return tuple(map(self._rows_of, results(self.problem), self.targets))
 
     def findings(self) -> list[Finding]:
-        """Return findings of unwritten elements, and of writes between rows."""
-        lead, start, problem = self.target.lead, self.target.offset, self.problem
-        written, strays = self.target.written, 0
+        """Return findings of unwritten elements of any result, and of writes between its rows."""
+        found = map(self._findings_of, results(self.problem), self.targets)
+        return list(chain.from_iterable(found))
+
+    def _rows_of(self, result: Operand, target: Allocation) -> Array:
+        flat = self.memory.read(target).reshape(-1)
+        flat = flat[target.lead // flat.dtype.itemsize :]
+        return as_rows(self.problem, flat, result.cols, result.stride)
+
+    def _findings_of(self, result: Operand, target: Allocation) -> Iterator[Finding]:
+        lead, start, strays = target.lead, target.offset, 0
+        written = target.written
         written[:lead] = True
-        cols, stride = problem.result_cols, problem.output_stride
-        if problem.inner == 1 and stride > cols:
-            gaps = between_rows(problem, cols, stride, problem.output_dtype.itemsize)
+        if result.stride > result.cols:
+            gaps = between_rows(self.problem, result)
             strays = int(np.count_nonzero(written[lead:][gaps]))
             written[lead:][gaps] = True
-            self.memory.arena[start + lead : start + self.target.size][gaps] = 0  # no more poison
-        findings = list(check_output(self.memory, self.target))
+            self.memory.arena[start + lead : start + target.size][gaps] = 0  # no more poison
+        yield from check_output(self.memory, target)
         if strays:
-            stray = f"output: {strays} bytes written between its rows, which are not the output's"
-            findings.append(Finding(Kind.OUT_OF_BOUNDS, stray, count=strays))
-        return findings
+            stray = (
+                f"{result.name}: {strays} bytes written between its rows, which are not "
+                f"{called(result.name)}'s"
+            )
+            yield Finding(Kind.OUT_OF_BOUNDS, stray, count=strays)
 
 
-def _empty(problem: Problem) -> Array:
-    dense = problem.is_dense and problem.inner == 1
-    shape = (problem.rows, problem.result_cols) if dense else (output(problem).count,)
-    return poisoned(shape, problem.output_dtype.numpy)
+def _empty(problem: Problem, result: Operand) -> Array:
+    dense = result.stride == result.cols and problem.inner == 1
+    shape = (problem.rows, result.cols) if dense else (result.count,)
+    return poisoned(shape, result.dtype.numpy)
 
 
 def _placed(
-    memory: GlobalMemory, name: str, data: Array, lead: int, *, written: bool | None = None
+    memory: GlobalMemory,
+    name: str,
+    data: Array,
+    lead: int,
+    *,
+    written: bool = False,
+    initialised: bool = True,
 ) -> Allocation:
     """Place an array `lead` elements past an aligned address; a written one may be written once."""
-    writable = name == "output" if written is None else written
     octets = lead * data.dtype.itemsize
     if lead:
         data = np.concatenate([np.zeros(lead, data.dtype), data.reshape(-1)])
     placed = memory.allocate(
-        data,
-        name=name,
-        writable=writable or name == "output",
-        initialised=name != "output",
-        written_once=writable or name == "output",
+        data, name=name, writable=written, initialised=initialised, written_once=written
     )
     placed.lead = octets
     return placed
