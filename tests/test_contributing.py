@@ -149,6 +149,7 @@ SAID = {
     "out_dtype": {"output_dtype"},
     "input_stride": {"is_dense"},
     "output_stride": {"is_dense"},
+    "also": {"results"},
 }
 """Properties of a problem by which a place names a field."""
 
@@ -158,21 +159,31 @@ NOT_NAMED = {
     },
     "codegen/variant.py": {},
     "codegen/traits.py": {},
-    "devices/cuda/tools.py": {"in_place": "the addresses say it"},
+    "devices/cuda/tools.py": {
+        "in_place": "the addresses say it",
+        "ids_per_row": "a result's columns say it",
+        "out_dtype": "a result's type says it",
+    },
     "model/problem.py:_particulars": {
         name: "a problem's name begins with it" for name in ("rows", "cols", "dtype", "op")
     }
     | {"out_dtype": "it stands beside dtype"},
-    "reference/inputs.py": {"out_dtype": "what is read does not depend on it, but what masks hide"},
+    "reference/inputs.py": {
+        "out_dtype": "what is read does not depend on it, but what masks hide",
+        "also": "what is read does not depend on it",
+    },
     "reference/truth.py": {
         "out_dtype": "a truth is float64",
         **dict.fromkeys(
             ("inner", "input_stride", "output_stride", "in_place"),
             "a truth is of a dense matrix of rows",
         ),
+        **dict.fromkeys(
+            ("ids_per_row", "ids_dtype", "ids_stride"), "a truth is of the ids that are given"
+        ),
     },
     "reference/inputs.py:with_other_arguments": {
-        name: "kernels are emitted for one" for name in ("op", "out_dtype")
+        name: "kernels are emitted for one" for name in ("op", "out_dtype", "ids_dtype", "also")
     },
     "../templates/host/semantics.cu.j2": {
         **dict.fromkeys(("op", "dtype", "out_dtype", "rows"), "the line before tells it"),

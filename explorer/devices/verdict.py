@@ -6,7 +6,6 @@ from math import isinf, isnan
 
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.model.accuracy import Accuracy
-from explorer.model.element import DType
 from explorer.model.outcome import Measured, Outcome, Stage
 from explorer.model.problem import Operand, Problem, results
 from explorer.ptx_emulator import Counters, Finding, Kind, Schedule
@@ -119,7 +118,7 @@ class Emulation:
         row, col = check.first or (0, 0)
         rows = self.elements // self.problem.result_cols or self.problem.rows
         said, errors = "wrong", ""
-        if self.status is Status.INACCURATE and isinstance(result.dtype, DType):
+        if self.status is Status.INACCURATE:
             limit = self.accuracy.tolerance(result.dtype).element_limit
             said, errors = f"inaccurate under {self.accuracy} ({limit})", f"; {_errors(check)}"
         # Wrong elements that are NaN, or should be 0, have no meaningful error.
@@ -131,8 +130,6 @@ class Emulation:
 
 def _excess(accuracy: Accuracy, result: Operand, check: Check) -> str:
     """Return the limit that the errors of a result's elements together exceed, or nothing."""
-    if not isinstance(result.dtype, DType):
-        return ""
     excess = accuracy.excess(result.dtype, check.max_ulp, check.mean_ulp)
     return f"{excess}{of_result(result.name)}" if excess else ""
 

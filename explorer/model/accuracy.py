@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from explorer.model.element import DType
+from explorer.model.element import DType, ElementType
 from explorer.system.plain_data import parse_name
 
 
@@ -79,8 +79,8 @@ class Accuracy(StrEnum):
         """Read a level's name; raises InvalidInput naming those there are."""
         return parse_name(cls, "accuracy", text)
 
-    def excess(self, dtype: DType, max_ulp: float, mean_ulp: float) -> str:
-        """Return why outputs of `dtype` with these errors are too inexact, or an empty string."""
+    def excess(self, dtype: ElementType, max_ulp: float, mean_ulp: float) -> str:
+        """Return why results of `dtype` with these errors are too inexact, or an empty string."""
         allowed = self.tolerance(dtype)
         if max_ulp > allowed.max_ulp:
             error = f"{max_ulp:.3g} ulp, the limit under {self} is {allowed.max_ulp:g}"
@@ -90,8 +90,10 @@ class Accuracy(StrEnum):
             return ""
         return f"too inexact: {error} ulp"
 
-    def tolerance(self, dtype: DType) -> Tolerance:
-        """Return the errors that outputs of `dtype` may have."""
+    def tolerance(self, dtype: ElementType) -> Tolerance:
+        """Return the errors that results of `dtype` may have; whole numbers may have none."""
+        if not isinstance(dtype, DType):
+            return Tolerance(0.0, 0, 0.0)
         relative, exact, half = dtype.errors.arithmetic, dtype.errors.exact, dtype.is_half
         if self is Accuracy.FAST:
             return Tolerance(25 * relative, 2 if half else 0, exact)

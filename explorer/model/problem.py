@@ -331,12 +331,12 @@ class Problem:
         """Elements from the first to the last of the output, gaps between rows included."""
         return (self.rows - 1) * self.output_stride + self.result_cols
 
-    def output_place(self, row: int, col: int) -> int:
-        """Return the index in the output of the element at a row and column."""
+    def place(self, result: "Operand", row: int, col: int) -> int:
+        """Return the index in a result of the element at a row and column."""
         if self.inner == 1:
-            return row * self.output_stride + col
+            return row * result.stride + col
         outer, place = divmod(row, self.inner)
-        return (outer * self.result_cols + col) * self.inner + place
+        return (outer * result.cols + col) * self.inner + place
 
     @property
     def is_dense(self) -> bool:

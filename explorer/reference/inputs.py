@@ -218,6 +218,9 @@ def with_other_arguments(problem: Problem, together: int = 1) -> tuple[Problem, 
             "input_stride": problem.input_stride + OTHER_GAP,
             "output_stride": problem.output_stride + OTHER_GAP * (1 if problem.in_place else 2),
         }
+        if problem.ids_stride:
+            edge["ids_stride"] = problem.ids_per_row
+            other["ids_stride"] = problem.ids_stride + 3 * OTHER_GAP
     if problem.mask_rows:
         divisors = [n for n in range(2, rows) if rows % n == 0] or [1]
         edge["mask_rows"] = 1 if problem.mask is Mask.CAUSAL or problem.mask_rows == rows else rows

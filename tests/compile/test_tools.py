@@ -16,9 +16,10 @@ from explorer.devices.cuda.limits import (
     row_word_bytes,
     tools_sources,
 )
+from explorer.devices.cuda.tools import check_entry
 from explorer.evaluate.profile import sass_of
 from explorer.model.element import DType
-from explorer.model.problem import Mask, Problem
+from explorer.model.problem import Mask, Problem, results
 from explorer.ops import Op
 
 KINDS = [
@@ -42,7 +43,8 @@ def test_they_compile(problem):
     kernels = [compiler.compile(source) for source in tools_sources(problem)]
     assert problem != KINDS[0] or all(kernel.cubin for kernel in kernels)
     varied = {one.entry for shape in limit_shapes(problem) for one in shape.variations()}
-    for name in varied | {"check_rows", "write_truths"} | FILLS:
+    checks = {check_entry(result.dtype) for result in results(problem)}
+    for name in varied | checks | {"write_truths"} | FILLS:
         assert sum(f".entry {name}(" in kernel.ptx for kernel in kernels) == 1, name
 
 

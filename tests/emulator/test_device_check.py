@@ -10,23 +10,26 @@ from explorer.devices.cuda.tools import (
     NOTHING_FOUND,
     DeviceCheck,
     Question,
+    check_entry,
     check_grid,
     check_sources,
 )
 from explorer.devices.emulated.placement import Placement
 from explorer.model.accuracy import Accuracy
-from explorer.model.element import DType
-from explorer.model.problem import Mask, Problem
+from explorer.model.element import DType, IndexType
+from explorer.model.problem import Mask, Problem, results
 from explorer.ops import Op
 from explorer.ptx_emulator.launches import launch
 from explorer.ptx_emulator.memory import Allocation
 from explorer.ptx_emulator.parser import parse
 from explorer.reference.check import check
 from explorer.reference.inputs import verification_inputs
-from explorer.reference.layout import laid_out
-from explorer.reference.truth import truth_of
+from explorer.reference.layout import in_memory
+from explorer.reference.truth import truths_of
 
 AGREEMENT = 1e-14
+
+EVERY = "lse,entropy,rank,argmax,maximum,log_sum"
 
 KINDS = [
     *(Problem(19, 37, dtype, op) for dtype in DType for op in Op),
@@ -48,6 +51,12 @@ KINDS = [
     Problem(19, 37, input_stride=40, output_stride=64),
     Problem(5, 600),  # blocks of 8 warps
     Problem(2, 8200),  # of 32
+    Problem(19, 37, op=Op.LOGSUMEXP, also="maximum,log_sum"),
+    Problem(19, 37, DType.F64, Op.LOGSUMEXP, also="maximum,log_sum", mask=Mask.LENGTHS),
+    *(Problem(130, 37, dtype, Op.LOG_PROB, also=EVERY) for dtype in DType),
+    Problem(130, 37, op=Op.LOG_PROB, also=EVERY, ids_per_row=3, ids_stride=5, output_stride=4),
+    Problem(130, 37, op=Op.LOG_PROB, also=EVERY, ids_dtype=IndexType.INT32, scale=-0.7),
+    Problem(5, 600, op=Op.LOG_PROB, also=EVERY, ids_per_row=700),
 ]
 
 
@@ -57,7 +66,7 @@ def parsed(source):
 
 
 class Checked:
-    """A problem's inputs in emulated memory, and what writes their truth or checks an output."""
+    """A problem's inputs in emulated memory, and what writes their truths or checks a result."""
 
     BLOCKS = 32
     """At most, that some work on several rows."""
@@ -65,33 +74,40 @@ class Checked:
     def __init__(self, problem: Problem, arrays=None):
         arrays = arrays or verification_inputs(problem)
         self.problem = problem
-        self.truth = truth_of(problem, arrays)
+        self.known = truths_of(problem, arrays)
+        self.results = {result.name: result for result in results(problem)}
         self.placed = Placement.of(problem, arrays)
-        writes_truths, checks_rows = map(parsed, check_sources(problem))
-        self.modules = {"write_truths": writes_truths, "check_rows": checks_rows}
+        self.modules = list(map(parsed, check_sources(problem)))
 
-    def truths(self):
-        shape = (self.problem.rows, self.problem.result_cols)
-        return self._run("write_truths", np.full(shape, 7.5))
+    @property
+    def truth(self):
+        return self.known["output"]
 
-    def check(self, output, accuracy=Accuracy.DEFAULT) -> DeviceCheck:
-        """What it says of a (rows, cols) output; gaps between rows hold NaN."""
-        flat = laid_out(self.problem, output, self.problem.output_stride, np.nan)
-        self.placed.memory.write(self.placed.targets[0], flat)
-        self.placed.targets[0].initialised = True
-        return DeviceCheck.of(self._run("check_rows", NOTHING_FOUND, accuracy), self.problem)
+    def truths(self, name="output"):
+        shape = self.known[name].values.shape
+        return self._run("write_truths", name, np.full(shape, 7.5))
 
-    def _run(self, entry, result, accuracy=Accuracy.DEFAULT):
+    def check(self, made, accuracy=Accuracy.DEFAULT, name="output") -> DeviceCheck:
+        """What it says of a result, as rows; gaps between rows hold NaN."""
+        result, target = self.results[name], self.placed.values[name]
+        gap = np.nan if isinstance(result.dtype, DType) else 0
+        self.placed.memory.write(target, in_memory(self.problem, result, made, gap))
+        target.initialised = True
+        entry = check_entry(result.dtype)
+        report = self._run(entry, name, NOTHING_FOUND, accuracy)
+        return DeviceCheck.of(report, result)
+
+    def _run(self, entry, name, result, accuracy=Accuracy.DEFAULT):
         memory = self.placed.memory
         at = {n: v.start for n, v in self.placed.values.items() if isinstance(v, Allocation)}
         to = memory.allocate(result, name=entry)
         blocks, threads = check_grid(self.problem)
         ran = launch(
-            self.modules[entry],
+            next(module for module in self.modules if entry in module.entries),
             entry,
             grid=(min(blocks, self.BLOCKS), 1, 1),
             block=(threads, 1, 1),
-            args=[bytes(Question.of(self.problem, at, accuracy)), to],
+            args=[bytes(Question.of(self.problem, self.results[name], at, accuracy)), to],
             memory=memory,
         )
         assert ran.clean, ran.findings
@@ -107,12 +123,13 @@ def checked():
 @pytest.mark.sampled(18)
 @pytest.mark.parametrize("problem", KINDS, ids=str)
 def test_the_gpus_truth_is_the_references(checked, problem):
-    truth, got = checked(problem).truth, checked(problem).truths()
-    with np.errstate(invalid="ignore"):
-        close = np.abs(got - truth.values) <= np.maximum(AGREEMENT * truth.magnitude, 1e-300)
-    close &= np.isfinite(truth.values)
-    same = (got == truth.values) | (np.isnan(got) & np.isnan(truth.values))
-    assert (close | same).all()
+    for name, truth in checked(problem).known.items():
+        got = checked(problem).truths(name)
+        with np.errstate(invalid="ignore"):
+            close = np.abs(got - truth.values) <= np.maximum(AGREEMENT * truth.magnitude, 1e-300)
+        close &= np.isfinite(truth.values)
+        same = (got == truth.values) | (np.isnan(got) & np.isnan(truth.values))
+        assert (close | same).all(), name
 
 
 def ruined(output):

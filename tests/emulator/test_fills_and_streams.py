@@ -15,7 +15,7 @@ from explorer.devices.cuda.limits import (
     row_shapes,
 )
 from explorer.devices.cuda.tools import check_sources
-from explorer.model.element import DType
+from explorer.model.element import DType, IndexType
 from explorer.model.problem import Mask, Problem
 from explorer.ops import Op
 
@@ -36,7 +36,7 @@ STREAM = without_instances(Problem(ROWS, COLS, mask=Mask.CAUSAL), Kind.STREAM)
 @pytest.fixture
 def filled(run, out):
     """What a fill makes: ROWS x COLS numbers."""
-    fills, _ = check_sources(Problem(ROWS, COLS))
+    fills, *_ = check_sources(Problem(ROWS, COLS))
     ptx = Compiler("sm_90").compile(fills).ptx
 
     def fill(entry, *cols, dtype=np.float32):
@@ -71,6 +71,17 @@ def test_a_quarter_of_the_lengths_is_whole(filled):
     lengths = filled("fill_lengths", np.int32(COLS), dtype=np.int32)
     assert lengths.min() == 1 and lengths.max() == COLS
     assert (lengths == COLS).mean() == pytest.approx(1 / 4, abs=0.02)
+
+
+@pytest.mark.parametrize("dtype", IndexType)
+def test_ids_are_any_columns(run, out, dtype):
+    fills, *_ = check_sources(Problem(ROWS, COLS, op=Op.LOG_PROB, ids_dtype=dtype))
+    arguments = out(ROWS * COLS, dtype.numpy), np.int64(ROWS * COLS), np.int32(COLS), np.uint32(1)
+    ptx = Compiler("sm_90").compile(fills).ptx
+    ran = run(ptx, *arguments, ptx=True, entry="fill_ids", grid=9, block=256)
+    assert not ran.findings, ran.text
+    counts = np.bincount(ran["out0"], minlength=COLS)
+    assert len(counts) == COLS and counts.min() > 20 and counts.max() < 120
 
 
 WAITS = pytest.mark.parametrize("waits", [0, 1, 8], ids=["at once", "after one", "after eight"])

@@ -43,7 +43,7 @@ def write_truth(problem, addresses):
     result = elements(addresses["output"], output(problem))
     values = truth_of(problem, arrays).values.astype(result.dtype)
     for row in range(problem.rows):
-        first, step = problem.output_place(row, 0), problem.inner
+        first, step = problem.place(output(problem), row, 0), problem.inner
         result[first : first + (problem.result_cols - 1) * step + 1 : step] = values[row]
 
 

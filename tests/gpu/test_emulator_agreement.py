@@ -128,7 +128,7 @@ def compared(gpu, problem, configs) -> dict[Config, float]:
         kernel = compiler.compile(variant.source)
         scratch = variant.scratch_bytes
         ours = output_of(EmulatedKernel.of(kernel.ptx, variant.launches, scratch), problem, arrays)
-        theirs = run_once(kernel.cubin, variant.launches, problem, arrays, scratch_bytes=scratch)
+        (theirs,) = run_once(kernel.cubin, variant.launches, problem, arrays, scratch_bytes=scratch)
         found[config] = ulps(ours, theirs, truth, problem.output_dtype)
     return found
 

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from explorer.devices.cuda.program import checked
 from explorer.devices.cuda.tools import Tools
+from explorer.model.element import DType, ElementType
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import Problem, inputs, output
+from explorer.model.problem import Problem, inputs, results
 
 GUARD_BYTES = 4096
 _PITCH_BYTES = 4096
@@ -18,7 +19,10 @@ MAX_SETS = 256
 the 400 us of a sample, and each launch of a small problem has buffers outside the cache."""
 
 NAN_BYTE = 0xFF
-"""A byte whose repetition is a NaN in every element type."""
+"""A byte whose repetition is a NaN in every element type, and -1 among whole numbers."""
+
+_NO_COLUMN_BYTE = 0x80
+"""A byte whose repetition is no column, and not -1."""
 
 _USABLE_SHARE = 0.85  # of the free memory: the rest is for code, tools and others
 
@@ -28,19 +32,24 @@ def _whole_pitches(size: int) -> int:
     return -(-size // _PITCH_BYTES) * _PITCH_BYTES
 
 
+def poison_of(dtype: ElementType) -> int:
+    """Return a byte whose repetition is no right result of a type."""
+    return NAN_BYTE if isinstance(dtype, DType) else _NO_COLUMN_BYTE
+
+
 class RotatingBuffers:
     """Sets of a problem's operands, together several times as large as the L2 cache.
 
     `cold` timing has as many sets as make 4 x L2 of traffic, at least 2 and at most MAX_SETS;
     `exceed_cache` says whether they make so much. If not, the cache is flushed before each sample,
-    and each launch is the first to touch its set. `warm` timing has one set. A set has an input and
-    an output even if the problem is in place: the output then stores the original input.
+    and each launch is the first to touch its set. `warm` timing has one set. A set has inputs and
+    results, an output even if the problem is in place: the output then stores the original input.
     """
 
     def __init__(self, problem: Problem, l2_bytes: int, timing: str) -> None:
         self.problem = problem
-        self._operands = (*inputs(problem), output(problem))
-        self._pitch = {o.name: _whole_pitches(o.bytes) for o in self._operands}
+        operands = (*inputs(problem), *results(problem))
+        self._pitch = {o.name: _whole_pitches(o.bytes) for o in operands}
         needed = sum(self._pitch.values())
         free, _ = checked(driver.cuMemGetInfo())
         fitting = int(free * _USABLE_SHARE) // needed
@@ -90,13 +99,13 @@ class RotatingBuffers:
         return addresses
 
     def prepare(self, index: int, stream: Any) -> None:
-        """Poison the output before a launch that is checked, or in place restore the input."""
-        size = output(self.problem).bytes
-        if self.problem.in_place:
-            source = self.output(index)
-            checked(driver.cuMemcpyDtoDAsync(self.input(index), source, size, stream))
-        else:
-            checked(driver.cuMemsetD8Async(self.output(index), NAN_BYTE, size, stream))
+        """Poison the results before a launch that is checked; in place, restore the input."""
+        for result in results(self.problem):
+            at, size = self._address(result.name, index), result.bytes
+            if self.problem.in_place and result.name == "output":
+                checked(driver.cuMemcpyDtoDAsync(self.input(index), at, size, stream))
+            else:
+                checked(driver.cuMemsetD8Async(at, poison_of(result.dtype), size, stream))
 
     def free(self) -> None:
         """Give the memory back."""
@@ -162,7 +171,7 @@ class GuardedMatrix:
         checked(driver.cuMemcpyHtoD(self.address(offset), data.ctypes.data, data.nbytes))
 
     def touched_beside(self, used_bytes: int, offset: int, poison: int) -> str | None:
-        """Describe a write outside of the `used_bytes` from `offset` on; None if there is none.
+        """Say where a write outside of the `used_bytes` from `offset` on is; None if none is.
 
         `poison` is the byte that the rest of the data was set to.
         """
@@ -171,13 +180,13 @@ class GuardedMatrix:
         expected[GUARD_BYTES:] = poison
         changed = np.flatnonzero(before != expected)
         if len(changed):
-            return f"{len(before) - changed[-1]} bytes before the output"
+            return f"{len(before) - changed[-1]} bytes before"
         start = GUARD_BYTES + offset + used_bytes
         after = self._read(start, min(self._size - start, 2 * GUARD_BYTES))
         expected = np.full(len(after), poison, np.uint8)
         expected[max(0, GUARD_BYTES + self.data_bytes - start) :] = self._guard
         changed = np.flatnonzero(after != expected)
-        return f"{changed[0] + 1} bytes past the output" if len(changed) else None
+        return f"{changed[0] + 1} bytes past" if len(changed) else None
 
     def _read(self, start: int, size: int) -> NDArray[np.uint8]:
         data = np.empty(size, np.uint8)

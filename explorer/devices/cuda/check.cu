@@ -1,4 +1,5 @@
-// Compares an output with the truth by the rules of reference/SEMANTICS.md, as reference/check.py does.
+// Compares a result with the truth by the rules of reference/SEMANTICS.md, as reference/check.py does.
+// Whole numbers have a magnitude of 0: they are right only if they are equal.
 
 constexpr double kFlushedBelow = 0x1p-126 * (1 + 1e-6);
 constexpr double kSubnormalError = kWide ? 0x1p-1070 : 0x1p-145;
@@ -8,7 +9,7 @@ struct Report {
   unsigned long long first;       // row * result_cols + col of the first wrong element
   unsigned long long error_bits;  // largest error over magnitude, a non-negative double's bits
   unsigned long long infinite;    // wrong elements that are NaN or infinite, or should be
-  unsigned long long ulp_bits;    // largest error in ulps of the output's type, a double's bits
+  unsigned long long ulp_bits;    // largest error in ulps of the result's type, a double's bits
   double counted;                 // elements that are finite and should be
   double ulps;                    // sum of their errors in ulps
   unsigned long long certain;     // wrong elements that no rounding explains
@@ -28,25 +29,24 @@ __device__ int order_of(const T& number) {
 
 template <typename T>
 __device__ bool are_neighbours(const T& output, double truth, int most) {
+  if constexpr (sizeof(T) > 2) return false;
   const int steps = order_of(output) - order_of(rounded(truth, output));
   return -most <= steps && steps <= most;
 }
-__device__ bool are_neighbours(float, double, int) { return false; }
-__device__ bool are_neighbours(double, double, int) { return false; }
 
-// Whether a number within `allowed` of the truth rounds to the output.
+// Whether a number within `allowed` of the truth rounds to the 16-bit output.
 template <typename T>
 __device__ bool is_rounded_within(const T& output, double truth, double allowed) {
+  if constexpr (sizeof(T) > 2) return false;
   const int order = order_of(output);
   return order_of(rounded(truth - allowed, output)) <= order && order <= order_of(rounded(truth + allowed, output));
 }
-__device__ bool is_rounded_within(float, double, double) { return false; }
-__device__ bool is_rounded_within(double, double, double) { return false; }
 
-// The spacing of the output type's numbers at a magnitude.
+// The spacing of a type's numbers at a magnitude.
+template <typename T>
 __device__ double spacing_at(double magnitude) {
-  const double normal = fmax(magnitude, Format<Output>::kSmallestNormal);
-  return ldexp(1.0, ilogb(normal) - Format<Output>::kMantissa);
+  const double normal = fmax(magnitude, Format<T>::kSmallestNormal);
+  return ldexp(1.0, ilogb(normal) - Format<T>::kMantissa);
 }
 
 // fp32 arithmetic may flush results that are no normal numbers to zero.
@@ -54,7 +54,8 @@ __device__ bool may_be_flushed(const Truth& truth) {
   return !kWide && truth.magnitude > 0.0 && fabs(truth.value) < kFlushedBelow;
 }
 
-__device__ bool is_right(const Question& q, const Output& output, double got, const Truth& truth) {
+template <typename T>
+__device__ bool is_right(const Question& q, const T& output, double got, const Truth& truth) {
   if (isnan(truth.value)) return isnan(got);
   // Nothing is near an infinity but itself.
   if (isinf(truth.value) || isnan(got)) return got == truth.value;
@@ -78,7 +79,8 @@ struct Found {
   double ulps = 0.0;
   unsigned long long certain = 0;
 
-  __device__ void add(const Question& q, const Output& output, const Truth& truth, unsigned long long index) {
+  template <typename T>
+  __device__ void add(const Question& q, const T& output, const Truth& truth, unsigned long long index) {
     const double got = widen(output);
     const bool are_finite = isfinite(got) && isfinite(truth.value);
     if (!is_right(q, output, got, truth)) {
@@ -90,11 +92,11 @@ struct Found {
     if (!are_finite) return;
     const bool flushed = got == 0.0 && may_be_flushed(truth);
     const double off = flushed ? 0.0 : error_of(got, truth);
-    const double in_ulps = off / spacing_at(truth.magnitude);
+    const double in_ulps = off / spacing_at<T>(truth.magnitude);
     counted += 1.0;
     ulps += in_ulps;
     most_ulps = fmax(most_ulps, in_ulps);
-    if (truth.magnitude >= Format<Output>::kSmallestNormal) error = fmax(error, off / truth.magnitude);
+    if (truth.magnitude >= Format<T>::kSmallestNormal) error = fmax(error, off / truth.magnitude);
   }
 };
 
@@ -123,15 +125,22 @@ __device__ void report_block(const Found& found, Report* report) {
   atomicAdd(&report->ulps, ulps);
 }
 
-// Compares an output with the truth: a block works on one row, then on another.
-extern "C" __global__ void __launch_bounds__(1024) check_rows(Question q, Report* report) {
+// Compares a result with the truth: a block works on one row, then on another.
+template <typename T>
+__device__ void check_rows(const Question& q, Report* report) {
   Found found;
   for (long long row = blockIdx.x; row < q.rows; row += gridDim.x) {
     const Row r = row_of(q, row);
     for (int i = threadIdx.x; i < q.result_cols; i += blockDim.x) {
       const long long at = place(q, row, q.result_cols, q.output_stride, i);
-      found.add(q, q.output[at], truth_of(q, row, r, i), row * q.result_cols + i);
+      const T& got = static_cast<const T*>(q.output)[at];
+      found.add(q, got, truth_of(q, row, r, i), row * q.result_cols + i);
     }
   }
   report_block(found, report);
 }
+
+#define CHECK(name, T)                                                                        \
+  extern "C" __global__ void __launch_bounds__(1024) name(Question q, Report* report) {      \
+    check_rows<T>(q, report);                                                                \
+  }

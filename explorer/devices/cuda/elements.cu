@@ -1,4 +1,4 @@
-// Element types of input and output, which `check_sources` in tools.py defines by DEFINE_ELEMENT.
+// Element types of inputs and results, which `check_sources` in tools.py defines by DEFINE_ELEMENT.
 
 template <typename T>
 struct Format;  // bits of mantissa, the smallest normal number

@@ -4,7 +4,6 @@ import re
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from functools import reduce
 from pkgutil import resolve_name
 from typing import Any
 
@@ -13,7 +12,7 @@ from cuda.bindings import driver
 from explorer.devices.cuda.bench import CHECKED_SETS, SLOW_SAMPLE_US, Bench, LaunchGraph
 from explorer.devices.cuda.buffers import NAN_BYTE
 from explorer.devices.cuda.program import CudaError, checked
-from explorer.devices.cuda.tools import DeviceCheck, Tools
+from explorer.devices.cuda.tools import DeviceCheck, Tools, combined
 from explorer.devices.cuda.verification import INEXACT, sentence
 from explorer.model.errors import ExplorerError
 from explorer.model.peer import (
@@ -25,7 +24,7 @@ from explorer.model.peer import (
     Prepare,
     ReadyPeer,
 )
-from explorer.model.problem import inputs
+from explorer.model.problem import inputs, output, results
 from explorer.reference.inputs import Case, pattern_count
 
 # ------------------------------------------------------------------ rows
@@ -60,7 +59,7 @@ def wrong_rows(
         addresses = {name: first[name] + row * problem.row_bytes for name in read}
         written = row * problem.result_cols * problem.output_dtype.itemsize
         addresses["output"] = output(0) + written
-        check = tools.check_rows(one, addresses)
+        (check,) = tools.check_rows(one, addresses)
         if check.wrong and is_fault(check):
             wrong.append(pattern.name)
     bench.sets.fill(tools, seed)
@@ -115,20 +114,21 @@ class PeerEntry:
         A peer that is wrong only on patterns of verification is timed; the patterns are reported.
         """
         problem, sets = self._bench.problem, self._bench.sets
-        checked_sets = min(CHECKED_SETS, sets.count, self.launches)
+        checked_sets, result = min(CHECKED_SETS, sets.count, self.launches), output(problem)
         for index in range(checked_sets):
-            output, size = self.contender.output(index), problem.written_bytes
-            checked(driver.cuMemsetD8Async(output, NAN_BYTE, size, self._stream))
+            at, size = self.contender.output(index), problem.written_bytes
+            checked(driver.cuMemsetD8Async(at, NAN_BYTE, size, self._stream))
         self.graph.replay()
         checks, inexact = [], ""
         for index in range(checked_sets):
-            addresses = {**sets.at(index), "output": self.contender.output(index)}
-            checks.append(tools.check_rows(problem, addresses))
-            if checks[-1].wrong:
-                inexact = sentence(checks[-1], problem, addresses["output"], tools.accuracy)
-                if not _is_rounding(checks[-1], problem.output_dtype.itemsize):
+            at = self.contender.output(index)
+            checks.append(tools.check_rows(problem, {**sets.at(index), "output": at}))
+            (check,) = checks[-1]
+            if check.wrong:
+                inexact = sentence(check, problem, result, at, tools.accuracy)
+                if not _is_rounding(check, result.dtype.itemsize):
                     raise PeerWrong(inexact)
-        both = reduce(DeviceCheck.combined, checks)
+        (both,) = combined(checks)
         return Entered(
             name=self.name,
             version=self.contender.version,
@@ -162,7 +162,9 @@ def enter(
     contender, entry = None, None
     try:
         if {operand.name for operand in inputs(bench.problem)} - GIVEN:
-            raise PeerRefuses(f"peers are given no mask; {bench.problem} reads one")
+            raise PeerRefuses(f"peers are given no mask and no ids; {bench.problem} reads some")
+        if len(results(bench.problem)) > 1:
+            raise PeerRefuses(f"peers are asked for one result; {bench.problem} has more")
         prepare: Prepare = resolve_name(peer.target)
         contender = prepare(bench.problem, _buffers(bench), int(stream))
         entry = PeerEntry(peer.name, contender, bench, stream)

@@ -9,7 +9,7 @@ from explorer.codegen.variant import Launch
 from explorer.devices.cuda.buffers import NAN_BYTE
 from explorer.devices.cuda.program import Program, bound, checked, driver_problem
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import Operand, Problem, inputs, output
+from explorer.model.problem import Operand, Problem, inputs, results
 from explorer.reference.layout import Array, as_rows, in_memory
 
 
@@ -20,8 +20,8 @@ def run_once(
     arrays: Mapping[str, Array],
     index: int = 0,
     scratch_bytes: int = 0,
-) -> Array:
-    """Return the (rows, cols) output of launches on GPU `index`, for inputs named as in `operands`.
+) -> tuple[Array, ...]:
+    """Return each result of launches on GPU `index` as rows, for inputs named as in `operands`.
 
     Raises InvalidInput without a driver, and CudaError if a call fails; a kernel that hangs hangs
     the caller. The GPU's context is left as it was.
@@ -44,34 +44,36 @@ def _run(
     problem: Problem,
     arrays: Mapping[str, Array],
     scratch_bytes: int,
-) -> Array:
+) -> tuple[Array, ...]:
     stream = checked(driver.cuStreamCreate(0))
     addresses = {operand.name: _uploaded(problem, operand, arrays) for operand in inputs(problem)}
-    target = output(problem)
-    if problem.in_place:
-        addresses["output"] = addresses["input"]
-    else:
-        addresses["output"] = _allocated(target.bytes)
+    for result in results(problem):
+        in_place = problem.in_place and result.name == "output"
+        addresses[result.name] = addresses["input"] if in_place else _allocated(result.bytes)
     if scratch_bytes:
         addresses["scratch"] = _allocated(scratch_bytes)
-    octets = np.empty(target.bytes, np.uint8)
     with Program(cubin) as program:
         checked(driver.cuCtxSynchronize())
         for launch in launches:
             program.launch(launch, bound(problem, addresses), stream)
         checked(driver.cuStreamSynchronize(stream))
-        checked(driver.cuMemcpyDtoH(octets, addresses["output"], target.bytes))
+        made = tuple(_downloaded(problem, r, addresses[r.name]) for r in results(problem))
     for address in set(addresses.values()):
         checked(driver.cuMemFree(address))
     checked(driver.cuStreamDestroy(stream))
-    flat = octets.view(problem.output_dtype.numpy)
-    return as_rows(problem, flat, problem.result_cols, problem.output_stride)
+    return made
 
 
 def _allocated(size: int) -> int:
     address = int(checked(driver.cuMemAlloc(size)))
     checked(driver.cuMemsetD8(address, NAN_BYTE, size))
     return address
+
+
+def _downloaded(problem: Problem, result: Operand, address: int) -> Array:
+    flat = np.empty(result.count, result.dtype.numpy)
+    checked(driver.cuMemcpyDtoH(flat.ctypes.data, address, result.bytes))
+    return as_rows(problem, flat, result.cols, result.stride)
 
 
 def _uploaded(problem: Problem, operand: Operand, arrays: Mapping[str, Array]) -> int:

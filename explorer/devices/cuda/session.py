@@ -1,7 +1,7 @@
 """One problem on one GPU, inside the worker: verify a kernel, time it, compare several."""
 
 from contextlib import ExitStack
-from functools import partial, reduce
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -18,13 +18,15 @@ from explorer.devices.cuda.limits import Enqueue
 from explorer.devices.cuda.messages import Compare, Open
 from explorer.devices.cuda.peer_entry import PeerEntry, enter
 from explorer.devices.cuda.program import CudaError, Program, bound
-from explorer.devices.cuda.tools import DeviceCheck, Tools
-from explorer.devices.cuda.verification import LastRows, Verifier, sentence
+from explorer.devices.cuda.tools import Checks, Tools, combined
+from explorer.devices.cuda.verification import LastRows, Verifier, first_wrong
 from explorer.devices.device import FAR_SLOWER, Compared, Facts, Job
 from explorer.model.errors import ExplorerError
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Measured, Outcome, Rejected, Stage
 from explorer.model.peer import Entered, NotEntered, PeerName
+from explorer.model.problem import results
+from explorer.reference.layout import of_result
 
 SAMPLES = 9
 """Graph replays that a kernel is timed by."""
@@ -81,23 +83,22 @@ class Session:
             return Rejected(Stage.RESOURCES, f"the driver does not load it: {refusal.name}")
         with program:
             try:
-                reason, check = self._verifier.fault(program, job)
+                reason, checks = self._verifier.fault(program, job)
             except CudaError as failure:
                 if failure.name not in _REFUSED:
                     raise
                 return Rejected(Stage.RESOURCES, f"the driver does not launch it: {failure.name}")
             if reason is not None:
                 return Rejected(Stage.VERIFY, reason)
-            assert check is not None
             sets = self._bench.sets.count
             lacking = Scratch.lacking(job.scratch_bytes, sets)
             if lacking is not None:
                 return Rejected(Stage.RESOURCES, lacking)
             with Scratch(job.scratch_bytes, sets) as scratch:
-                return self._whole_problem(program, job, scratch, check)
+                return self._whole_problem(program, job, scratch, checks)
 
     def _whole_problem(
-        self, program: Program, job: Job, scratch: Scratch, small: DeviceCheck
+        self, program: Program, job: Job, scratch: Scratch, small: Checks
     ) -> Outcome:
         """Time a kernel on the whole problem, then check what the timed launches wrote.
 
@@ -105,33 +106,33 @@ class Session:
         They take equally long, but a separate launch on the original input is checked instead.
         """
         enqueue = partial(self._enqueue, program, job.launches, scratch)
-        self._prepare_outputs()
+        self._prepare_results()
         samples = self._samples(enqueue, job)
         if self._problem.in_place:
-            self._prepare_outputs()
+            self._prepare_results()
             for index in range(self._checked_sets):
                 enqueue(index)
-        reason, check = self._outputs_fault()
+        reason, checks = self._results_fault()
         if reason is None:
             reason, last = self._last_rows_fault(enqueue)
-            check = check.combined(last)
+            checks = [*checks, last]
         if reason is not None:
             return Rejected(Stage.VERIFY, reason)
-        return self._outcome(samples, job, small.combined(check))
+        return self._outcome(samples, job, combined([small, *checks]))
 
-    def _outcome(self, samples: tuple[float, ...], job: Job, check: DeviceCheck) -> Outcome:
+    def _outcome(self, samples: tuple[float, ...], job: Job, checks: Checks) -> Outcome:
         """Return the outcome of a kernel whose elements are all right, by all errors together."""
-        accuracy, dtype = self._tools.accuracy, self._problem.output_dtype
-        excess = accuracy.excess(dtype, check.max_ulp, check.mean_ulp)
-        if excess:
-            return Rejected(Stage.VERIFY, excess)
+        for check, result in zip(checks, results(self._problem), strict=True):
+            excess = self._tools.accuracy.excess(result.dtype, check.max_ulp, check.mean_ulp)
+            if excess:
+                return Rejected(Stage.VERIFY, f"{excess}{of_result(result.name)}")
         return Measured(
             samples_us=samples,
-            error=check.error,
+            error=max(check.error for check in checks),
             resources=job.resources,
             digest=job.digest,
-            max_ulp=check.max_ulp,
-            mean_ulp=check.mean_ulp,
+            max_ulp=max(check.max_ulp for check in checks),
+            mean_ulp=max(check.mean_ulp for check in checks),
         )
 
     def _samples(self, enqueue: Enqueue, job: Job) -> tuple[float, ...]:
@@ -165,34 +166,35 @@ class Session:
     def _checked_sets(self) -> int:
         return min(CHECKED_SETS, self._bench.sets.count)
 
-    def _prepare_outputs(self) -> None:
+    def _prepare_results(self) -> None:
         for index in range(self._checked_sets):
             self._bench.sets.prepare(index, self._stream)
 
-    def _outputs_fault(self) -> tuple[str | None, DeviceCheck]:
-        """Return the fault of the timed launches' outputs, or None, and the errors of them all."""
+    def _results_fault(self) -> tuple[str | None, list[Checks]]:
+        """Return the fault of the timed launches' results, or None, and the errors of each set."""
         sets, checks = self._bench.sets, []
         for index in range(self._checked_sets):
             checks.append(self._tools.check_rows(self._problem, sets.checked_at(index)))
-            if checks[-1].wrong:
-                output = sets.at(index)["output"]
-                reason = sentence(checks[-1], self._problem, output, self._tools.accuracy)
-                return f"on the whole problem, {reason}", checks[-1]
-        return None, reduce(DeviceCheck.combined, checks)
+            wrong = first_wrong(checks[-1], self._problem, sets.at(index), self._tools.accuracy)
+            if wrong:
+                return f"on the whole problem, {wrong}", checks
+        return None, checks
 
-    def _last_rows_fault(self, enqueue: Enqueue) -> tuple[str | None, DeviceCheck]:
+    def _last_rows_fault(self, enqueue: Enqueue) -> tuple[str | None, Checks]:
         """Return the fault of a launch whose last rows are patterns, or None, and its errors."""
         self._last_rows.put()
         enqueue(0)
-        check = self._last_rows.check(self._tools)
+        checks = self._last_rows.check(self._tools)
         self._last_rows.restore()
-        if not check.wrong:
-            return None, check
-        return (
-            f"in the last rows of the whole problem, which held patterns, {check.wrong} elements "
-            f"are wrong, the first {check.row} rows on, in column {check.col}",
-            check,
-        )
+        for check, result in zip(checks, results(self._problem), strict=True):
+            if check.wrong:
+                reason = (
+                    "in the last rows of the whole problem, which held patterns, "
+                    f"{check.wrong} elements{of_result(result.name)} are wrong, the first "
+                    f"{check.row} rows on, in column {check.col}"
+                )
+                return reason, checks
+        return None, checks
 
     def _enqueue(
         self, program: Program, launches: tuple[Launch, ...], scratch: Scratch, index: int
@@ -273,10 +275,10 @@ class Session:
         """
         reason, _ = self._verifier.fault(program, job)
         if reason is None:
-            self._prepare_outputs()
+            self._prepare_results()
             for index in range(self._checked_sets):
                 enqueue(index)
-            reason, _ = self._outputs_fault()
+            reason, _ = self._results_fault()
         if reason is None:
             reason, _ = self._last_rows_fault(enqueue)
         if reason is not None:

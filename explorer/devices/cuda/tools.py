@@ -1,9 +1,9 @@
-"""The explorer's own kernels that fill inputs and check outputs."""
+"""The explorer's own kernels that fill inputs and check results."""
 
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from explorer.devices.cuda.program import Program, checked
 from explorer.model.accuracy import Accuracy
-from explorer.model.element import IndexType
-from explorer.model.problem import Mask, Operand, Problem
+from explorer.model.element import DType, ElementType, IndexType
+from explorer.model.problem import Mask, Operand, Problem, results
+from explorer.ops import OPERATORS
 
 # ------------------------------------------------------------------ checks
 
@@ -29,7 +30,10 @@ NOTHING_FOUND = np.array([0, 2**64 - 1, 0, 0, 0, 0, 0, 0], np.uint64)
 """A Report of check.cu before the check."""
 
 
-_OPERANDS = ("input", "grad", "mask", "lengths", "output")
+_ASKED = tuple(
+    dict.fromkeys(result.name for operator in OPERATORS.values() for result in operator.results)
+)
+"""The results that a question can be about, in the order of the enumeration `Asked`."""
 
 
 def check_grid(problem: Problem) -> tuple[int, int]:
@@ -39,45 +43,51 @@ def check_grid(problem: Problem) -> tuple[int, int]:
 
 
 class Question(ctypes.Structure):
-    """The structure of truth.cu: a problem, its operands' addresses, and its output's tolerance."""
+    """The structure of truth.cu: a problem, its operands, and one of its results."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in _OPERANDS),
+        *((name, ctypes.c_void_p) for name in ("input", "second", "columns", "output")),
         *((name, ctypes.c_longlong) for name in ("rows", "inner", "input_stride")),
-        *((name, ctypes.c_longlong) for name in ("output_stride", "mask_rows")),
+        *((name, ctypes.c_longlong) for name in ("output_stride", "ids_stride", "mask_rows")),
         *((name, ctypes.c_double) for name in ("scale", "tolerance", "exact_tolerance")),
-        *((name, ctypes.c_int) for name in ("cols", "result_cols", "masked", "scaled", "steps")),
+        *((name, ctypes.c_int) for name in ("cols", "result_cols", "asked", "masked", "steps")),
     ]
 
     @classmethod
-    def of(cls, problem: Problem, addresses: Addresses, accuracy: Accuracy) -> "Question":
-        """Return the question about a problem's output.
+    def of(
+        cls, problem: Problem, result: Operand, addresses: Addresses, accuracy: Accuracy
+    ) -> "Question":
+        """Return the question about a result of a problem.
 
         Operands that `addresses` does not name are null; the scale is rounded as kernels take it.
         """
-        allowed = accuracy.tolerance(problem.output_dtype)
+        allowed = accuracy.tolerance(result.dtype)
         scale = 1.0 if problem.scale is None else problem.scale
         return cls(
-            **{name: addresses.get(name) for name in _OPERANDS},
+            input=addresses.get("input"),
+            second=addresses.get("grad", addresses.get("mask")),
+            columns=addresses.get("lengths", addresses.get("ids")),
+            output=addresses.get(result.name),
             rows=problem.rows,
             inner=problem.inner,
             input_stride=problem.input_stride,
-            output_stride=problem.output_stride,
+            output_stride=result.stride,
+            ids_stride=problem.ids_stride,
             mask_rows=problem.mask_rows,
             scale=float(problem.dtype.arithmetic.numpy.type(scale)),
             tolerance=allowed.relative,
             exact_tolerance=allowed.exact_relative,
             cols=problem.cols,
-            result_cols=problem.result_cols,
+            result_cols=result.cols,
+            asked=_ASKED.index(result.name),
             masked=list(Mask).index(problem.mask),
-            scaled=problem.scale is not None,
             steps=allowed.steps,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceCheck:
-    """The result of check_rows: number of wrong elements, row and column of the first, errors.
+    """The check of a result: number of wrong elements, row and column of the first, errors.
 
     `infinite` of the wrong ones are NaN or infinite, or should be. Errors in ulps are those of
     elements that are finite and should be.
@@ -97,7 +107,7 @@ class DeviceCheck:
     sum is exact."""
 
     def combined(self, other: "DeviceCheck") -> "DeviceCheck":
-        """Return the errors of two outputs together, neither of which has a wrong element."""
+        """Return the errors of two arrays of a result, neither of which has a wrong element."""
         counted = self.counted + other.counted
         ulps = self.mean_ulp * self.counted + other.mean_ulp * other.counted
         return replace(
@@ -109,12 +119,12 @@ class DeviceCheck:
         )
 
     @classmethod
-    def of(cls, report: NDArray[Any], problem: Problem) -> "DeviceCheck":
-        """Read a Report of check.cu: eight 64-bit words."""
+    def of(cls, report: NDArray[Any], result: Operand) -> "DeviceCheck":
+        """Read a Report of check.cu on a result: eight 64-bit words."""
         numbers = report.view(np.float64)
         wrong = int(report[0])
         counted = int(numbers[5])
-        row, col = divmod(int(report[1]), problem.result_cols) if wrong else (0, 0)
+        row, col = divmod(int(report[1]), result.cols) if wrong else (0, 0)
         return cls(
             wrong=wrong,
             row=row,
@@ -128,33 +138,71 @@ class DeviceCheck:
         )
 
 
+Checks = tuple[DeviceCheck, ...]
+"""The check of each result of a problem."""
+
+
+def combined(checks: Sequence[Checks]) -> Checks:
+    """Return the errors of several launches together, none of which has a wrong element."""
+    return tuple(reduce(DeviceCheck.combined, of_one) for of_one in zip(*checks, strict=True))
+
+
 # ------------------------------------------------------------------ source
 
 
-def check_sources(problem: Problem) -> tuple[str, str]:
-    """Return CUDA C++ that fills inputs and writes truths, and CUDA C++ that checks an output.
+def check_sources(problem: Problem) -> tuple[str, ...]:
+    """Return CUDA C++ that fills inputs and writes truths, and some that checks results of a type.
 
-    Both serve the problem's op and types alone.
+    They serve the problem's op, types and results alone. There is a text for each type of results.
     """
-    op = "".join(word.title() for word in problem.op.split("_"))
-    shared = [f"#define OP k{op}", *_elements(problem), source_part("truth")]
-    fill, check = ("\n".join([*shared, source_part(last)]) for last in ("fill", "check"))
-    return fill, check
+    wanted = results(problem)
+    texts = [(*_truths(problem, wanted), source_part("fill"))]
+    for dtype in _types(wanted):
+        of_type = [result for result in wanted if result.dtype is dtype]
+        entry = f"CHECK({check_entry(dtype)}, {dtype.cuda.name})"
+        texts.append((*_truths(problem, of_type), source_part("check"), entry))
+    return tuple(map("\n".join, texts))
 
 
-def _elements(problem: Problem) -> Iterator[str]:
-    """Yield CUDA C++ that defines the types of input and output."""
-    element, output = problem.dtype, problem.output_dtype
-    types = dict.fromkeys((element, output))
+def _types(operands: Sequence[Operand]) -> tuple[ElementType, ...]:
+    return tuple(dict.fromkeys(operand.dtype for operand in operands))
+
+
+def _truths(problem: Problem, asked: Sequence[Operand]) -> Iterator[str]:
+    """Yield CUDA C++ that works out the truth of some results."""
+    yield f"#define OP {_constant(problem.op)}"
+    yield f"#define READS_IDS {str(problem.ids_dtype is not None).lower()}"
+    yield from _elements(problem, asked)
+    yield f"enum Asked {{ {', '.join(map(_constant, _ASKED))} }};"
+    yield f"constexpr unsigned kAsked = {sum(1 << _ASKED.index(one.name) for one in asked)};"
+    yield source_part("truth")
+
+
+def check_entry(dtype: ElementType) -> str:
+    """Return the kernel that checks results of a type."""
+    return f"check_{dtype}"
+
+
+def _constant(name: str) -> str:
+    """Return the constant of truth.cu for an op or a result: kLogSum."""
+    return f"k{''.join(word.title() for word in name.split('_'))}"
+
+
+def _elements(problem: Problem, asked: Sequence[Operand]) -> Iterator[str]:
+    """Yield CUDA C++ that defines the types of inputs and of some results."""
+    element, ids = problem.dtype, problem.ids_dtype or IndexType.INT64
+    types = dict.fromkeys((element, *_types(asked)))
     yield from (f"#include <{dtype.cuda.header}>" for dtype in types if dtype.cuda.header)
     yield source_part("elements")
     for dtype in types:
         of = dtype.cuda
-        numbers = f"{dtype.mantissa_bits}, {dtype.smallest_normal.hex()}"
+        numbers = "0, 1.0"  # of whole numbers
+        if isinstance(dtype, DType):
+            numbers = f"{dtype.mantissa_bits}, {dtype.smallest_normal.hex()}"
         functions = f"{of.to_number}, {of.from_number}, {of.from_double}"
         yield f"DEFINE_ELEMENT({of.name}, {numbers}, {functions})"
     yield f"using Element = {element.cuda.name};"
-    yield f"using Output = {output.cuda.name};"
+    yield f"using Id = {ids.cuda.name};"
     yield f"constexpr bool kWide = {str(element.in_double).lower()};  // arithmetic is fp64"
 
 
@@ -175,7 +223,7 @@ class Tools:
 
     def __init__(self, cubins: Sequence[bytes], stream: Any, accuracy: Accuracy) -> None:
         self.accuracy = accuracy
-        """The accuracy that outputs must meet."""
+        """The accuracy that results must meet."""
         self._programs = [Program(cubin) for cubin in cubins]
         self._program_of: dict[str, Program] = {}
         """By entry, because searching the programs takes longer than a launch."""
@@ -189,12 +237,13 @@ class Tools:
             program.__exit__(None, None, None)
 
     def fill(self, problem: Problem, operand: Operand, address: int, count: int, seed: int) -> None:
-        """Fill `count` elements of an operand: nearly normal noise with some outliers, or lengths.
+        """Fill `count` elements of an operand: nearly normal noise, lengths, or ids.
 
-        A backward op's `input` gets possible outputs of the forward op for such noise.
+        Noise has some outliers. A backward op's `input` gets possible outputs of the forward op for
+        such noise.
         """
         if isinstance(operand.dtype, IndexType):
-            entry = "fill_lengths"
+            entry = f"fill_{operand.name}"
         elif operand.name == "input" and problem.operator.is_gradient:
             entry = f"fill_{problem.operator.forward}"
         else:
@@ -214,35 +263,38 @@ class Tools:
         program = self._program_of[entry]
         program.launch_raw(entry, blocks, threads, 0, arguments, types, self.stream)
 
-    def write_truths(self, problem: Problem, addresses: Addresses, truths: int) -> None:
-        """Write the float64 truth of every element, (rows, cols), to address `truths`."""
-        self._by_rows("write_truths", problem, addresses, truths)
+    def write_truths(
+        self, problem: Problem, result: Operand, addresses: Addresses, truths: int
+    ) -> None:
+        """Write the float64 truth of every element of a result, as rows, to address `truths`."""
+        question = Question.of(problem, result, addresses, self.accuracy)
+        self._by_rows("write_truths", problem, question, truths)
 
     def check_rows(
         self, problem: Problem, addresses: Addresses, accuracy: Accuracy | None = None
-    ) -> DeviceCheck:
-        """Compare an output with the float64 truth of its inputs.
+    ) -> Checks:
+        """Compare each result with the float64 truth of its inputs.
 
         It must meet `accuracy`, by default the session's.
         """
+        allowed = accuracy or self.accuracy
+        return tuple(
+            self._check(problem, result, Question.of(problem, result, addresses, allowed))
+            for result in results(problem)
+        )
+
+    def _check(self, problem: Problem, result: Operand, question: Question) -> DeviceCheck:
         size = NOTHING_FOUND.nbytes
         checked(driver.cuMemcpyHtoDAsync(self._report, NOTHING_FOUND, size, self.stream))
-        self._by_rows("check_rows", problem, addresses, int(self._report), accuracy)
+        self._by_rows(check_entry(result.dtype), problem, question, int(self._report))
         report = np.empty_like(NOTHING_FOUND)
         checked(driver.cuMemcpyDtoHAsync(report, self._report, size, self.stream))
         checked(driver.cuStreamSynchronize(self.stream))
-        return DeviceCheck.of(report, problem)
+        return DeviceCheck.of(report, result)
 
-    def _by_rows(
-        self,
-        entry: str,
-        problem: Problem,
-        addresses: Addresses,
-        result: int,
-        accuracy: Accuracy | None = None,
-    ) -> None:
+    def _by_rows(self, entry: str, problem: Problem, question: Question, to: int) -> None:
         """Launch a kernel whose blocks work on rows (`check_grid`)."""
         blocks, threads = check_grid(problem)
-        arguments = (Question.of(problem, addresses, accuracy or self.accuracy), result)
+        arguments = (question, to)
         types = (None, _POINTER)
         self.launch(entry, blocks, threads, arguments, types)

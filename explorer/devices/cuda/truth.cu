@@ -1,36 +1,43 @@
-// The truth of an op in float64, as in reference/truth.py. The macro OP names the op, because code for
-// all of them takes 1.5 times as long to compile.
+// The truth of an op's results in float64, as in reference/truth.py. The macro OP names the op, because
+// code for all of them takes 1.5 times as long to compile; kAsked has a bit for each result.
 
 constexpr double kNearGap = 32.0;
 constexpr int kExactTerms = 1 << 24;
 constexpr double kUnderflow = kWide ? 0x1p-1070 : 0x1p-125;
 #define INFINITY_64 __longlong_as_double(0x7ff0000000000000ll)
-constexpr double kGreatest = 1.7976931348623157e308;
+constexpr double kGreatest = kWide ? 1.7976931348623157e308 : 3.4028234663852886e38;
 
-enum Op { kSoftmax, kLogSoftmax, kSoftmaxBackward, kLogSoftmaxBackward, kLogsumexp };
+enum Op { kSoftmax, kLogSoftmax, kSoftmaxBackward, kLogSoftmaxBackward, kLogsumexp, kLogProb };
 constexpr Op kOp = OP;
 enum Mask { kNone, kCausal, kLengths, kAdditive };
 
+// A problem and one of its results. Of a structure of more than 128 bytes NVRTC takes the address, which
+// the emulator does not know: therefore some operands, of which a problem has one at most, share a field.
 struct Question {
   const Element* input;
-  const Element* grad;
-  const Element* mask;
-  const int* lengths;
-  const Output* output;
+  const Element* second;  // a gradient, or an additive mask
+  const void* columns;    // the rows' lengths, or ids
+  const void* output;     // the result that is asked about
   long long rows;
   long long inner;
   long long input_stride;
-  long long output_stride;
+  long long output_stride;  // of the result
+  long long ids_stride;
   long long mask_rows;
   double scale;
   double tolerance;        // relative to an element's magnitude
   double exact_tolerance;  // the same in rows whose sum is exact
   int cols;
-  int result_cols;  // results of a row
+  int result_cols;  // elements of the result in a row
+  int asked;        // which result: an Asked
   int masked;
-  int scaled;
   int steps;  // 16-bit numbers that may lie between an output and the rounded truth
 };
+
+// Whether a question is about a result. No code is compiled for results outside of kAsked.
+__device__ bool asks(const Question& q, Asked result) {
+  return kAsked == 1u << result || (kAsked >> result & 1u && q.asked == result);
+}
 
 // Where element `col` of a row of a matrix of `cols` columns lies.
 __device__ long long place(const Question& q, long long row, int cols, long long stride, int col) {
@@ -48,16 +55,16 @@ __device__ int limit_of(const Question& q, long long row) {
     const long long seen = row % q.mask_rows + 1 + q.cols - q.mask_rows;
     return static_cast<int>(seen < 0 ? 0 : seen < q.cols ? seen : q.cols);
   }
-  return q.masked == kLengths ? min(max(q.lengths[row], 0), q.cols) : q.cols;
+  return q.masked == kLengths ? min(max(static_cast<const int*>(q.columns)[row], 0), q.cols) : q.cols;
 }
 
 // An element that enters the op: scaled, masked, rounded once to the precision of the arithmetic.
 __device__ double counted(const Question& q, long long row, int limit, int col) {
   if (col >= limit) return -INFINITY_64;
   double x = widen(q.input[place_in_input(q, row, col)]);
-  const double factor = q.scaled && x != -INFINITY_64 ? q.scale : 1.0;
+  const double factor = x != -INFINITY_64 ? q.scale : 1.0;
   if (q.masked == kAdditive) {
-    const double added = widen(q.mask[row % q.mask_rows * q.cols + col]);
+    const double added = widen(q.second[row % q.mask_rows * q.cols + col]);
     if (kWide) return fma(x, factor, added);
     return fmaf(static_cast<float>(x), static_cast<float>(factor), static_cast<float>(added));
   }
@@ -66,7 +73,7 @@ __device__ double counted(const Question& q, long long row, int limit, int col) 
 }
 
 __device__ double gradient(const Question& q, long long row, int col) {
-  return widen(q.grad[place_in_input(q, row, col)]);
+  return widen(q.second[place_in_input(q, row, col)]);
 }
 
 // exp(x - y), corrected for the rounding of the difference, which would be many ulps of the result.
@@ -112,6 +119,7 @@ struct Row {
   double sum;
   double size;  // backward: sum of absolute terms
   bool exact;   // all terms of the sum are 0 or 1
+  double of_asked;  // what the result that is asked about needs beside these
 };
 
 // Whether all elements of a row satisfy a condition.
@@ -120,14 +128,48 @@ __device__ bool holds_for_row(const Question& q, Condition condition) {
   return q.cols <= kExactTerms && sum_row(q, [&](int i) { return condition(i) ? 0.0 : 1.0; }) == 0.0;
 }
 
+// The element of a row's id; NaN for an id that is no column.
+__device__ double chosen(const Question& q, long long row, int limit, int number) {
+  const Id id = static_cast<const Id*>(q.columns)[row * q.ids_stride + number];
+  return id < 0 || id >= q.cols ? nan("") : counted(q, row, limit, static_cast<int>(id));
+}
+
+// The first column of a row's greatest number; -1 if it has none.
+__device__ double first_of(const Question& q, long long row, int limit, double greatest) {
+  double first = INFINITY_64;
+  for (int i = threadIdx.x; i < q.cols; i += blockDim.x) {
+    if (counted(q, row, limit, i) == greatest) first = fmin(first, i);
+  }
+  first = reduce_block(first, INFINITY_64, [](double a, double b) { return fmin(a, b); });
+  return first == INFINITY_64 ? -1.0 : first;
+}
+
+// What the result that is asked about needs of a row beside its maximum and the sum of its exponentials.
+__device__ double of_asked(const Question& q, long long row, const Row& r, double greatest) {
+  if (asks(q, kEntropy)) {
+    return sum_row(q, [&](int i) {
+      const double gap = counted(q, row, r.limit, i) - r.maximum;
+      return exp(gap) == 0.0 ? 0.0 : exp(gap) * gap;
+    });
+  }
+  if (asks(q, kRank)) {
+    const double first = chosen(q, row, r.limit, 0);
+    if (isnan(first)) return -1.0;
+    return sum_row(q, [&](int i) { return counted(q, row, r.limit, i) > first ? 1.0 : 0.0; });
+  }
+  return asks(q, kArgmax) ? first_of(q, row, r.limit, greatest) : 0.0;
+}
+
 __device__ Row row_of(const Question& q, long long row) {
-  Row r = {limit_of(q, row), 0.0, 0.0, 0.0, false};
-  if (kOp == kSoftmax || kOp == kLogSoftmax || kOp == kLogsumexp) {
+  Row r = {limit_of(q, row), 0.0, 0.0, 0.0, false, 0.0};
+  if (kOp == kSoftmax || kOp == kLogSoftmax || kOp == kLogsumexp || kOp == kLogProb) {
     double maximum = -INFINITY_64;
     for (int i = threadIdx.x; i < q.cols; i += blockDim.x) maximum = fmax(maximum, counted(q, row, r.limit, i));
-    r.maximum = reduce_block(maximum, -INFINITY_64, [](double a, double b) { return fmax(a, b); });
+    const double greatest = reduce_block(maximum, -INFINITY_64, [](double a, double b) { return fmax(a, b); });
     // A finite maximum: the exponential of +inf is then infinite, and that of -inf is 0, in all rows.
-    if (kOp == kLogsumexp) r.maximum = fmax(fmin(r.maximum, kGreatest), -kGreatest);
+    const bool is_clamped = kOp == kLogsumexp || kOp == kLogProb;
+    r.maximum = is_clamped ? fmax(fmin(greatest, kGreatest), -kGreatest) : greatest;
+    if (kOp == kLogProb) r.of_asked = of_asked(q, row, r, greatest);
     r.sum = sum_row(q, [&](int i) { return exp_of_difference(counted(q, row, r.limit, i), r.maximum); });
     const auto is_0_or_masked = [&](int i) {
       const double x = counted(q, row, r.limit, i);
@@ -160,6 +202,28 @@ __device__ double not_zero(double magnitude) {
   return kWide ? fmax(magnitude, kLeast) : magnitude;
 }
 
+// A truth whose error is relative to its size, and at least to 1.
+__device__ Truth of_size(double value, double size, const Row& r) {
+  return {value, fmax(1.0, size), r.exact, 0.0};
+}
+
+// The truth of a result of log-sum-exp, or of log-probabilities.
+__device__ Truth truth_of_row(const Question& q, long long row, const Row& r, int col) {
+  const double log_sum = log(r.sum);
+  if (asks(q, kMaximum)) return {r.maximum, 0.0, false, 0.0};
+  if (asks(q, kLogSum)) return of_size(log_sum, fabs(log_sum), r);
+  if (kOp == kLogProb && asks(q, kOutput)) {
+    const double y = (chosen(q, row, r.limit, col) - r.maximum) - log_sum;
+    return {y, 1.0 + fabs(y), r.exact, 0.0};
+  }
+  if (kOp == kLogProb && asks(q, kEntropy)) {
+    const double entropy = log_sum - r.of_asked / r.sum;
+    return of_size(entropy, fabs(entropy), r);
+  }
+  if (kOp == kLogProb && (asks(q, kRank) || asks(q, kArgmax))) return {r.of_asked, 0.0, false, 0.0};
+  return of_size(r.maximum + log_sum, fmax(fabs(r.maximum), fabs(log_sum)), r);
+}
+
 __device__ Truth truth_of(const Question& q, long long row, const Row& r, int col) {
   if (kOp == kSoftmax) {
     const double x = counted(q, row, r.limit, col);
@@ -172,13 +236,10 @@ __device__ Truth truth_of(const Question& q, long long row, const Row& r, int co
     const double y = (counted(q, row, r.limit, col) - r.maximum) - log(r.sum);
     return {y, 1.0 + fabs(y), r.exact, 0.0};
   }
-  if (kOp == kLogsumexp) {
-    const double log_sum = log(r.sum);
-    return {r.maximum + log_sum, fmax(1.0, fmax(fabs(r.maximum), fabs(log_sum))), r.exact, 0.0};
-  }
+  if (kOp == kLogsumexp || kOp == kLogProb) return truth_of_row(q, row, r, col);
   const double y = widen(q.input[place_in_input(q, row, col)]);
   const double dy = gradient(q, row, col);
-  const double factor = q.scaled ? q.scale : 1.0;
+  const double factor = q.scale;
   const double share = kOp == kSoftmaxBackward ? y : exp(y);
   if (kOp == kSoftmaxBackward) {
     const double size = fabs(dy) + r.size;

@@ -1,22 +1,30 @@
-"""Verify a kernel on the GPU: poisoned output, guards, adversarial rows, float64 truth."""
+"""Verify a kernel on the GPU: poisoned results, guards, adversarial rows, float64 truth."""
 
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
-from numpy.typing import NDArray
 
-from explorer.devices.cuda.buffers import NAN_BYTE, GuardedMatrix, RotatingBuffers
+from explorer.devices.cuda.buffers import NAN_BYTE, GuardedMatrix, RotatingBuffers, poison_of
 from explorer.devices.cuda.program import Program, bound, checked
-from explorer.devices.cuda.tools import DeviceCheck, Tools
+from explorer.devices.cuda.tools import Addresses, Checks, DeviceCheck, Tools, combined
 from explorer.devices.device import Job, SmallRun
 from explorer.model.accuracy import Accuracy
+from explorer.model.element import DType
 from explorer.model.errors import ExplorerError
-from explorer.model.problem import Mask, Problem, inputs, output
+from explorer.model.problem import Mask, Operand, Problem, inputs, results
 from explorer.reference.inputs import Case, pattern_count, verification_inputs, verification_problem
-from explorer.reference.layout import Array, between_rows, first_elements, in_memory, misalignment
-from explorer.reference.truth import truth_of
+from explorer.reference.layout import (
+    Array,
+    between_rows,
+    called,
+    first_elements,
+    in_memory,
+    misalignment,
+    of_result,
+)
+from explorer.reference.truth import truths_of
 
 # ------------------------------------------------------------------ buffers
 
@@ -41,54 +49,51 @@ class LastRows:
         rows = problem.rows - self._first
         self._part = replace(problem, rows=rows, mask=Mask.NONE, mask_rows=0)
         arrays = Case(self._part).arrays(seed)
-        self._copies: dict[str, tuple[int, int, int]] = {}
-        """By operand: the addresses of the patterns and of the rows they replace, and their
+        self._copies: list[tuple[Operand, int, int, int]] = []
+        """Operands, with the addresses of the patterns and of the rows they replace, and their
         bytes."""
         for operand in inputs(self._part):
             data = in_memory(self._part, operand, *_with_gap(arrays, operand)).tobytes()
             patterns, displaced = (int(checked(driver.cuMemAlloc(len(data)))) for _ in range(2))
             checked(driver.cuMemcpyHtoD(patterns, data, len(data)))
-            self._copies[operand.name] = (patterns, displaced, len(data))
+            self._copies.append((operand, patterns, displaced, len(data)))
 
     def put(self) -> None:
-        """Put the patterns into set 0, and prepare its output for a launch."""
-        for name, (patterns, displaced, size) in self._copies.items():
-            checked(driver.cuMemcpyDtoDAsync(displaced, self._place(name), size, self._stream))
-            checked(driver.cuMemcpyDtoDAsync(self._place(name), patterns, size, self._stream))
+        """Put the patterns into set 0, and prepare its results for a launch."""
+        for operand, patterns, displaced, size in self._copies:
+            place = self._place(operand)
+            checked(driver.cuMemcpyDtoDAsync(displaced, place, size, self._stream))
+            checked(driver.cuMemcpyDtoDAsync(place, patterns, size, self._stream))
         self._sets.prepare(0, self._stream)
 
     def restore(self) -> None:
         """Put back the rows that the patterns replaced."""
-        for name, (_, displaced, size) in self._copies.items():
-            checked(driver.cuMemcpyDtoDAsync(self._place(name), displaced, size, self._stream))
+        for operand, _, displaced, size in self._copies:
+            checked(driver.cuMemcpyDtoDAsync(self._place(operand), displaced, size, self._stream))
 
-    def check(self, tools: Tools) -> DeviceCheck:
-        """Compare a launch's output for the patterns with the truth; with a mask, for all rows."""
-        at = self._sets.checked_at(0)
+    def check(self, tools: Tools) -> Checks:
+        """Compare a launch's results for the patterns with the truth; with a mask, for all rows."""
         if self._problem.mask is not Mask.NONE:
-            return tools.check_rows(self._problem, at)
-        output_bytes = self._problem.output_dtype.itemsize
-        start = self._problem.output_place(self._first, 0) * output_bytes
-        moved = {name: self._place(name) for name in self._copies}
-        return tools.check_rows(self._part, {**moved, "output": at["output"] + start})
+            return tools.check_rows(self._problem, self._sets.checked_at(0))
+        moved = (*inputs(self._part), *results(self._part))
+        return tools.check_rows(self._part, {one.name: self._place(one) for one in moved})
 
     def free(self) -> None:
         """Give the memory back."""
-        for patterns, displaced, _ in self._copies.values():
+        for _, patterns, displaced, _ in self._copies:
             checked(driver.cuMemFree(patterns))
             checked(driver.cuMemFree(displaced))
 
-    def _place(self, name: str) -> int:
-        """Return the address of the last rows of a matrix, in place of its original input."""
-        stride = self._problem.input_stride if self._problem.inner == 1 else self._problem.cols
-        start = self._first * stride * self._problem.dtype.itemsize
-        return self._sets.checked_at(0)[name] + start
+    def _place(self, operand: Operand) -> int:
+        """Return the address of the last rows of an array, in place of its original input."""
+        start = self._first * operand.stride * operand.dtype.itemsize
+        return self._sets.checked_at(0)[operand.name] + start
 
 
 class VerificationBuffers:
-    """A kernel's operands in a verification: inputs surrounded by NaN, and a poisoned output.
+    """A kernel's operands in a verification: inputs surrounded by NaN, and poisoned results.
 
-    In place there is one matrix, whose input is restored before each launch.
+    In place the output has the input's matrix, which is restored before each launch.
     """
 
     def __init__(
@@ -113,10 +118,10 @@ class VerificationBuffers:
             self._upload(operand.name, data)
             if problem.in_place and operand.name == "input":
                 self._input = data.copy()  # the memory of `arrays` may be used again
-        target = output(problem)
-        if not problem.in_place:
-            place = places.get("output", 0) * target.dtype.itemsize
-            self._place("output", target.bytes, place, guard=_GUARD)
+        for result in results(problem):
+            if not self._is_in_place(result):
+                place = places.get(result.name, 0) * result.dtype.itemsize
+                self._place(result.name, result.bytes, place, guard=_GUARD)
         self._original_input = self._copy_of_input() if problem.in_place else 0
         self._scratch = int(checked(driver.cuMemAlloc(scratch_bytes))) if scratch_bytes else 0
         self.size = scratch_bytes + sum(m.data_bytes for m in self._matrices.values())
@@ -137,25 +142,33 @@ class VerificationBuffers:
         return {**at, "input": self._original_input} if self._problem.in_place else at
 
     def prepare(self, stream: Any) -> None:
-        """Poison the output, or restore the input in place."""
+        """Poison the results; in place, restore the input."""
         checked(driver.cuStreamSynchronize(stream))
-        if self._problem.in_place:
-            self._upload("input", self._input)
-        else:
-            self._matrices["output"].poison(NAN_BYTE, stream)
+        for result in results(self._problem):
+            if self._is_in_place(result):
+                self._upload("input", self._input)
+            else:
+                self._matrices[result.name].poison(poison_of(result.dtype), stream)
 
     def touched_beside(self) -> str | None:
-        """Describe writes outside of the output's rows; None if there are none."""
-        name = "input" if self._problem.in_place else "output"
-        matrix, offset = self._matrices[name], self._offsets[name]
-        used = output(self._problem).bytes
-        beside = matrix.touched_beside(used, offset, NAN_BYTE)
-        if beside or self._problem.output_stride == self._problem.result_cols:
-            return beside
-        octets = np.empty(used, np.uint8)
-        checked(driver.cuMemcpyDtoH(octets, matrix.address(offset), used))
-        strays = int((octets[self._gaps()] != NAN_BYTE).sum())
-        return f"{strays} bytes between the output's rows" if strays else None
+        """Describe writes outside of the rows of a result; None if there are none."""
+        return next(filter(None, map(self._touched_beside, results(self._problem))), None)
+
+    def _touched_beside(self, result: Operand) -> str | None:
+        name = "input" if self._is_in_place(result) else result.name
+        matrix, offset, poison = self._matrices[name], self._offsets[name], poison_of(result.dtype)
+        beside = matrix.touched_beside(result.bytes, offset, poison)
+        if beside:
+            return f"{beside} {called(result.name)}"
+        if result.stride == result.cols:
+            return None
+        octets = np.empty(result.bytes, np.uint8)
+        checked(driver.cuMemcpyDtoH(octets, matrix.address(offset), result.bytes))
+        strays = int((octets[between_rows(self._problem, result)] != poison).sum())
+        return f"{strays} bytes between {called(result.name)}'s rows" if strays else None
+
+    def _is_in_place(self, result: Operand) -> bool:
+        return self._problem.in_place and result.name == "output"
 
     def free(self) -> None:
         """Give all memory back."""
@@ -180,9 +193,6 @@ class VerificationBuffers:
         copy = int(checked(driver.cuMemAlloc(self._input.nbytes)))
         checked(driver.cuMemcpyHtoD(copy, self._input.ctypes.data, self._input.nbytes))
         return copy
-
-    def _gaps(self) -> NDArray[np.bool_]:
-        return between_rows(self._problem, output(self._problem))
 
 
 def _with_gap(arrays: dict[str, Array], operand: Any) -> tuple[Array, Any]:
@@ -228,28 +238,32 @@ class Verifier:
         self._cached: dict[tuple[Case, int, int], VerificationBuffers] = {}
 
     def check_the_reference(self) -> None:
-        """Compare the GPU's float64 truth with NumPy's; raises ExplorerError if the two differ."""
+        """Compare the GPU's float64 truths with NumPy's; raises ExplorerError if they differ."""
         problem = _narrow(self._problem, rows_per_block=1)
         arrays = verification_inputs(problem)
-        truth = truth_of(problem, arrays)
-        got = self._truths(problem, arrays)
-        with np.errstate(invalid="ignore"):
-            close = np.abs(got - truth.values) <= np.maximum(AGREEMENT * truth.magnitude, 1e-300)
-            close &= np.isfinite(truth.values)
-            same = (got == truth.values) | (np.isnan(got) & np.isnan(truth.values))
-        if not (close | same).all():
-            raise ExplorerError("the GPU's float64 reference differs from NumPy's: do not trust it")
+        truths, buffers = truths_of(problem, arrays), VerificationBuffers(problem, arrays)
+        for result in results(problem):
+            truth, got = truths[result.name], self._truth(problem, result, buffers.addresses)
+            allowed = np.maximum(AGREEMENT * truth.magnitude, 1e-300)
+            with np.errstate(invalid="ignore"):
+                close = np.abs(got - truth.values) <= allowed
+                close &= np.isfinite(truth.values)
+                same = (got == truth.values) | (np.isnan(got) & np.isnan(truth.values))
+            if not (close | same).all():
+                raise ExplorerError(
+                    f"the GPU's float64 reference{of_result(result.name)} differs from NumPy's: do "
+                    "not trust it"
+                )
+        buffers.free()
 
-    def _truths(self, problem: Problem, arrays: dict[str, Array]) -> Array:
-        """Return the truth by the GPU's own float64 reference, of shape (rows, result_cols)."""
-        buffers = VerificationBuffers(problem, arrays)
-        got = np.empty((problem.rows, problem.result_cols))
+    def _truth(self, problem: Problem, result: Operand, addresses: Addresses) -> Array:
+        """Return the truth of a result by the GPU's own float64 reference, as rows."""
+        got = np.empty((problem.rows, result.cols))
         truths = int(checked(driver.cuMemAlloc(got.nbytes)))
-        self._tools.write_truths(problem, buffers.addresses, truths)
+        self._tools.write_truths(problem, result, addresses, truths)
         checked(driver.cuStreamSynchronize(self._stream))
         checked(driver.cuMemcpyDtoH(got, truths, got.nbytes))
         checked(driver.cuMemFree(truths))
-        buffers.free()
         return got
 
     def settle(self) -> None:
@@ -267,38 +281,37 @@ class Verifier:
             self._tools.check_rows(problem, buffers.checked_addresses)
             buffers.free()
 
-    def fault(self, program: Program, job: Job) -> tuple[str | None, DeviceCheck | None]:
-        """Return the fault of a kernel's output, or None, and its errors.
+    def fault(self, program: Program, job: Job) -> tuple[str | None, Checks]:
+        """Return the fault of a kernel's results, or None, and their errors.
 
         The errors do not include those of runs with an accuracy of their own.
         """
-        total = None
+        every = []
         for small in job.small_runs:
-            reason, check = self._run(program, small)
+            reason, checks = self._run(program, small)
             if reason is not None:
-                return f"{_prefix(small, job)}{reason}", check
+                return f"{_prefix(small, job)}{reason}", checks
             if small.accuracy is None:
-                total = check if total is None else total.combined(check)
-        return None, total
+                every.append(checks)
+        return None, combined(every)
 
     def free(self) -> None:
         """Give the buffers back."""
         while self._cached:
             self._cached.popitem()[1].free()
 
-    def _run(self, program: Program, small: SmallRun) -> tuple[str | None, DeviceCheck]:
+    def _run(self, program: Program, small: SmallRun) -> tuple[str | None, Checks]:
         problem = small.case.problem
         buffers = self._buffers(small)
         buffers.prepare(self._stream)
         values = bound(problem, buffers.addresses)
         for launch in small.launches:
             program.launch(launch, values, self._stream)
-        check = self._tools.check_rows(problem, buffers.checked_addresses, small.accuracy)
-        if check.wrong:
-            output, accuracy = buffers.addresses["output"], small.accuracy or self._tools.accuracy
-            return sentence(check, problem, output, accuracy), check
-        beside = buffers.touched_beside()
-        return (f"wrote {beside}" if beside else None), check
+        checks = self._tools.check_rows(problem, buffers.checked_addresses, small.accuracy)
+        accuracy = small.accuracy or self._tools.accuracy
+        wrong = first_wrong(checks, problem, buffers.addresses, accuracy)
+        beside = None if wrong else buffers.touched_beside()
+        return wrong or (f"wrote {beside}" if beside else None), checks
 
     def _buffers(self, small: SmallRun) -> VerificationBuffers:
         key = (small.case, small.misaligned_by, small.scratch_bytes)
@@ -323,23 +336,38 @@ def _prefix(small: SmallRun, job: Job) -> str:
     return f"on {small.case.problem}{misalignment(small.misaligned_by)}, "
 
 
-def sentence(check: DeviceCheck, problem: Problem, output: int, accuracy: Accuracy) -> str:
-    """Describe the wrong elements of the matrix at address `output`."""
-    total, dtype = problem.rows * problem.result_cols, problem.output_dtype
-    if not check.infinite and not check.certain and check.error < INEXACT:
+def first_wrong(
+    checks: Checks, problem: Problem, addresses: Addresses, accuracy: Accuracy
+) -> str | None:
+    """Describe the wrong elements of the first result that has any; None if all are right."""
+    for check, result in zip(checks, results(problem), strict=True):
+        if check.wrong:
+            return sentence(check, problem, result, addresses[result.name], accuracy)
+    return None
+
+
+def sentence(
+    check: DeviceCheck, problem: Problem, result: Operand, address: int, accuracy: Accuracy
+) -> str:
+    """Describe the wrong elements of a result, which lies at an address."""
+    total, dtype, of = problem.rows * result.cols, result.dtype, of_result(result.name)
+    is_number = isinstance(dtype, DType)
+    if is_number and not check.infinite and not check.certain and check.error < INEXACT:
         error, limit = accuracy.tolerance(dtype).error_and_limit(check.error, check.max_ulp)
         return (
             f"too inexact: {error}, the limit under {accuracy} is {limit} "
-            f"({check.wrong} of {total} elements)"
+            f"({check.wrong} of {total} elements{of})"
         )
     element = np.empty(dtype.itemsize, np.uint8)
-    place = problem.output_place(check.row, check.col) * dtype.itemsize
-    checked(driver.cuMemcpyDtoH(element, output + place, len(element)))
-    unwritten = " (never written)" if (element == NAN_BYTE).all() else ""
+    place = problem.place(result, check.row, check.col) * dtype.itemsize
+    checked(driver.cuMemcpyDtoH(element, address + place, len(element)))
+    unwritten = " (never written)" if (element == poison_of(dtype)).all() else ""
     where = (
-        f"{check.wrong} of {total} elements are wrong, the first in row {check.row}, "
+        f"{check.wrong} of {total} elements{of} are wrong, the first in row {check.row}, "
         f"column {check.col}{unwritten}"
     )
+    if not is_number:
+        return where
     if check.infinite == check.wrong:
         return f"{where}; all of them are NaN or infinite, or should be"
     return f"{where}; largest relative error {check.error:.1e}, {check.max_ulp:.3g} ulp"

@@ -86,9 +86,9 @@ class Placement:
     @property
     def first_elements(self) -> NDArray[np.int64]:
         """The number of the output's first element of each row, counted from its memory's start."""
-        problem, target = self.problem, self.targets[0]
+        problem, target, first = self.problem, self.targets[0], results(self.problem)[0]
         lead = target.lead // target.dtype.itemsize
-        return lead + np.array([problem.output_place(r, 0) for r in range(problem.rows)], np.int64)
+        return lead + np.array([problem.place(first, r, 0) for r in range(problem.rows)], np.int64)
 
     def results(self) -> tuple[Array, ...]:
         """Return each result as rows."""
