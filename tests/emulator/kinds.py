@@ -1,12 +1,17 @@
 """Problems of every kind, and kernels of each made wrong on purpose: for the emulator and a GPU."""
 
+from dataclasses import replace
+
 from explorer.model.config import Config
-from explorer.model.element import DType
+from explorer.model.element import DType, IndexType
 from explorer.model.problem import Mask, Problem
 from explorer.ops import Op
 
 HELD = Config(threads_per_row=64, cache_holds="input")
 """Rows in registers, several in a block, whose last is not whole."""
+
+EVERY = "lse,entropy,rank,argmax,maximum,log_sum"
+"""The results on request of log-probabilities."""
 
 KINDS = {
     "softmax": {},
@@ -20,6 +25,23 @@ KINDS = {
         "op": Op.LOGSUMEXP,
         "dtype": DType.BF16,
         "mask": Mask.LENGTHS,
+    },
+    "log-sum-exp and its terms": {"op": Op.LOGSUMEXP, "also": "maximum,log_sum"},
+    "log-probabilities": {"op": Op.LOG_PROB, "also": EVERY, "ids_per_row": 3},
+    "log-probabilities, int32, gaps": {
+        "op": Op.LOG_PROB,
+        "also": EVERY,
+        "ids_dtype": IndexType.INT32,
+        "ids_stride": 3,
+        "input_gap": 24,
+        "output_gap": 2,
+    },
+    "log-probabilities, bf16, scale": {
+        "op": Op.LOG_PROB,
+        "also": EVERY,
+        "dtype": DType.BF16,
+        "out_dtype": DType.BF16,
+        "scale": -0.7,
     },
     "scale": {"scale": 0.3},
     "negative scale": {"op": Op.LOG_SOFTMAX, "scale": -0.5},
@@ -54,9 +76,15 @@ def problem_of(kind: str, rows: int, cols: int) -> Problem:
     """A problem of a kind."""
     fields = dict(KINDS[kind])
     gaps = fields.pop("input_gap", 0), fields.pop("output_gap", 0)
-    results = 1 if fields.get("op") is Op.LOGSUMEXP else cols
-    strides = {"input_stride": cols + gaps[0], "output_stride": results + gaps[1]}
-    return Problem(rows, cols, **strides, **fields)
+    dense = Problem(rows, cols, **fields)
+    strides = dense.input_stride + gaps[0], dense.output_stride + gaps[1]
+    return replace(dense, input_stride=strides[0], output_stride=strides[1])
+
+
+def held(problem: Problem) -> Config:
+    """HELD, by an algorithm that makes sense for the operator."""
+    sensible = problem.operator.allows("algorithm", HELD.algorithm)
+    return HELD if sensible else replace(HELD, algorithm="online-block-max")
 
 
 SABOTAGE = {
@@ -65,8 +93,56 @@ SABOTAGE = {
     "row of the result off by one": ("log-sum-exp", "output[index]", "output[index ^ 1]"),
     "infinite reference": (
         "log-sum-exp",
-        "return fmaxf(fminf(maximum, kGreatest), -kGreatest);",
+        "return fminf(fmaxf(maximum, -kGreatest), kGreatest);",
         "return maximum;",
+    ),
+    "log of the sum forgotten, beside another result": (
+        "log-sum-exp and its terms",
+        "log_sum_of_rows[index] = log_sum;",
+        "log_sum_of_rows[index] = 0.0f;",
+    ),
+    "infinite maximum": (
+        "log-sum-exp and its terms",
+        "maximum_of_rows[index] = reference;",
+        "maximum_of_rows[index] = reference > 3.4e38f ? infinity() : reference;",
+    ),
+    "rank among what is no less": ("log-probabilities", "+= x > threshold;", "+= x >= threshold;"),
+    "rank of an id that is no column": (
+        "log-probabilities",
+        "isnan(first_chosen) ? -1 : state.above;",
+        "state.above;",
+    ),
+    "the last of equal elements": (
+        "log-probabilities",
+        "same ? min(a.first, b.first)",
+        "same && max(a.first, b.first) < kNoColumn ? max(a.first, b.first) : same ? "
+        "min(a.first, b.first)",
+    ),
+    "entropy without rescaling": (
+        "log-probabilities",
+        "factor * (state.weighted + state.sum * (state.maximum - reference));",
+        "factor * state.weighted;",
+    ),
+    "a result not written": ("log-probabilities", "lse_of_rows[index] =", "float lost ="),
+    "an id cut to 32 bits": (
+        "log-probabilities",
+        "if (id < 0 || id >= kCols)",
+        "id = static_cast<int>(id);\n  if (id < 0 || id >= kCols)",
+    ),
+    "an id that is no column read": (
+        "log-probabilities",
+        "if (id < 0 || id >= kCols)",
+        "if (id < 0 || id > kCols)",
+    ),
+    "dense ids": (
+        "log-probabilities, int32, gaps",
+        "ids + loaded_row * ids_stride",
+        "ids + loaded_row",
+    ),
+    "a result of the row before": (
+        "log-probabilities, bf16, scale",
+        "argmax_of_rows[index]",
+        "argmax_of_rows[index > 0 ? index - 1 : 0]",
     ),
     "log of softmax": (
         "log_softmax",

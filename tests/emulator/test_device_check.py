@@ -1,5 +1,6 @@
 """The GPU's own check, executed: the emulator needs no GPU to run it."""
 
+import ctypes
 from functools import cache
 
 import numpy as np
@@ -157,15 +158,18 @@ JUDGED = [
     Problem(19, 37, input_stride=40, output_stride=64),
     Problem(40, 3),
     Problem(5, 600),
+    *(Problem(130, 37, dtype, Op.LOG_PROB, also=EVERY) for dtype in DType),
 ]
-"""Every op, output type and layout: truths were compared above."""
+"""Every op, type and layout of results: truths were compared above."""
+
+NUMBERS = [(problem, r) for problem in JUDGED for r in results(problem) if r.dtype in DType]
 
 
 @pytest.mark.sampled(14)
-@pytest.mark.parametrize("problem", JUDGED, ids=str)
-def test_the_gpus_verdict_is_the_references(checked, problem):
-    subject, dtype = checked(problem), problem.output_dtype
-    truth = subject.truth.values
+@pytest.mark.parametrize(("problem", "result"), NUMBERS, ids=str)
+def test_the_gpus_verdict_is_the_references(checked, problem, result):
+    subject, dtype = checked(problem), result.dtype
+    truth = subject.known[result.name].values
     blur = 4 if dtype is DType.F64 else 1e-3  # ulps that the GPU's truth is off itself
 
     def rounded(values):
@@ -174,8 +178,8 @@ def test_the_gpus_verdict_is_the_references(checked, problem):
 
     def judged(output, accuracy=Accuracy.DEFAULT):
         output = rounded(output)
-        found = subject.check(output, accuracy)
-        due = check(output, subject.truth, dtype, accuracy)
+        found = subject.check(output, accuracy, result.name)
+        due = check(output, subject.known[result.name], dtype, accuracy)
         assert found.wrong == due.wrong
         assert (found.row, found.col) == (due.first or (0, 0))
         assert found.max_ulp == pytest.approx(due.max_ulp, rel=1e-6, abs=blur)
@@ -191,6 +195,34 @@ def test_the_gpus_verdict_is_the_references(checked, problem):
     assert judged(ruined(truth)).wrong > truth.size / 8
     off = [judged(truth * (1 + 3e-5), accuracy).wrong for accuracy in reversed(Accuracy)]
     assert off == sorted(off)
+
+
+COLUMNS = [
+    (problem, result)
+    for dtype in IndexType
+    for problem in [Problem(130, 37, op=Op.LOG_PROB, also="rank,argmax", ids_dtype=dtype)]
+    for result in results(problem)[1:]
+]
+
+
+@pytest.mark.parametrize(("problem", "result"), COLUMNS, ids=str)
+def test_columns_are_right_only_if_they_are_equal(checked, problem, result):
+    subject = checked(problem)
+    right = subject.known[result.name].values.astype(result.dtype.numpy)
+    assert (right > 0).any()
+    assert subject.check(right, name=result.name).wrong == 0
+    row = np.arange(130)[:, None]
+    for change in (row == 77, -(row % 2), row == 129, (row > 5) * np.int64(2**32)):
+        made = (right + change).astype(right.dtype)
+        found = subject.check(made, name=result.name)
+        due = check(made, subject.known[result.name], result.dtype)
+        assert found.wrong == found.certain == due.wrong == (made != right).sum()
+        assert (found.row, found.col) == (due.first or (0, 0)) and found.infinite == 0
+
+
+def test_a_question_is_small_enough_to_be_passed_in_registers():
+    """NVRTC takes the address of a larger one, which the emulator does not know."""
+    assert ctypes.sizeof(Question) <= 128
 
 
 def test_results_may_be_flushed_to_zero():

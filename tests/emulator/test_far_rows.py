@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kinds import HELD, KINDS, problem_of
+from kinds import HELD, KINDS, held, problem_of
 from planted import planted
 from virtual_arch import ARCH
 
 from explorer.compile.compiler import Compiler
+from explorer.devices.emulated import emulator
 from explorer.devices.emulated.device import EmulatedKernel, LaunchRefused, emulate
 from explorer.devices.emulated.emulator import Emulator
 from explorer.devices.emulated.far import Order, emulate_far, far_problems, is_addressable, order_of
@@ -92,7 +93,7 @@ def test_a_middle_axis_is_tried_with_short_and_with_long_slices():
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_verified(kind):
     problem = problem_of(kind, 300, 130)
-    runs = verified(problem, ACROSS if problem.inner > 1 else HELD)
+    runs = verified(problem, ACROSS if problem.inner > 1 else held(problem))
     repeated = problem.mask is Mask.ADDITIVE and 1 < problem.mask_rows < problem.rows
     with_gaps = 1 if problem.is_dense else 3
     assert len(runs) == (2 if problem.inner > 1 or repeated else with_gaps)
@@ -192,6 +193,21 @@ NARROW = {
         "output[index]",
         "output[index & 0xffff]",
     ),
+    "another result in 16 bits": (
+        "log-probabilities",
+        "rank_of_rows[index]",
+        "rank_of_rows[index & 0xffff]",
+    ),
+    "ids by 16 bits of the row": (
+        "log-probabilities",
+        "ids + loaded_row * kIds",
+        "ids + (loaded_row & 0xffff) * kIds",
+    ),
+    "distance of ids in unsigned 32 bits": (
+        "log-probabilities, int32, gaps",
+        "ids + loaded_row * ids_stride",
+        "ids + loaded_row * static_cast<unsigned>(ids_stride)",
+    ),
     "block number in 16 bits": (
         "softmax",
         BLOCK,
@@ -248,7 +264,7 @@ NARROW = {
 def test_indices_of_too_few_bits_are_found_out(name):
     kind, right, wrong = NARROW[name]
     problem = problem_of(kind, 300, 130)
-    honest = ProgramUnderTest.of_config(problem, ACROSS if problem.inner > 1 else HELD)
+    honest = ProgramUnderTest.of_config(problem, ACROSS if problem.inner > 1 else held(problem))
     assert any(r.status is Status.WRONG for r in far_runs(planted(honest, [(right, wrong)])))
 
 
@@ -374,6 +390,19 @@ def test_truth_is_that_of_the_far_rows():
     program = ProgramUnderTest.of_config(Problem(300, 130, mask=Mask.CAUSAL), HELD)
     (far,) = far_problems(program.problem, program.split.block_rows)
     assert far.mask_rows == 135 and np.gcd(far.rows, 135) == 135
+
+
+def test_a_kernel_of_whose_rows_no_far_one_has_an_address_is_not_verified(monkeypatch):
+    wide = Problem(4, 2**22, DType.F64)
+    assert is_addressable(wide) and far_problems(wide, 1) == ()
+    monkeypatch.setattr(emulator, "far_problems", lambda *_, **__: ())
+    program = ProgramUnderTest.of_config(Problem(300, 130), HELD)
+    verdict = Emulator(ARCH).verify(program)
+    assert verdict.status is Status.UNVERIFIED and "no addresses" in verdict.sentence
+    assert (
+        Emulator(ARCH).verify(replace(program, problem=Problem(2**26, 130))).status
+        is Status.VERIFIED
+    )
 
 
 @pytest.mark.sampled(4)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from kinds import HELD, KINDS, SABOTAGE, problem_of, sabotaged
+from kinds import KINDS, SABOTAGE, held, problem_of, sabotaged
 
 from explorer.devices.emulated.emulator import Emulator
 from explorer.devices.program_under_test import ProgramUnderTest
@@ -19,7 +19,7 @@ EMULATOR = Emulator("sm_90")
 @pytest.mark.parametrize("name", SABOTAGE)
 def test_a_wrong_kernel_is_found_out(name):
     problem = problem_of(SABOTAGE[name][0], ROWS, COLS)
-    honest = ProgramUnderTest.of_config(problem, HELD)
+    honest = ProgramUnderTest.of_config(problem, held(problem))
     wrong = replace(honest, source=sabotaged(name, honest.source))
     verdict = EMULATOR.verify(wrong)
     assert verdict.status is Status.WRONG, verdict.sentence
@@ -29,12 +29,12 @@ def test_a_wrong_kernel_is_found_out(name):
 @pytest.mark.parametrize("kind", sorted({kind for kind, *_ in SABOTAGE.values()}))
 def test_its_honest_twin_is_verified(kind):
     problem = problem_of(kind, ROWS, COLS)
-    verdict = EMULATOR.verify(ProgramUnderTest.of_config(problem, HELD))
+    verdict = EMULATOR.verify(ProgramUnderTest.of_config(problem, held(problem)))
     assert verdict.status is Status.VERIFIED, verdict.sentence
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_has_kernels(kind):
-    space = Space(problem_of(kind, ROWS, COLS), known_gpu("NVIDIA H200"))
-    rule = space.broken_rule(HELD)
-    assert rule is None, rule.reason(HELD)
+    problem = problem_of(kind, ROWS, COLS)
+    rule = Space(problem, known_gpu("NVIDIA H200")).broken_rule(held(problem))
+    assert rule is None, rule.reason(held(problem))

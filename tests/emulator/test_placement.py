@@ -94,3 +94,17 @@ def test_every_argument_of_a_launch_has_a_value():
     assert values["scale"] == np.float32(2.0)
     assert values["rows"].dtype == np.int64
     assert {"input", "grad", "output", "scratch"} <= values.keys()
+
+
+def test_ids_and_results_on_request_begin_at_whole_elements():
+    problem = Problem(6, 5, op=Op.LOG_PROB, also="lse,rank", ids_stride=3, ids_per_row=2)
+    arrays = verification_inputs(problem)
+    placed = Placement.of(problem, arrays, misaligned_by=2)
+    assert [target.name for target in placed.targets] == ["output", "lse", "rank"]
+    leads = {name: placed.values[name].lead for name in ("ids", "lse", "rank")}
+    assert leads == {"ids": 8, "lse": 4, "rank": 8}
+    found = [finding.message for finding in placed.findings()]
+    assert [message.partition("[")[0] for message in found] == ["output", "lse", "rank"]
+    ids = placed.memory.read(placed.values["ids"])[1:]
+    assert (np.append(ids, 0).reshape(6, 3)[:, :2] == arrays["ids"]).all()
+    assert (placed.results()[2] < -1).all()  # what no kernel writes

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cuda.bindings import driver
-from emulated_output import output_of
+from emulated_output import results_of
 from kinds import KINDS, problem_of
 from test_far_rows import CONFIGS
 
@@ -28,10 +28,10 @@ from explorer.evaluate.profile import profile
 from explorer.evaluate.verify import verify_on
 from explorer.model.config import Config
 from explorer.model.element import DType
-from explorer.model.problem import Problem
+from explorer.model.problem import Problem, results
 from explorer.ptx_emulator.counters import SECTOR_BYTES
 from explorer.reference.inputs import verification_inputs
-from explorer.reference.truth import truth_of
+from explorer.reference.truth import truths_of
 from explorer.space import Space
 from explorer.space.covering import covering_array
 
@@ -92,8 +92,10 @@ def ulps(ours, theirs, truth, dtype) -> float:
     """The largest distance of two outputs, in spacings of their type at the truth's magnitude.
 
     A NaN or an infinity in one alone is as bad as can be. What is not a normal number may be
-    flushed, of which this tells nothing.
+    flushed, of which this tells nothing. So is a whole number that differs.
     """
+    if not isinstance(dtype, DType):
+        return 0.0 if (ours == theirs).all() else np.inf
     ours, theirs = (matrix.astype(np.float64) for matrix in (ours, theirs))
     known = np.isfinite(ours) & np.isfinite(theirs)
     same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
@@ -122,14 +124,17 @@ WAYS = [(problem, Config(**choices)) for problem, choices in CONFIGS.values()]
 def compared(gpu, problem, configs) -> dict[Config, float]:
     """How far the emulator's outputs are from the GPU's, in ulps."""
     arrays = verification_inputs(problem)
-    truth, compiler, found = truth_of(problem, arrays), Compiler(gpu.arch), {}
+    truths, compiler, found = truths_of(problem, arrays), Compiler(gpu.arch), {}
     for config in configs:
         variant = emit(problem, config)
         kernel = compiler.compile(variant.source)
         scratch = variant.scratch_bytes
-        ours = output_of(EmulatedKernel.of(kernel.ptx, variant.launches, scratch), problem, arrays)
-        (theirs,) = run_once(kernel.cubin, variant.launches, problem, arrays, scratch_bytes=scratch)
-        found[config] = ulps(ours, theirs, truth, problem.output_dtype)
+        ours = results_of(EmulatedKernel.of(kernel.ptx, variant.launches, scratch), problem, arrays)
+        theirs = run_once(kernel.cubin, variant.launches, problem, arrays, scratch_bytes=scratch)
+        found[config] = max(
+            ulps(*both, truths[result.name], result.dtype)
+            for result, *both in zip(results(problem), ours, theirs, strict=True)
+        )
     return found
 
 

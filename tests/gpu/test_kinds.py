@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import median
 
 import pytest
-from kinds import HELD, KINDS, SABOTAGE, problem_of, sabotaged
+from kinds import HELD, KINDS, SABOTAGE, held, problem_of, sabotaged
 
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.evaluate.device_evaluator import DeviceEvaluator
@@ -38,7 +38,7 @@ def evaluator(device):
 def test_first_light(evaluator, kind):
     """One kernel of each kind, and what was found of it: to run first, with -s."""
     with evaluator(problem_of(kind, 8000, 1000)) as live:
-        outcome = live.evaluate(HELD)
+        outcome = live.evaluate(held(live.problem))
         assert isinstance(outcome, Measured), outcome
         share = live.facts.limit_us / outcome.time_us
         print(
@@ -57,7 +57,7 @@ def test_a_kind_is_right(evaluator, kind, cols):
     """1001 columns are misaligned for every vector; only long serial fp32 sums may be off."""
     problem = problem_of(kind, 2000, cols)
     with evaluator(problem) as live:
-        configs = [HELD, *sampled(Space(problem, live.gpu), DRAWN, seed=cols)]
+        configs = [held(problem), *sampled(Space(problem, live.gpu), DRAWN, seed=cols)]
         for config in configs:
             live.submit(config)
         outcomes = {config: live.evaluate(config) for config in configs}
@@ -69,20 +69,20 @@ def test_a_kind_is_right(evaluator, kind, cols):
         and not (outcome.stage is Stage.VERIFY and "too inexact" in outcome.reason)
     }
     assert not wrong
-    assert isinstance(outcomes[HELD], Measured), outcomes[HELD]
+    assert isinstance(outcomes[held(problem)], Measured), outcomes[held(problem)]
 
 
 @pytest.mark.parametrize("kind", sorted({kind for kind, *_ in SABOTAGE.values()}))
 def test_a_wrong_kernel_of_a_kind_is_rejected(evaluator, kind):
     with evaluator(problem_of(kind, 2000, 1000)) as live:
-        program = ProgramUnderTest.of_config(live.problem, HELD)
+        program = ProgramUnderTest.of_config(live.problem, held(live.problem))
         for name in (name for name, (its, *_) in SABOTAGE.items() if its == kind):
             source = sabotaged(name, program.source)
             outcome = live.device.verify(replace(program, source=source)).outcome
             assert isinstance(outcome, Rejected), (name, outcome)
             assert outcome.stage is Stage.VERIFY, (name, outcome)
             print(f"\n{name}: {outcome.reason}")
-        assert isinstance(live.evaluate(HELD), Measured)
+        assert isinstance(live.evaluate(held(live.problem)), Measured)
 
 
 PLACE = "{input + index * kCols, output + index * kCols, kRowVectors}"

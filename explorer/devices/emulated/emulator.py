@@ -16,6 +16,7 @@ from explorer.devices.emulated.device import (
     emulated_grid,
 )
 from explorer.devices.emulated.far import (
+    FAR_ELEMENTS,
     Order,
     emulate_far,
     far_problems,
@@ -184,7 +185,8 @@ class Emulator(Device):
         """Run some blocks of the file's own problem, and some whose elements lie beyond 2^32.
 
         Nothing is run if a defect is known already. A run of several blocks shows which blocks work
-        on which rows. A kernel is unverified if `emulate_far` does not know its order of rows.
+        on which rows. A kernel is unverified if `emulate_far` does not know its order of rows, or
+        if no far row has an address.
         """
         near = self._run_of_several_blocks(program, kernel, done)
         if done[-1].status in _ENDS:
@@ -204,15 +206,8 @@ class Emulator(Device):
         rounds = 2 if strides and problem.inner == 1 else 1
         together, blocks = program.split.rows_together, program.config.cluster * program.split.parts
         beyond = far_problems(problem, block_rows, together, rounds=rounds, blocks=blocks)
-        runs = [*([problem] if is_addressable(problem) else []), *beyond]
-        if all(far.rows == 1 for far in runs):
-            why = (
-                "its rows lie so far apart that memory has no addresses for rows beyond the first: "
-                "verify it on a GPU"
-            )
-            done.append(Emulation(problem, reason=why))
-            return
-        for far in runs:
+        own = [problem] if is_addressable(problem) else []
+        for far in (*own, *beyond):
             program.check_emulated(far, whole=False)
             done.append(
                 emulate_far(
@@ -226,6 +221,12 @@ class Emulator(Device):
                     accuracy=self._accuracy,
                 )
             )
+        if not beyond and not any(far.input_elements > FAR_ELEMENTS for far in own):
+            why = (
+                f"the emulator has no addresses for rows beyond {FAR_ELEMENTS} elements of this "
+                "width: verify it on a GPU"
+            )
+            done.append(Emulation(problem, reason=why))
 
     def _run_many_strides(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]
