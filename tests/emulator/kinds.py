@@ -106,17 +106,16 @@ SABOTAGE = {
         "maximum_of_rows[index] = reference;",
         "maximum_of_rows[index] = reference > 3.4e38f ? infinity() : reference;",
     ),
-    "rank among what is no less": ("log-probabilities", "+= x > threshold;", "+= x >= threshold;"),
+    "rank among what is no less": ("log-probabilities", "+= x > chosen;", "+= x >= chosen;"),
     "rank of an id that is no column": (
         "log-probabilities",
-        "isnan(first_chosen) ? -1 : state.above;",
+        "isnan(chosen) ? -1 : state.above;",
         "state.above;",
     ),
     "the last of equal elements": (
         "log-probabilities",
-        "same ? min(a.first, b.first)",
-        "same && max(a.first, b.first) < kNoColumn ? max(a.first, b.first) : same ? "
-        "min(a.first, b.first)",
+        "kWidth - 1; i >= 0; --i",
+        "0; i < kWidth; ++i",
     ),
     "entropy without rescaling": (
         "log-probabilities",
