@@ -204,7 +204,7 @@ LOG_PROB = Operator(
         *PAIR,
     ),
     of_ones=_log_of_ones,
-    patterns=("ladders", "lone maxima", "outweighed"),
+    patterns=("ladders", "lone maxima", "outweighed", "no numbers"),
     takes=_takes("log_prob")
     | {
         "algorithm": Choice(

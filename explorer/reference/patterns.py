@@ -125,6 +125,7 @@ GROUPS: dict[str, Callable[[_Asked], list[Pattern]]] = {
         keeps_small=a.keeps_small and not a.problem.operator.is_gradient,
         few=a.few,
     ),
+    "no numbers": lambda _: [Pattern(_words(make), make) for make in (_all_nan, _masked_or_nan)],
 }
 """The groups of patterns that only some operators need, by the names in their objects."""
 
@@ -256,6 +257,15 @@ def _last_not_a_number(rng: np.random.Generator, cols: int) -> Row:
     row = rng.standard_normal(cols)
     row[-1] = np.nan
     return row
+
+
+def _all_nan(_: np.random.Generator, cols: int) -> Row:
+    return np.full(cols, np.nan)
+
+
+def _masked_or_nan(rng: np.random.Generator, cols: int) -> Row:
+    """Return a row whose greatest numbers are -inf, some of them after a NaN."""
+    return np.where(rng.random(cols) < 0.5, np.nan, -np.inf)
 
 
 def _masked_by_a_number(rng: np.random.Generator, cols: int) -> Row:

@@ -328,6 +328,8 @@ def _second(problem: Problem) -> str:
     """Return the operand that is read beside the input, or none."""
     if problem.operator.is_gradient:
         return "grad"
+    if problem.ids_dtype:
+        return "ids"
     return "mask" if problem.mask is Mask.ADDITIVE else ""
 
 
