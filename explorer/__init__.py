@@ -1,8 +1,8 @@
 """softmax-explorer: emit, verify and time CUDA softmax kernels; keep the fastest per problem.
 
-`explorer.softmax`, `log_softmax` and `logsumexp` compute with these kernels, on arrays of PyTorch,
-CuPy and JAX. `explorer.search`, `emit`, `verify` and `compare` do what the commands of these names
-do, and return dataclasses. Names are imported when they are first asked for.
+`explorer.softmax`, `log_softmax`, `logsumexp` and `log_prob` compute with these kernels, on arrays
+of PyTorch, CuPy and JAX. `explorer.search`, `emit`, `verify` and `compare` do what the commands of
+these names do, and return dataclasses. Names are imported when they are first asked for.
 """
 
 import importlib
@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from explorer.model.tuned_table import TunedProblem, TunedTable
     from explorer.ops import Op
     from explorer.ptx_emulator import Finding
-    from explorer.runtime.functions import log_softmax, logsumexp, register_torch, softmax
+    from explorer.runtime.functions import (
+        LogProbs,
+        log_prob,
+        log_softmax,
+        logsumexp,
+        register_torch,
+        softmax,
+    )
     from explorer.runtime.service import set_options, warm_up
     from explorer.runtime.shapes import log_shapes
     from explorer.tuning.contest import Finals
@@ -53,7 +60,14 @@ _MODULES = {
     "explorer.model.query": ("ProblemKeywords",),
     "explorer.model.tuned_table": ("TunedProblem", "TunedTable"),
     "explorer.ptx_emulator": ("Finding",),
-    "explorer.runtime.functions": ("log_softmax", "logsumexp", "register_torch", "softmax"),
+    "explorer.runtime.functions": (
+        "LogProbs",
+        "log_prob",
+        "log_softmax",
+        "logsumexp",
+        "register_torch",
+        "softmax",
+    ),
     "explorer.runtime.service": ("set_options", "warm_up"),
     "explorer.runtime.shapes": ("log_shapes",),
     "explorer.tuning.contest": ("Finals",),
@@ -75,6 +89,7 @@ __all__ = [
     "Finding",
     "InvalidInput",
     "Launch",
+    "LogProbs",
     "Mask",
     "Measured",
     "NotFound",
@@ -94,6 +109,7 @@ __all__ = [
     "WrongKernel",
     "compare",
     "emit",
+    "log_prob",
     "log_shapes",
     "log_softmax",
     "logsumexp",

@@ -1,12 +1,13 @@
-"""`explorer.softmax`, `log_softmax` and `logsumexp`, for arrays of PyTorch, CuPy and JAX."""
+"""`explorer.softmax`, `log_softmax`, `logsumexp` and `log_prob`, for PyTorch, CuPy and JAX."""
 
 import importlib.util
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from explorer.model.errors import ExplorerError
+from explorer.runtime.layout import check_switch
 
 if TYPE_CHECKING:
     from explorer.runtime.torch_override import Registration
@@ -94,17 +95,81 @@ def logsumexp(
     has +inf. An axis without elements gives -inf. Kernels and the framework's functions serve calls
     as for `softmax`, and `torch.compile`, `torch.export` and `torch.func.vmap` may trace them.
 
-    The gradient of x is computed by PyTorch from x and the result, as grad * scale *
-    exp(x * scale - result), and has gradients itself. In f32, the rounding of the result is a
-    relative error of each exponential: up to 4e-6 where the result is at most 64 in magnitude, and
-    twice as much each time that the magnitude doubles. The gradient of `log_softmax` has no such
-    error. In a row whose result is infinite, the gradient has NaN, as PyTorch's.
+    The gradient of x is computed by PyTorch from x and two numbers a row, the maximum and the
+    logarithm of the sum of the exponentials relative to it, so that the rounding of the result is
+    no error of the gradient. It has gradients itself. In a row whose result is infinite, it has
+    NaN, as PyTorch's.
 
     Raises TypeError for another kind of array or of argument and under `jax.jit`, IndexError for an
     axis that x does not have, and `explorer.InvalidInput` for an output of another shape, type or
     device, for one where a gradient is asked for, for whole numbers, and for a sparse tensor.
     """
+    check_switch("keepdim", keepdim)
     return function_for(x, "logsumexp_of")(x, dim, keepdim, scale, out)
+
+
+class LogProbs(NamedTuple):
+    """What `log_prob` returns; None for what was not asked for."""
+
+    log_prob: Any
+    lse: Any = None
+    entropy: Any = None
+    rank: Any = None
+    argmax: Any = None
+
+
+def log_prob(
+    x: Any,
+    index: Any,
+    *,
+    scale: float = 1,
+    lse: bool = False,
+    entropy: bool = False,
+    rank: bool = False,
+    argmax: bool = False,
+    check: bool = False,
+) -> LogProbs:
+    """Return the log-softmax of an array over its last axis, at given elements alone.
+
+    x        A tensor of PyTorch, or an array of CuPy or JAX, such as logits: (..., V), of types of
+             16, 32 or 64 bits. Its rows are read once. Slices such as logits[:, :-1] are read where
+             they lie.
+    index    Columns of each row, of int32 or int64 and on x's device: of shape (...) for one id a
+             row, or (..., K) for several.
+    scale    The factor that x is multiplied with first, in f32 for 16-bit types: 1 / temperature.
+    lse      Whether to return log(sum(exp(x * scale))) of each row, too.
+    entropy  Whether to return the entropy of each row's softmax, in nats.
+    rank     Whether to return how many elements of the row are greater than that of the first id.
+    argmax   Whether to return the first column of the greatest element of each row.
+    check    Whether to raise InvalidInput for an id that is no column, from 0 to V - 1. The call
+             then waits for the GPU, so it can neither be captured nor compiled as one graph.
+
+    The log-probabilities have the shape of `index`, the others that of x without its last axis.
+    Numbers are of f32 for types of 16 bits too, and else of x's type; `rank` and `argmax` are of
+    the type of `index`. Everything is computed of x * scale, where -inf stays -inf.
+
+    An id that is no column gives NaN, and the rank -1. A row with a NaN gives NaN for all numbers,
+    but rank and argmax pass over NaN: the rank of a NaN is -1, and the argmax of a row of nothing
+    else. A row of -inf alone has the log-sum-exp -inf, and NaN as log-probabilities and entropy. A
+    row with +inf has the log-sum-exp +inf, the entropy NaN, and the log-probabilities -inf, or NaN
+    at +inf.
+
+    Kernels and the framework's functions serve calls as for `softmax`. The gradient of x has those
+    of log-probabilities, `lse` and `entropy`; an id that is no column adds nothing to it. PyTorch
+    computes it from x and two numbers a row, the maximum and the logarithm of the sum of the
+    exponentials relative to it, and can differentiate it once more. `torch.compile`,
+    `torch.export` and `torch.func.vmap` may trace a call.
+
+    Raises TypeError for another kind of array or of argument and under `jax.jit`, and
+    `explorer.InvalidInput` for an index of another shape, type or device, for an x that has no
+    columns or whole numbers, and for a sparse tensor.
+    """
+    asked = {"lse": lse, "entropy": entropy, "rank": rank, "argmax": argmax}
+    for name, value in (*asked.items(), ("check", check)):
+        check_switch(name, value)
+    also = tuple(name for name, value in asked.items() if value)
+    first, *others = function_for(x, "log_prob_of")(x, index, scale, also, check)
+    return LogProbs(first, **dict(zip(also, others, strict=True)))
 
 
 def uncompiled(log: bool, x: Any, *arguments: Any) -> Any:
@@ -144,6 +209,7 @@ def _for_tensors() -> Any:
         Tensor=sys.modules["torch"].Tensor,
         softmax_of=torch_operators.softmax_of,
         logsumexp_of=torch_logsumexp.logsumexp_of,
+        log_prob_of=torch_logsumexp.log_prob_of,
     )
 
 

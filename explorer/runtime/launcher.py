@@ -167,6 +167,12 @@ class OnlyLaunch:
     """In order: the bytes of a number, or the name of an argument of each call."""
 
 
+def vectors_of(problem: Problem) -> tuple[str, ...]:
+    """Return the names of the arrays that kernels access by vectors; others by single elements."""
+    writes_vectors = problem.fills_rows or problem.inner > 1
+    return (*problem.operator.matrices, "mask", *(("output",) if writes_vectors else ()))
+
+
 class Plan:
     """The launches of a loaded kernel, for one thread."""
 
@@ -176,7 +182,8 @@ class Plan:
         cells = {name: kind(value) for name, (kind, value) in numbers.items()}
         self.kernel = loaded.kernel
         self.mask = loaded.kernel.alignment - 1
-        """Bits that must be 0 in every address."""
+        """Bits that must be 0 in the address of each array of `aligned`."""
+        self.aligned = vectors_of(loaded.problem)
         names = {name for launch in loaded.kernel.launches for name in launch.arguments}
         self._arrays = {name: ctypes.c_void_p() for name in names - set(cells)}
         self._scale = cells["scale"]
@@ -192,7 +199,8 @@ class Plan:
     def launch(self, stream: int, input: int, output: int, **others: int) -> None:
         """Launch on arrays at these addresses; raises RuntimeError with the driver's code.
 
-        `others` are those of `grad`, `mask`, `lengths` and `scratch` that the problem has.
+        `others` are all others that the problem has: `grad`, `mask`, `lengths`, `ids`, the results
+        beside the output, and `scratch`.
         """
         for name, address in others.items():
             self._arrays[name].value = address

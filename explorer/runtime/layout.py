@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from explorer.model.element import DType
+from explorer.model.element import DType, IndexType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask, Problem
 from explorer.ops import OPERATORS, Extent, Op
@@ -53,6 +53,12 @@ def whole_axis(dim: Any) -> int:
     if axis is None:
         raise TypeError(f"dim is {shown(dim)}; it must be a whole number, such as -1")
     return axis
+
+
+def check_switch(name: str, value: Any) -> None:
+    """Raise TypeError for an argument that is neither True nor False."""
+    if value is not True and value is not False:
+        raise TypeError(f"{name} is {shown(value)}; it must be True or False")
 
 
 def plain_scale(scale: Any) -> float:
@@ -110,7 +116,62 @@ def _is_dense(shape: Shape, strides: Shape) -> bool:
     return True
 
 
-# ------------------------------------------------------------------ masks
+# ------------------------------------------------------------------ rows with others between them
+
+
+BYTES_PER_LAUNCH = 2**25
+"""Bytes that a large GPU reads while the host makes one call by Python, in some 8 us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Rows that lie one stride apart among others, as those of logits[:, :-1] do."""
+
+    rows: int
+    """Rows from the first to the last, the others included."""
+    stride: int
+    """Elements from the start of a row to the next."""
+    steps: Shape
+    """For each leading axis, how many rows away the next index is."""
+
+    def strides(self, stride: int) -> Shape:
+        """Return the strides of an array of such rows, `stride` elements apart."""
+        return (*(step * stride for step in self.steps), 1)
+
+
+def spread_of(shape: Shape, strides: Shape) -> Spread | None:
+    """Return rows along the last axis as a part of more rows; None if they are not.
+
+    `strides` are in elements.
+    """
+    cols, rows = shape[-1], 1
+    stride = next((s for n, s in zip(shape[-2::-1], strides[-2::-1], strict=True) if n > 1), cols)
+    if stride < cols or (cols > 1 and strides[-1] != 1):
+        return None
+    steps = [s // stride if n > 1 else 1 for n, s in zip(shape, strides, strict=True)][:-1]
+    for count, step, apart in zip(shape[-2::-1], steps[::-1], strides[-2::-1], strict=True):
+        if count > 1 and (apart % stride or step < rows):
+            return None
+        rows += (count - 1) * step
+    return Spread(rows, stride, tuple(steps))
+
+
+def goes_in_turn(shape: Shape, strides: Shape, itemsize: int, spread: Spread | None) -> bool:
+    """Return whether each index of the first axis is to have a launch of its own.
+
+    That takes the host time, in which the GPU reads BYTES_PER_LAUNCH. Without it, one launch reads
+    the other rows as well, whose results are dropped; or if the rows do not lie so, the array must
+    be copied, by which each element is read and written once more.
+    """
+    row_bytes = shape[-1] * itemsize
+    if spread is not None:
+        others = spread.rows - math.prod(shape[:-1])
+        return others * row_bytes > (shape[0] - 1) * BYTES_PER_LAUNCH
+    is_readable = matrix_of(shape[1:], strides[1:], len(shape) - 2) is not None
+    return is_readable and 2 * math.prod(shape[1:-1]) * row_bytes > BYTES_PER_LAUNCH
+
+
+# ------------------------------------------------------------------ ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +180,39 @@ class Described:
 
     shape: Shape
     dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """The ids of each row, which lie one stride apart."""
+
+    per_row: int
+    stride: int
+    dtype: IndexType
+
+
+def outside(ids: Any, cols: int) -> Any:
+    """Return which elements of an array of ids are no columns."""
+    return (ids < 0) | (ids >= cols)
+
+
+def check_index(shape: Shape, index: Described) -> None:
+    """Raise InvalidInput for ids that do not fit the rows of an array of a shape."""
+    if not shape or not shape[-1]:
+        raise InvalidInput(f"x is of shape {shape}; its last axis must have an element at least")
+    if index.dtype not in tuple(IndexType):
+        raise InvalidInput(f"index is of {index.dtype}; it must be of int32 or int64")
+    if index.shape != shape[:-1] and index.shape[:-1] != shape[:-1]:
+        several = ", ".join([*map(str, shape[:-1]), "K"])
+        raise InvalidInput(
+            f"index is of shape {index.shape}; for x of shape {shape} it must be of shape "
+            f"{shape[:-1]}, or of ({several}) for K ids a row"
+        )
+    if index.shape != shape[:-1] and not index.shape[-1]:
+        raise InvalidInput(f"index is of shape {index.shape}; a row must have an id at least")
+
+
+# ------------------------------------------------------------------ masks
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,12 +317,17 @@ class Call:
     masking: Masking
     dtype: Any
     """The type of the result; None for x's own."""
+    ids: Ids | None = None
+    also: str = ""
+    """The names of results beside the output, with commas between them."""
 
-    def result_shape(self, shape: Shape) -> Shape:
-        """Return the shape of the result, which has all axes of x's."""
-        if OPERATORS[self.op].extent is Extent.MATRIX or not shape:
+    def result_shape(self, shape: Shape, extent: Extent | None = None) -> Shape:
+        """Return the shape of a result, by default of the output, which has all axes of x's."""
+        extent = extent or OPERATORS[self.op].extent
+        if extent is Extent.MATRIX or not shape:
             return shape
-        return (*shape[: self.dim], 1, *shape[self.dim + 1 :])
+        count = self.ids.per_row if self.ids and extent is Extent.IDS else 1
+        return (*shape[: self.dim], count, *shape[self.dim + 1 :])
 
     def problem(
         self,
@@ -254,6 +353,8 @@ class Call:
             mask=mask,
             mask_rows=mask_rows,
             in_place=in_place,
+            ids=self.ids,
+            also=self.also,
         )
 
 
@@ -297,6 +398,8 @@ def problem_of(
     mask: Mask = Mask.NONE,
     mask_rows: int = 0,
     in_place: bool = False,
+    ids: Ids | None = None,
+    also: str = "",
 ) -> Problem:
     """Return the problem of a call, by default with a dense output.
 
@@ -318,4 +421,8 @@ def problem_of(
         input_stride=source.stride,
         output_stride=output.stride,
         in_place=in_place,
+        ids_per_row=ids.per_row if ids else 0,
+        ids_dtype=ids.dtype if ids else None,
+        ids_stride=ids.stride if ids else 0,
+        also=also,
     )

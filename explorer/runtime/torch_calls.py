@@ -1,13 +1,14 @@
 """Calls on PyTorch's tensors: computed by our kernel if there is one, else by PyTorch."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
+from explorer.model.element import IndexType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Problem
 from explorer.ops import BACKWARD, FORWARD, OPERATORS, Op
@@ -17,6 +18,7 @@ from explorer.runtime.layout import (
     DTYPES,
     Call,
     Described,
+    Ids,
     Masking,
     Matrix,
     check_floating,
@@ -28,6 +30,7 @@ from explorer.runtime.layout import (
     problem_of,
 )
 from explorer.runtime.service import log_once, service
+from explorer.system.plain_data import parse_name
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -73,7 +76,7 @@ def checked_call(
 def _described(tensor: Tensor | None) -> Described | None:
     if tensor is None:
         return None
-    return Described(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+    return Described(tuple(tensor.shape), dtype_name(tensor))
 
 
 def check_kind(target: torch.dtype, *, is_argument: bool) -> None:
@@ -105,8 +108,7 @@ def framework(call: Call, x: Tensor) -> Tensor:
     check_kind(target, is_argument=call.dtype is not None)
     if target.itemsize == 2 and (call.scale is not None or call.mask is not None):
         x = x.float()  # as kernels do, which round the result alone
-    if call.scale is not None:
-        x = x * call.scale
+    x = scaled(x, call.scale)
     if call.mask is not None:
         x = x + call.mask.to(x.device, target).to(x.dtype)
     hidden = hidden_elements(x, call.masking.causal, call.lengths)
@@ -115,6 +117,15 @@ def framework(call: Call, x: Tensor) -> Tensor:
     return (torch.log_softmax if OPERATORS[call.op].is_log else torch.softmax)(x, call.dim).to(
         target
     )
+
+
+def scaled(x: Tensor, scale: float | None) -> Tensor:
+    """Return a tensor times a scale, as kernels count it: -inf stays -inf whatever the scale."""
+    if scale is None:
+        return x
+    if scale > 0 or x.is_complex():
+        return x * scale
+    return (x * scale).masked_fill(x == float("-inf"), float("-inf"))
 
 
 def hidden_elements(x: Tensor, causal: bool, lengths: Tensor | None) -> Tensor | None:
@@ -164,10 +175,8 @@ def launch(
     plan: Plan, device: int, source: int, output: int, scale: float | None, others: dict[str, int]
 ) -> bool:
     """Launch a plan on the current stream; return False if an array is misaligned."""
-    addresses = source | output
-    for name, address in others.items():
-        addresses |= 0 if name == "lengths" else address
-    if addresses & plan.mask:
+    addresses = {"input": source, "output": output, **others}
+    if any(addresses.get(name, 0) & plan.mask for name in plan.aligned):
         log_once(f"an array does not begin at a multiple of {plan.mask + 1} bytes")
         return False
     if scale is not None:
@@ -239,11 +248,15 @@ class Recipe:
         scale: float | None = None,
         mask: Tensor | None = None,
         lengths: Tensor | None = None,
+        beside: Mapping[str, Tensor] | None = None,
     ) -> Tensor | None:
-        """Launch on tensors, and return the output; None if this kernel cannot take them."""
-        if self.is_plain and mask is None and lengths is None:
+        """Launch on tensors, and return the output; None if this kernel cannot take them.
+
+        `beside` has ids and other results, by the names of the kernel's arguments.
+        """
+        if self.is_plain and mask is None and lengths is None and not beside:
             return self._run_plain(x, out, scale)
-        return self._run(x, out, scale, mask, lengths)
+        return self._run(x, out, scale, mask, lengths, beside or {})
 
     def _run_plain(self, x: Tensor, out: Tensor | None, scale: float | None) -> Tensor | None:
         """Serve a call that only has to launch."""
@@ -257,7 +270,7 @@ class Recipe:
             return None
         device = x.get_device()
         if (source | output) & plan.mask or _current_device() != device:
-            return self._run(x, out, scale, None, None)
+            return self._run(x, out, scale, None, None, {})
         if scale is not None:
             plan.scale(scale)
         plan.launch_pair(_raw_stream(device), source, output)
@@ -272,6 +285,7 @@ class Recipe:
         scale: float | None,
         mask: Tensor | None,
         lengths: Tensor | None,
+        beside: Mapping[str, Tensor],
     ) -> Tensor | None:
         """Serve any call: convert, copy and allocate scratch memory as needed."""
         if self.cast:  # which also makes it dense
@@ -284,7 +298,7 @@ class Recipe:
         elif not self.in_place and self._covers(out.data_ptr(), x.data_ptr(), self.input_bytes):
             log_once("an output that lies over a part of the input")
             return None
-        others: dict[str, int] = {}
+        others = {name: tensor.data_ptr() for name, tensor in beside.items()}
         other = None  # a reference that keeps it allocated until the launch
         if mask is not None:
             other = mask.to(x).contiguous().resolve_neg()
@@ -388,20 +402,47 @@ def recipe_of(
     return recipe
 
 
-def recipe_for(op: Op, x: Tensor, dim: int, scale: float | None, out: Tensor) -> Recipe | None:
-    """Return how an op without masks is served, into an output that has all axes of x."""
+def recipe_for(
+    op: Op,
+    x: Tensor,
+    dim: int,
+    scale: float | None,
+    out: Tensor,
+    ids: Tensor | None = None,
+    also: str = "",
+) -> Recipe | None:
+    """Return how an op without masks is served, into an output that has all axes of x.
+
+    The rows of `ids` lie one stride apart, and `also` names results beside the output.
+    """
     layouts = tuple(True if one.is_contiguous() else one.stride() for one in (x, out))
     shared = out.data_ptr() == x.data_ptr()
-    key = (op, dim, x.dtype, x.shape, layouts, x.get_device(), scale is None, out.dtype, shared)
+    key: tuple[Any, ...] = (op, dim, x.dtype, x.shape, layouts, x.get_device(), scale is None)
+    key += (out.dtype, shared, also)
+    if ids is not None:
+        key += (ids.dtype, ids.shape, ids.stride())
     recipe = _threads.recipes.get(key)
     if recipe is None:
-        call = Call(op, dim, scale, None, None, Masking(False, None, None), out.dtype)
+        told = None if ids is None else _ids(ids)
+        call = Call(op, dim, scale, None, None, Masking(False, None, None), out.dtype, told, also)
         recipe = _recipe(call, x, out)
         if recipe is not None:
             _threads.keep(key, recipe)
     else:
         shapes.count_call(recipe.problem)
     return recipe
+
+
+def _ids(ids: Tensor) -> Ids:
+    """Return the layout of ids whose rows lie one stride apart."""
+    rows = matrix(ids, ids.dim() - 1)
+    assert rows is not None
+    return Ids(rows.cols, rows.stride, parse_name(IndexType, "ids", dtype_name(ids)))
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """Return the name of a tensor's type, such as int32."""
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 @skips_dynamo
@@ -445,6 +486,8 @@ def check_out(
     """Raise InvalidInput for an output that does not fit a call; the usual shape is x's."""
     shape = x.shape if shape is None else shape
     fits = out.dtype is dtype and out.get_device() == x.get_device() and out.shape == shape
+    if not x.is_cuda:  # whose devices all have the number -1
+        fits = fits and out.device == x.device
     if not fits:
         check_kind(dtype, is_argument=dtype is not x.dtype)
         raise InvalidInput(

@@ -1,17 +1,35 @@
-"""The log-sum-exp of PyTorch's tensors: a function, and an operator of `torch.library`.
+"""Numbers of a row of PyTorch's tensors: log-sum-exp, and log-probabilities of given columns.
 
-The operator keeps the axis, as one element, so that its gradient broadcasts along the rows.
+Each is a function and an operator of `torch.library`. An operator returns its output and, by their
+names, results beside it. All keep the axis, so that gradients broadcast along the rows.
 """
 
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from explorer.model.errors import InvalidInput
-from explorer.ops import Op
-from explorer.runtime.layout import positive
-from explorer.runtime.torch_calls import check_dense, check_out, recipe_for, skips_dynamo
+from explorer.ops import OPERATORS, Extent, Op, Result
+from explorer.runtime.layout import (
+    Described,
+    Spread,
+    check_index,
+    goes_in_turn,
+    outside,
+    positive,
+    spread_of,
+)
+from explorer.runtime.torch_calls import (
+    check_dense,
+    check_out,
+    dtype_name,
+    matrix,
+    recipe_for,
+    scaled,
+    skips_dynamo,
+)
 from explorer.runtime.torch_operators import (
     below_autograd,
     is_bare,
@@ -22,108 +40,406 @@ from explorer.runtime.torch_operators import (
     plain_arguments,
 )
 
-# ------------------------------------------------------------------ operator
+PAIR = ("maximum", "log_sum")
+"""The results that a gradient is computed from: exponentials are relative to the first, and their
+sum has the second as its logarithm. One number for both would round each probability, by 4e-6 where
+it is 64."""
 
-
-_library = torch.library.Library("explorer", "FRAGMENT")
-_library.define(
-    "logsumexp(Tensor x, int dim, float? scale) -> Tensor",
-    tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order),
-)
+# ------------------------------------------------------------------ results
 
 
 def _result_dtype(x: Tensor) -> torch.dtype:
-    """Return the type of the result: f32 for narrower types, else x's own."""
+    """Return the type of numbers: f32 for narrower types, else x's own."""
     return torch.float32 if x.is_floating_point() and x.itemsize < 4 else x.dtype
 
 
 def kept(x: Tensor, dim: int) -> tuple[int, ...]:
-    """Return the shape of the result, which has one element along the axis."""
+    """Return the shape of one number a row, which has one element along the axis."""
     return (*x.shape[:dim], 1, *x.shape[dim + 1 :])
 
 
-def _framework(x: Tensor, dim: int, scale: float | None) -> Tensor:
+@cache
+def _results(op: Op, also: str) -> tuple[Result, ...]:
+    """Return the output of an operator, and the results beside it, in the operator's order."""
+    first, *others = OPERATORS[op].results
+    return (first, *(result for result in others if result.name in also.split(",")))
+
+
+def _empty(op: Op, x: Tensor, dim: int, ids: Tensor | None, also: str) -> list[Tensor]:
+    """Return memory for the results, which is dense."""
+    made = []
+    for result in _results(op, also):
+        has_ids_type = ids is not None and result.are_columns
+        shape = ids.shape if ids is not None and result.extent is Extent.IDS else kept(x, dim)
+        dtype = ids.dtype if ids is not None and has_ids_type else _result_dtype(x)
+        made.append(torch.empty(shape, dtype=dtype, device=x.device))
+    return made
+
+
+def _framework(
+    op: Op, x: Tensor, dim: int, scale: float | None, ids: Tensor | None, also: str
+) -> list[Tensor]:
     """Compute by PyTorch's own functions, for which we have no kernel."""
-    x = x.to(_result_dtype(x))
-    return torch.logsumexp(x if scale is None else x * scale, dim, keepdim=True)
+    x = scaled(x.to(_result_dtype(x)), scale)
+    names = [result.name for result in _results(op, also)]
+    if ids is None and not also:
+        return [torch.logsumexp(x, dim, keepdim=True)]
+    greatest = torch.finfo(x.dtype).max
+    maximum = x.detach().amax(dim, keepdim=True).clamp(-greatest, greatest)
+    gaps = x - maximum
+    weights = gaps.exp()
+    total = weights.sum(dim, keepdim=True)
+    log_sum = total.log()
+    made = {"maximum": maximum, "log_sum": log_sum, "lse": maximum + log_sum}
+    if "entropy" in names:  # without the products of 0 and -inf
+        spent = (weights * gaps.clamp_min(-LEAST_GAP)).sum(dim, keepdim=True)
+        made["entropy"] = log_sum - spent / total
+    if "rank" in names and ids is not None:
+        first = _chosen(x, ids[..., :1])
+        greater = (x > first).sum(dim, keepdim=True, dtype=ids.dtype)
+        made["rank"] = greater.masked_fill(first.isnan(), -1)
+    if "argmax" in names and ids is not None:
+        numbers = x.masked_fill(x.isnan(), -torch.inf)
+        are_greatest = (x == numbers.amax(dim, keepdim=True)).to(torch.uint8)
+        column = are_greatest.argmax(dim, keepdim=True).to(ids.dtype)
+        made["argmax"] = column.masked_fill(are_greatest.amax(dim, keepdim=True) == 0, -1)
+    made["output"] = made["lse"] if ids is None else _chosen(gaps, ids) - log_sum
+    return [made[name] for name in names]
+
+
+LEAST_GAP = 1000.0
+"""A number whose exponential is 0 in each type, where it is negative."""
+
+
+def _chosen(x: Tensor, ids: Tensor) -> Tensor:
+    """Return the elements of each row's ids: NaN for an id that is no column."""
+    bad = outside(ids, x.shape[-1])
+    return x.gather(-1, ids.masked_fill(bad, 0).long()).masked_fill(bad, torch.nan)
+
+
+# ------------------------------------------------------------------ kernels
 
 
 @skips_dynamo
-def served(x: Tensor, dim: int, scale: float | None, out: Tensor) -> Tensor | None:
-    """Write our kernel's result to `out`, and return it; None if PyTorch must compute it.
+def served(
+    op: Op,
+    x: Tensor,
+    dim: int,
+    scale: float | None,
+    ids: Tensor | None,
+    also: str,
+    out: Tensor | None = None,
+) -> list[Tensor] | None:
+    """Return what our kernel computes, the first in `out`; None if PyTorch must compute it.
 
-    `dim` is counted from the first axis, and `out` has all axes of x.
+    `dim` is counted from the first axis, and all have all axes of x. Rows along the last axis that
+    do not lie one stride apart are not copied: others between them are read as well, or there is
+    a launch for each index of the first axis.
     """
-    recipe = recipe_for(Op.LOGSUMEXP, x, dim, scale, out)
-    return None if recipe is None else recipe.serve(x, out, scale)
+    if 1 < dim == x.dim() - 1 and not x.is_contiguous() and matrix(x, dim) is None:
+        shape, strides = tuple(x.shape), x.stride()
+        spread = spread_of(shape, strides)
+        results = None
+        is_in_turn = goes_in_turn(shape, strides, x.itemsize, spread)
+        if is_in_turn:
+            results = _served_in_turn(op, x, dim, scale, ids, also)
+        elif spread is not None:
+            results = _served_between(spread, op, x, scale, ids, also)
+        if results is not None and out is not None:
+            results[0] = out.copy_(results[0])
+        if is_in_turn or spread is not None:
+            return results
+    if ids is not None and not ids.is_contiguous() and matrix(ids, dim) is None:
+        ids = ids.contiguous()
+    made = _empty(op, x, dim, ids, also)
+    made[0] = made[0] if out is None else out
+    recipe = recipe_for(op, x, dim, scale, made[0], ids, also)
+    if recipe is None:
+        return None
+    names = (result.name for result in _results(op, also))
+    beside = dict(zip(names, made, strict=True))
+    del beside["output"]
+    if ids is not None:
+        beside["ids"] = ids
+    return None if recipe.serve(x, made[0], scale, beside=beside) is None else made
+
+
+def _served_in_turn(
+    op: Op, x: Tensor, dim: int, scale: float | None, ids: Tensor | None, also: str
+) -> list[Tensor] | None:
+    """Return what our kernel computes in a launch for each index of the first axis."""
+    parts = []
+    for number, rows in enumerate(x):
+        part = served(op, rows, dim - 1, scale, None if ids is None else ids[number], also)
+        if part is None:
+            return None
+        parts.append(part)
+    return [torch.stack(same) for same in zip(*parts, strict=True)]
+
+
+def _served_between(
+    spread: Spread, op: Op, x: Tensor, scale: float | None, ids: Tensor | None, also: str
+) -> list[Tensor] | None:
+    """Return what our kernel computes of rows that lie among others."""
+    rows = x.as_strided((spread.rows, x.shape[-1]), (spread.stride, 1))
+    if ids is not None:
+        ids = _between(spread, ids)
+    results = served(op, rows, 1, scale, ids, also)
+    if results is None:
+        return None
+    leading = x.shape[:-1]
+    return [
+        result.as_strided((*leading, result.shape[1]), spread.strides(result.shape[1]))
+        for result in results
+    ]
+
+
+def _between(spread: Spread, ids: Tensor) -> Tensor:
+    """Return ids for all rows, those of others included, which may be any: without a copy if x's
+    rows and these lie alike, as logits[:, :-1] and ids[:, 1:] do.
+    """
+    shape, count = (spread.rows, ids.shape[-1]), ids.shape[-1]
+    own = spread_of(tuple(ids.shape), ids.stride())
+    if own is not None and (own.rows, own.steps) == (spread.rows, spread.steps):
+        return ids.as_strided(shape, (own.stride, 1))
+    copied = ids.new_zeros(shape)
+    copied.as_strided(ids.shape, spread.strides(count)).copy_(ids)
+    return copied
 
 
 @skips_dynamo
-def _compute(x: Tensor, dim: int, scale: float | None) -> Tensor:
-    """Compute the operator on plain tensors; the result is dense."""
-    out = torch.empty(kept(x, dim), dtype=_result_dtype(x), device=x.device)
-    result = served(x, dim, scale, out)
-    return _framework(x, dim, scale).contiguous() if result is None else result
+def _compute(
+    op: Op, x: Tensor, dim: int, scale: float | None, ids: Tensor | None, also: str
+) -> list[Tensor]:
+    """Compute an operator on plain tensors; the results are dense."""
+    results = served(op, x, dim, scale, ids, also)
+    if results is None:
+        results = _framework(op, x, dim, scale, ids, also)
+    return [result.contiguous() for result in results]
 
 
-def _shape(x: Tensor, dim: int, scale: float | None) -> Tensor:
-    return torch.empty(kept(x, dim), dtype=_result_dtype(x), device=x.device)
+# ------------------------------------------------------------------ gradients
 
 
-class _Logsumexp(torch.autograd.Function):  # type: ignore[misc]
-    """Log-sum-exp with its gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, dim: int, scale: float | None) -> Tensor:
-        result = _without_gradient(x, dim, scale)
-        ctx.scale = scale
-        ctx.save_for_backward(x, result)
-        return result
+class _Numbers(torch.autograd.Function):  # type: ignore[misc]
+    """The results of an operator with their gradient."""
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        """Return the gradient of x: the softmax, times that of the result.
+    def forward(
+        ctx: Any, op: Op, x: Tensor, dim: int, scale: float | None, ids: Tensor | None, also: str
+    ) -> tuple[Tensor, ...]:
+        every = ",".join(filter(None, (also, *PAIR)))
+        results = _without_gradient(op, x, dim, scale, ids, every)
+        names = (result.name for result in _results(op, every))
+        made = dict(zip(names, results, strict=True))
+        ctx.told = op, dim, scale, also
+        ctx.save_for_backward(x, ids, *(made[name] for name in PAIR), made.get("entropy"))
+        ctx.set_materialize_grads(False)
+        wanted = _results(op, also)
+        constant = (r.name for r in wanted if r.are_columns or r.name in PAIR)
+        ctx.mark_non_differentiable(*(made[name] for name in constant))
+        return tuple(made[result.name] for result in wanted)
 
-        It consists of PyTorch's operators, which `torch.compile` fuses and which have gradients
-        themselves. The sum below converts x to the type of the result as it reads it.
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Return the gradient of x, by PyTorch's operators, which `torch.compile` fuses.
+
+        Where gradients of it are asked for, PyTorch differentiates its own functions.
         """
-        x, result = ctx.saved_tensors
-        scale = 1.0 if ctx.scale is None else ctx.scale
-        weights = torch.add(-result, x, alpha=scale).exp_().conj()
-        return (weights * (grad * scale)).to(x.dtype), None, None
+        op, dim, scale, also = ctx.told
+        x, ids, *saved = ctx.saved_tensors
+        names = (result.name for result in _results(op, also))
+        given = {name: grad for name, grad in zip(names, grads, strict=True) if grad is not None}
+        compute = _gradient_of_framework if torch.is_grad_enabled() else _gradient
+        result = compute(op, given, x, dim, scale, ids, *saved) if given else None
+        return None, result, None, None, None, None
 
 
-def _without_gradient(x: Tensor, dim: int, scale: float | None) -> Tensor:
-    """Compute the operator, without the dispatcher if possible."""
-    return _compute(x, dim, scale) if is_bare(x) else below_autograd(operator, x, dim, scale)
-
-
-@skips_dynamo
-def _differentiate(x: Tensor, dim: int, scale: float | None) -> Tensor:
-    """Compute the operator with its gradient, if one is needed."""
-    if needs_own_formulas(x):  # compiled code calls this without that check
-        return _framework(x, dim, scale)
-    compute = _Logsumexp.apply if needs_gradient(x) else _without_gradient
-    result: Tensor = compute(x, dim, scale)
+def _gradient_of_framework(
+    op: Op,
+    grads: dict[str, Tensor],
+    x: Tensor,
+    dim: int,
+    scale: float | None,
+    ids: Tensor | None,
+    *_: Any,
+) -> Tensor:
+    """Return the gradient of x as a function of x and the gradients of the results."""
+    also = ",".join(grads)
+    results = _framework(op, x, dim, scale, ids, also)
+    made = {r.name: value for r, value in zip(_results(op, also), results, strict=True)}
+    (result,) = torch.autograd.grad(
+        [made[name] for name in grads], x, list(grads.values()), create_graph=True
+    )
     return result
 
 
-def _batched(
-    _: Any, axes: tuple[int, None, None], x: Tensor, dim: int, scale: float | None
-) -> tuple[Tensor, int]:
-    """Compute under `vmap`: the batched axis becomes the first one."""
-    return operator(x.movedim(axes[0], 0), dim + 1, scale), 0
+def _gradient(
+    op: Op,
+    grads: dict[str, Tensor],
+    x: Tensor,
+    dim: int,
+    scale: float | None,
+    ids: Tensor | None,
+    maximum: Tensor,
+    log_sum: Tensor,
+    entropy: Tensor | None,
+) -> Tensor:
+    """Return the gradient of x: each row's probabilities times a number, and more at its ids.
+
+    The number differs among elements by the gradient of the entropy alone. It has the sum by which
+    exponentials are divided, and the scale.
+    """
+    gaps = scaled(x if scale is None else x.to(maximum.dtype), scale) - maximum
+    per_sum = (-log_sum).exp() * (1.0 if scale is None else scale)
+    output, of_ids = grads.get("output"), None
+    number: Any = grads.get("lse", 0.0)
+    if ids is None:
+        number = output
+    elif output is not None:
+        of_ids = output.masked_fill(outside(ids, x.shape[-1]), 0)
+        number = number - of_ids.sum(dim, keepdim=True)
+    of_entropy = grads.get("entropy")
+    if of_entropy is None:
+        result = gaps.exp_().mul_(number * per_sum)
+    else:
+        number = number + of_entropy * (log_sum - entropy)
+        weights = gaps.exp()
+        gaps.clamp_(min=-LEAST_GAP)  # else 0 times -inf
+        result = weights.mul_(number * per_sum - gaps.mul_(of_entropy * per_sum))
+    if ids is not None and of_ids is not None:
+        columns = ids.masked_fill(outside(ids, x.shape[-1]), 0).long()
+        result.scatter_add_(dim, columns, of_ids if scale is None else of_ids * scale)
+    return result.to(x.dtype)
 
 
-_library.impl("logsumexp", _compute, "CompositeExplicitAutograd")
-_library.impl("logsumexp", _differentiate, "Autograd")
-torch.library.register_fake("explorer::logsumexp", _shape, lib=_library)
+# ------------------------------------------------------------------ operators
+
+
+_library = torch.library.Library("explorer", "FRAGMENT")
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 _HAS_VMAP = hasattr(torch.library, "register_vmap")  # PyTorch 2.4 has not
-if _HAS_VMAP:
-    torch.library.register_vmap("explorer::logsumexp", _batched, lib=_library)
-operator = torch.ops.explorer.logsumexp.default
 
-# ------------------------------------------------------------------ function
+
+def _are_bare(x: Tensor, ids: Tensor | None) -> bool:
+    return is_bare(x) and (ids is None or is_memory(ids))
+
+
+def _without_gradient(
+    op: Op, x: Tensor, dim: int, scale: float | None, ids: Tensor | None, also: str
+) -> list[Tensor]:
+    """Compute an operator, without the dispatcher if possible."""
+    if _are_bare(x, ids):
+        return _compute(op, x, dim, scale, ids, also)
+    results: list[Tensor] = below_autograd(_operators[op], x, dim, scale, ids, also)
+    return results
+
+
+@skips_dynamo
+def _differentiate(
+    op: Op, x: Tensor, dim: int, scale: float | None, ids: Tensor | None, also: str
+) -> list[Tensor]:
+    """Compute an operator with its gradient, if one is needed."""
+    if needs_own_formulas(x):  # compiled code calls this without that check
+        return _framework(op, x, dim, scale, ids, also)
+    if not needs_gradient(x):
+        return _without_gradient(op, x, dim, scale, ids, also)
+    if x.is_complex() or not x.numel():  # which have no maximum
+        return _framework(op, x, dim, scale, ids, also)
+    return list(_Numbers.apply(op, x, dim, scale, ids, also))
+
+
+def _batched(
+    op: Op,
+    size: int,
+    axes: tuple[int | None, ...],
+    x: Tensor,
+    dim: int,
+    scale: float | None,
+    ids: Tensor | None,
+    also: str,
+) -> tuple[list[Tensor], list[int]]:
+    """Compute under `vmap`: the batched axis becomes the first one of both."""
+
+    def first(tensor: Tensor, axis: int | None) -> Tensor:
+        if axis is not None:
+            return tensor.movedim(axis, 0)
+        return tensor.expand(size, *tensor.shape)
+
+    ids = None if ids is None else first(ids, axes[3])
+    results = _operators[op](first(x, axes[0]), dim + 1, scale, ids, also)
+    return results, [0] * len(results)
+
+
+def _registered(op: Op) -> Any:
+    """Register an operator, and return it."""
+
+    def compute(
+        x: Tensor, dim: int, scale: float | None, ids: Tensor | None = None, also: str = ""
+    ) -> list[Tensor]:
+        return _compute(op, x, dim, scale, ids, also)
+
+    def differentiate(
+        x: Tensor, dim: int, scale: float | None, ids: Tensor | None = None, also: str = ""
+    ) -> list[Tensor]:
+        return _differentiate(op, x, dim, scale, ids, also)
+
+    def shapes(
+        x: Tensor, dim: int, scale: float | None, ids: Tensor | None = None, also: str = ""
+    ) -> list[Tensor]:
+        return _empty(op, x, dim, ids, also)
+
+    def batched(info: Any, axes: Any, x: Tensor, *told: Any) -> tuple[list[Tensor], list[int]]:
+        given = (*told, *(None, "")[len(told) - 2 :])
+        return _batched(op, info.batch_size, (*axes, None), x, *given)
+
+    name = f"explorer::{op}"
+    _library.define(
+        f"{op}(Tensor x, int dim, float? scale, Tensor? ids=None, str also='') -> Tensor[]",
+        tags=_TAGS,
+    )
+    _library.impl(str(op), skips_dynamo(compute), "CompositeExplicitAutograd")
+    _library.impl(str(op), skips_dynamo(differentiate), "Autograd")
+    torch.library.register_fake(name, shapes, lib=_library)
+    if _HAS_VMAP:
+        torch.library.register_vmap(name, batched, lib=_library)
+    return getattr(torch.ops.explorer, str(op)).default
+
+
+_operators = {op: _registered(op) for op in (Op.LOGSUMEXP, Op.LOG_PROB)}
+
+# ------------------------------------------------------------------ functions
+
+
+def _of_rows(
+    op: Op, x: Tensor, dim: int, scale: float | None, ids: Tensor | None = None, also: str = ""
+) -> list[Tensor]:
+    """Compute a call on a tensor of at least one axis; the results keep the axis."""
+    if torch.compiler.is_compiling():
+        return list(_operators[op](x, dim, scale, ids, also))
+    if x.is_nested or needs_own_formulas(x, has_vmap=_HAS_VMAP):
+        return _framework(op, x, dim, scale, ids, also)
+    if _are_bare(x, ids):
+        return _differentiate(op, x, dim, scale, ids, also)
+    return list(_operators[op](x, dim, scale, ids, also))
+
+
+def _check_x(x: Tensor) -> None:
+    """Raise InvalidInput for a tensor of whole numbers, and for a sparse one."""
+    if not (x.is_floating_point() or x.is_complex()):
+        raise InvalidInput(
+            f"x is of {x.dtype}; it must be of floating-point numbers: give x.float(), say"
+        )
+    check_dense(x=x)
+
+
+def _plain(dim: int, scale: float) -> tuple[int, float | None]:
+    """Return a call's axis and scale, None for 1. Raises TypeError and InvalidInput."""
+    factor: float | None = scale
+    is_plain = torch.compiler.is_compiling() or scale.__class__ is float
+    if dim.__class__ is not int or not is_plain:
+        dim, factor, _ = plain_arguments(dim, scale, None)
+    return dim, None if factor == 1 else factor
 
 
 def _check_out(x: Tensor, shape: tuple[int, ...], out: Any) -> None:
@@ -136,45 +452,61 @@ def _check_out(x: Tensor, shape: tuple[int, ...], out: Any) -> None:
         raise InvalidInput("out is given, and a gradient is asked for: give one of them up")
 
 
-def _of_rows(x: Tensor, dim: int, scale: float | None) -> Tensor:
-    """Compute a call on a tensor of at least one axis; the result keeps the axis."""
-    compute = operator
-    if not torch.compiler.is_compiling():
-        if x.is_nested or needs_own_formulas(x, has_vmap=_HAS_VMAP):
-            compute = _framework
-        elif is_bare(x):
-            compute = _differentiate
-    result: Tensor = compute(x, dim, scale)
-    return result
-
-
 @skips_dynamo
 def _written(x: Tensor, dim: int, scale: float | None, out: Tensor) -> bool:
     """Write our kernel's result to `out`; return whether one could."""
-    return is_bare(x) and is_memory(out) and served(x, dim, scale, out) is not None
+    if not is_bare(x) or not is_memory(out):
+        return False
+    return served(Op.LOGSUMEXP, x, dim, scale, None, "", out) is not None
 
 
 def logsumexp_of(x: Tensor, dim: int, keepdim: bool, scale: float, out: Tensor | None) -> Tensor:
     """Compute the log-sum-exp of a tensor, as `explorer.logsumexp` documents it."""
-    factor: float | None = scale
-    is_plain = torch.compiler.is_compiling() or scale.__class__ is float
-    if dim.__class__ is not int or not is_plain:
-        dim, factor, _ = plain_arguments(dim, scale, None)
-    factor = None if factor == 1 else factor
-    if not (x.is_floating_point() or x.is_complex()):
-        raise InvalidInput(
-            f"x is of {x.dtype}; it must be of floating-point numbers: give x.float(), say"
-        )
-    check_dense(x=x)
+    dim, factor = _plain(dim, scale)
+    _check_x(x)
     axis = positive(dim, x.dim())
     rows = x if x.dim() else x.reshape(1)
     drops = not (keepdim and x.dim())
     if out is None:
-        result = _of_rows(rows, axis, factor)
+        (result,) = _of_rows(Op.LOGSUMEXP, rows, axis, factor)
         return result.squeeze(axis) if drops else result
     shape = kept(rows, axis)
     _check_out(x, (*shape[:axis], *shape[axis + 1 :]) if drops else shape, out)
     target = out.unsqueeze(axis) if drops else out
     if torch.compiler.is_compiling() or not _written(rows, axis, factor, target):
-        target.copy_(_of_rows(rows, axis, factor))
+        (result,) = _of_rows(Op.LOGSUMEXP, rows, axis, factor)
+        target.copy_(result)
     return out
+
+
+def log_prob_of(
+    x: Tensor, index: Tensor, scale: float, also: tuple[str, ...], check: bool
+) -> list[Tensor]:
+    """Compute log-probabilities, and the results beside them, as `explorer.log_prob` says it."""
+    _, factor = _plain(-1, scale)
+    if not isinstance(index, Tensor):
+        raise no_tensor("index", index)
+    _check_x(x)
+    check_dense(index=index)
+    if x.is_complex() or x.is_nested or index.is_nested:
+        what = f"of {x.dtype}" if x.is_complex() else "or index is a nested tensor"
+        raise InvalidInput(f"x {what}")
+    if index.device != x.device:
+        raise InvalidInput(f"index is on {index.device}; it must be on x's device, {x.device}")
+    check_index(tuple(x.shape), Described(tuple(index.shape), dtype_name(index)))
+    if check:
+        _check_columns(index, x.shape[-1])
+    drops = index.dim() < x.dim()
+    ids = index.unsqueeze(-1) if drops else index
+    first, *others = _of_rows(Op.LOG_PROB, x, x.dim() - 1, factor, ids, ",".join(also))
+    return [first.squeeze(-1) if drops else first, *(other.squeeze(-1) for other in others)]
+
+
+def _check_columns(index: Tensor, cols: int) -> None:
+    """Raise InvalidInput that names the first id that is no column; wait for the GPU for that."""
+    places = outside(index, cols).nonzero()
+    if len(places):
+        place = tuple(places[0].tolist())
+        raise InvalidInput(
+            f"index is {index[place].item()} at {place}; it must be from 0 to {cols - 1}"
+        )

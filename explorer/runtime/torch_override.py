@@ -145,9 +145,8 @@ def _logsumexp(own: Any) -> Any:
         if len(dims) == 1 and x.dim():
             axis = positive(dims[0], x.dim())
             out = torch.empty(torch_logsumexp.kept(x, axis), dtype=x.dtype, device=x.device)
-            result = torch_logsumexp.served(x, axis, None, out)
-            if result is not None:
-                return result if keepdim else result.squeeze(axis)
+            if torch_logsumexp.served(Op.LOGSUMEXP, x, axis, None, None, "", out) is not None:
+                return out if keepdim else out.squeeze(axis)
         taken: Tensor = own.call_boxed(keys, x, dims, keepdim)
         return taken
 

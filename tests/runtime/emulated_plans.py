@@ -18,6 +18,7 @@ from explorer.devices.emulated.device import EmulatedKernel
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Problem
 from explorer.runtime.kernels import alignment, variant_on
+from explorer.runtime.launcher import vectors_of
 
 ARCH = "compute_90"
 H200 = known_gpu("NVIDIA H200")
@@ -56,7 +57,7 @@ class EmulatedPlan:
     def __init__(self, problem: Problem, launched: list[Problem]) -> None:
         self.problem = problem
         self._kernel, align = kernel(problem)
-        self.mask = align - 1
+        self.mask, self.aligned = align - 1, vectors_of(problem)
         self.kernel = SimpleNamespace(scratch_bytes=0)
         self._scale = problem.scale
         self._launched = launched
@@ -80,7 +81,8 @@ class EmulatedPlan:
             arrays["mask"] = memory(others["mask"], dtype, shape[0] * shape[1]).reshape(shape)
         if problem.mask is Mask.LENGTHS:
             arrays["lengths"] = memory(others["lengths"], np.dtype(np.int32), problem.rows)
-        assert not (input | output | others.get("mask", 0) | others.get("grad", 0)) & self.mask
+        addresses = {"input": input, "output": output, **others}
+        assert not any(addresses.get(name, 0) & self.mask for name in self.aligned)
         told = problem if self._scale is None else replace(problem, scale=self._scale)
         result = output_of(self._kernel, told, arrays)
         target = problem.output_dtype.numpy
