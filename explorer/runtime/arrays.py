@@ -2,9 +2,12 @@
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from explorer.model.element import IndexType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Problem
 from explorer.ops import OPERATORS, Extent, Op
@@ -14,19 +17,28 @@ from explorer.runtime.layout import (
     DTYPES,
     Call,
     Described,
+    Ids,
     Masking,
     Matrix,
+    Spread,
+    bad_id,
     check_floating,
+    check_index,
     dense_matrix,
+    goes_in_turn,
     is_causal,
     is_converted,
     matrix_of,
+    outside,
     plain_scale,
     positive,
+    results_of,
+    spread_of,
     whole_axis,
 )
+from explorer.runtime.row_numbers import numbers
 from explorer.runtime.service import log_once, service
-from explorer.system.plain_data import shown
+from explorer.system.plain_data import parse_name, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +104,12 @@ class Arrays(ABC):
         """Write a result to `out`, and return that."""
         raise NotImplementedError
 
-    def framework(self, call: Call, x: Any) -> Any:
+    def strided(self, x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+        """Return a view of an array's memory; strides are in elements."""
+        octets = tuple(stride * x.itemsize for stride in strides)
+        return self.numpy.lib.stride_tricks.as_strided(x, shape, octets)
+
+    def framework(self, call: Call, x: Any) -> list[Any]:
         """Compute by the library's functions, in fp32 for 16-bit types, as kernels do."""
         numpy = self.numpy
         x = numpy.asarray(x, dtype=call.dtype)
@@ -101,24 +118,22 @@ class Arrays(ABC):
         if kind is not None and kind.is_narrow:
             x = numpy.asarray(x, dtype=kind.arithmetic.array_name)
         if call.scale is not None:
+            lowest = x == -math.inf  # which stays so whatever the scale
             x = x * x.dtype.type(call.scale)
+            x = x if call.scale > 0 else numpy.where(lowest, x.dtype.type(-math.inf), x)
         if call.mask is not None:
             x = x + numpy.asarray(numpy.asarray(call.mask, dtype=target), dtype=x.dtype)
         hidden = self._hidden(call, x.shape)
         if hidden is not None:
             x = numpy.where(hidden, x.dtype.type(-math.inf), x)
         operator = OPERATORS[call.op]
-        if operator.extent is Extent.ROW:
-            return numpy.asarray(self._logsumexp(x, call.dim), dtype=target)
-        return numpy.asarray(self.softmax(operator.is_log, x, call.dim), dtype=target)
-
-    def _logsumexp(self, x: Any, dim: int) -> Any:
-        """Compute log-sum-exp over an axis, which stays as one element."""
-        if not x.shape[dim]:  # it has no maximum
-            return x.sum(dim, keepdims=True) - math.inf
-        greatest = x.max(dim, keepdims=True)
-        reference = self.numpy.where(self.numpy.isfinite(greatest), greatest, 0)
-        return self.numpy.log(self.numpy.exp(x - reference).sum(dim, keepdims=True)) + reference
+        if operator.extent is Extent.MATRIX:
+            return [numpy.asarray(self.softmax(operator.is_log, x, call.dim), dtype=target)]
+        if not x.shape[call.dim]:  # it has no maximum
+            return [numpy.asarray(x.sum(call.dim, keepdims=True) - math.inf, dtype=target)]
+        names = (result.name for result in results_of(call.op, call.also))
+        first, *others = numbers(numpy, x, call.dim, call.index, names)
+        return [numpy.asarray(first, dtype=target), *others]
 
     def _hidden(self, call: Call, shape: tuple[int, ...]) -> Any:
         """Return which elements a causal mask or lengths hide; None without these."""
@@ -159,22 +174,17 @@ class Arrays(ABC):
         shape = call.result_shape(tuple(x.shape))
         if 0 in shape and shape == x.shape:  # libraries raise, since rows have no maximum
             return x.astype(name or x.dtype) if out is None else out
-        result = self._served(call, x, out)
-        if result is not None:
-            return result
-        result = self.framework(call, x if x.ndim else x.reshape(1)).reshape(shape)
+        results = self._served(call, x, out)
+        if results is not None:
+            return results[0]
+        (result,) = self.framework(call, x if x.ndim else x.reshape(1))
+        result = result.reshape(shape)
         return result if out is None else self.copied(result, out)
 
     def logsumexp(self, x: Any, dim: int, keepdim: bool, scale: Any, out: Any) -> Any:
         """Compute the log-sum-exp of an array, as `explorer.logsumexp` documents it."""
+        axis, factor, dtype = self._row_call(x, dim, scale)
         own = self.dtype_name(x.dtype)
-        if "float" not in own:
-            raise InvalidInput(
-                f"x is of {own}; it must be of floating-point numbers: give x.astype('float32')"
-            )
-        axis = positive(whole_axis(dim), x.ndim)
-        factor = 1.0 if scale is None else plain_scale(scale)
-        dtype = DTYPES[own].arithmetic.array_name if own in DTYPES else own
         drops = x.ndim > 0 and not keepdim
         target = out
         if out is not None:
@@ -182,11 +192,48 @@ class Arrays(ABC):
             kept = () if drops else (1,) * min(1, x.ndim)
             self._check_out(x, (*x.shape[:axis], *kept, *x.shape[axis + 1 :]), dtype, out)
             target = self.numpy.expand_dims(out, axis) if drops else out
-        scaled = None if factor == 1 else factor
-        result = self.compute(Op.LOGSUMEXP, x, axis, scaled, None, None, dtype, target)
+        result = self.compute(Op.LOGSUMEXP, x, axis, factor, None, None, dtype, target)
         if out is not None:
             return out
         return result.squeeze(axis) if drops else result
+
+    def log_prob(
+        self, x: Any, index: Any, scale: Any, also: tuple[str, ...], check: bool
+    ) -> list[Any]:
+        """Compute log-probabilities, and results beside them, as `explorer.log_prob` says it."""
+        _, factor, dtype = self._row_call(x, -1, scale)
+        described = self._described("index", index)
+        assert described is not None
+        if self.location(index).device != self.location(x).device:
+            raise InvalidInput("index lies on another GPU than x; both must lie on one")
+        check_index(tuple(x.shape), described)
+        if check and outside(index, x.shape[-1]).any():
+            place = tuple(int(at) for at in self.numpy.argwhere(outside(index, x.shape[-1]))[0])
+            raise bad_id(int(index[place]), place, x.shape[-1])
+        drops = index.ndim < x.ndim
+        ids = self.converted(index[..., None] if drops else index, described.dtype, x)
+        told = Ids(ids.shape[-1], ids.shape[-1], parse_name(IndexType, "index", described.dtype))
+        none, beside = Masking(False, None, None), ",".join(also)
+        call = Call(
+            Op.LOG_PROB, x.ndim - 1, factor, None, None, none, dtype, told, beside, index=ids
+        )
+        results = self._served(call, x, None) if x.size else None
+        first, *others = self.framework(call, x) if results is None else results
+        return [first.squeeze(-1) if drops else first, *(other.squeeze(-1) for other in others)]
+
+    def _row_call(self, x: Any, dim: Any, scale: Any) -> tuple[int, float | None, str]:
+        """Return the axis of a call with numbers of a row, its scale, and the numbers' type.
+
+        Raises what `explorer.logsumexp` raises for these.
+        """
+        own = self.dtype_name(x.dtype)
+        if "float" not in own:
+            raise InvalidInput(
+                f"x is of {own}; it must be of floating-point numbers: give x.astype('float32')"
+            )
+        factor = plain_scale(scale)
+        dtype = DTYPES[own].arithmetic.array_name if own in DTYPES else own
+        return positive(whole_axis(dim), x.ndim), None if factor == 1 else factor, dtype
 
     def _described(self, name: str, array: Any) -> Described | None:
         """Return an argument's shape and type; None without one. Raises TypeError for no array."""
@@ -231,8 +278,8 @@ class Arrays(ABC):
                 f"{shape}"
             )
 
-    def _served(self, call: Call, x: Any, out: Any) -> Any:
-        """Return the result of our kernel; None if the library must compute it."""
+    def _served(self, call: Call, x: Any, out: Any) -> list[Any] | None:
+        """Return the results of our kernel; None if the library must compute them."""
         source = self.location(x)
         target = call.dtype or source.dtype
         if source.device < 0 or not {source.dtype, target} <= set(DTYPES):
@@ -243,18 +290,84 @@ class Arrays(ABC):
             x = self.converted(x, target, x)
         source = self.location(x)
         if source.matrix(call.dim) is None:
+            parts = self._in_parts(call, source)
+            if parts is not None:
+                results = parts(call, x)
+                if results is not None and out is not None:
+                    results[0] = self.copied(results[0], out)
+                return results
             x = self.converted(x, source.dtype, x)
             source = self.location(x)
-        shape = call.result_shape(source.shape)
-        result = self.empty(shape, target, x) if out is None else out
-        problem = self._problem(call, source, self.location(result))
+        made = self._empty(call, x, source, target)
+        made[0] = made[0] if out is None else out
+        problem = self._problem(call, source, self.location(made[0]))
         if problem is None:
             return None
         others = self._others(call, x, source)
-        if out is not None and self._is_covered(problem, source, result, others):
+        if out is not None and self._is_covered(problem, source, out, others):
             log_once("an output that lies over a part of an input")
             return None
-        return result if self._launch(problem, call, source, result, x, others) else None
+        names = (result.name for result in results_of(call.op, call.also))
+        others |= dict(zip(names, made, strict=True))
+        return (
+            made if self._launch(problem, call, source, others.pop("output"), x, others) else None
+        )
+
+    def _in_parts(
+        self, call: Call, source: Location
+    ) -> Callable[[Call, Any], list[Any] | None] | None:
+        """Return a function that reads rows that do not lie one stride apart, without a copy.
+
+        None if there is none for such rows, and for results that are as large as the array.
+        """
+        shape, strides = source.shape, source.strides
+        fills_rows = OPERATORS[call.op].extent is Extent.MATRIX
+        if strides is None or fills_rows or not 1 < call.dim == len(shape) - 1:
+            return None
+        spread = spread_of(shape, strides)
+        if spread is None:
+            return None
+        if goes_in_turn(spread, shape, DTYPES[source.dtype].itemsize):
+            return self._in_turn
+        return partial(self._between, spread)
+
+    def _in_turn(self, call: Call, x: Any) -> list[Any] | None:
+        """Return the results of our kernel by a launch for each index of the first axis."""
+        parts = []
+        for number, rows in enumerate(x):
+            index = None if call.index is None else call.index[number]
+            part = self._served(replace(call, dim=call.dim - 1, index=index), rows, None)
+            if part is None:
+                return None
+            parts.append(part)
+        return [self.numpy.stack(same) for same in zip(*parts, strict=True)]
+
+    def _between(self, spread: Spread, call: Call, x: Any) -> list[Any] | None:
+        """Return the results of our kernel for rows among others, whose results are dropped."""
+        rows = self.strided(x, (spread.rows, x.shape[-1]), (spread.stride, 1))
+        index = call.index
+        if index is not None:
+            index = self.numpy.zeros((spread.rows, index.shape[-1]), index.dtype)
+            self._own(spread, index, x.shape[:-1])[...] = call.index
+        results = self._served(replace(call, dim=1, index=index), rows, None)
+        if results is None:
+            return None
+        dense = self.numpy.ascontiguousarray
+        return [dense(self._own(spread, result, x.shape[:-1])) for result in results]
+
+    def _own(self, spread: Spread, array: Any, leading: tuple[int, ...]) -> Any:
+        """Return a call's own rows of a dense array of all rows."""
+        cols = array.shape[1]
+        return self.strided(array, (*leading, cols), spread.strides(cols))
+
+    def _empty(self, call: Call, x: Any, source: Location, target: str) -> list[Any]:
+        """Return new arrays for the results."""
+        made = []
+        for result in results_of(call.op, call.also):
+            shape = call.result_shape(source.shape, result.extent)
+            dtype = call.ids.dtype.array_name if call.ids and result.are_columns else target
+            made.append(self.empty(shape, dtype, x))
+        return made
 
     def _problem(self, call: Call, source: Location, output: Location) -> Problem | None:
         """Return a call's problem; None if no kernel computes it."""
@@ -272,7 +385,9 @@ class Arrays(ABC):
             return None
 
     def _others(self, call: Call, x: Any, source: Location) -> dict[str, Any]:
-        """Return the arrays that a kernel takes beside input and output."""
+        """Return the arrays that a kernel reads beside the input."""
+        if call.index is not None:
+            return {"ids": call.index}
         if call.mask is not None:
             return {"mask": self.converted(call.mask, source.dtype, x)}
         if call.lengths is not None:
@@ -319,7 +434,8 @@ class Arrays(ABC):
             others = {**others, "scratch": self.empty((plan.kernel.scratch_bytes,), "uint8", x)}
         addresses = {name: self.location(array).address for name, array in others.items()}
         output = self.location(result).address
-        if any(at & plan.mask for at in (source.address, output, addresses.get("mask", 0))):
+        at = {"input": source.address, "output": output, **addresses}
+        if any(at.get(name, 0) & plan.mask for name in plan.aligned):
             log_once(f"an array does not begin at a multiple of {plan.mask + 1} bytes")
             return False
         if call.scale is not None:

@@ -1,4 +1,4 @@
-"""Softmax and log-sum-exp of CuPy's arrays."""
+"""Softmax, log-sum-exp and log-probabilities of CuPy's arrays."""
 
 from typing import Any
 
@@ -64,3 +64,9 @@ def logsumexp_of(x: Any, *arguments: Any) -> Any:
     """Compute the log-sum-exp of an array, as `explorer.logsumexp` documents it."""
     with cupy.cuda.Device(x.device.id):
         return CupyArrays().logsumexp(x, *arguments)
+
+
+def log_prob_of(x: Any, *arguments: Any) -> list[Any]:
+    """Compute log-probabilities of an array, as `explorer.log_prob` documents it."""
+    with cupy.cuda.Device(x.device.id):
+        return CupyArrays().log_prob(x, *arguments)

@@ -1,4 +1,4 @@
-"""Softmax and log-sum-exp of JAX's arrays, outside of `jax.jit`."""
+"""Softmax, log-sum-exp and log-probabilities of JAX's arrays, outside of `jax.jit`."""
 
 from typing import Any
 
@@ -71,12 +71,22 @@ def logsumexp_of(x: Any, *arguments: Any) -> Any:
     return JaxArrays().logsumexp(x, *arguments)
 
 
-def _check(x: Any, out: Any, name: str) -> None:
-    """Raise TypeError for an array that is traced, and InvalidInput for an output."""
+def log_prob_of(x: Any, *arguments: Any) -> list[Any]:
+    """Compute log-probabilities of an array, as `explorer.log_prob` documents it."""
+    for array in (x, arguments[0]):
+        _check(array, None, "log_prob", "log_softmax")
+    return JaxArrays().log_prob(x, *arguments)
+
+
+def _check(x: Any, out: Any, name: str, own: str = "") -> None:
+    """Raise TypeError for an array that is traced, and InvalidInput for an output.
+
+    `own` is the name of JAX's function, if that has another one.
+    """
     if isinstance(x, jax.core.Tracer):
         raise TypeError(
             f"explorer.{name} cannot be traced by jax.jit, grad or vmap; call it on arrays outside "
-            f"of them, or jax.nn.{name} within"
+            f"of them, or jax.nn.{own or name} within"
         )
     if out is not None:
         raise InvalidInput("out is given; arrays of JAX cannot be written: leave it out")

@@ -3,12 +3,13 @@
 import itertools
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from explorer.model.element import DType, IndexType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask, Problem
-from explorer.ops import OPERATORS, Extent, Op
+from explorer.ops import OPERATORS, Extent, Op, Result
 from explorer.system.plain_data import shown, whole_of
 
 Shape = tuple[int, ...]
@@ -125,10 +126,10 @@ BYTES_PER_LAUNCH = 2**25
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Rows that lie one stride apart among others, as those of logits[:, :-1] do."""
+    """Rows that lie one stride apart in another order, or among others, as in logits[:, :-1]."""
 
     rows: int
-    """Rows from the first to the last, the others included."""
+    """Rows from the first to the last in memory, the others included."""
     stride: int
     """Elements from the start of a row to the next."""
     steps: Shape
@@ -140,35 +141,31 @@ class Spread:
 
 
 def spread_of(shape: Shape, strides: Shape) -> Spread | None:
-    """Return rows along the last axis as a part of more rows; None if they are not.
+    """Return the rows along the last axis as some of more rows in memory; None if they are not.
 
     `strides` are in elements.
     """
     cols, rows = shape[-1], 1
-    stride = next((s for n, s in zip(shape[-2::-1], strides[-2::-1], strict=True) if n > 1), cols)
+    leading = sorted((s, n) for n, s in zip(shape[:-1], strides, strict=False) if n > 1)
+    stride = math.gcd(*(apart for apart, _ in leading)) or cols
     if stride < cols or (cols > 1 and strides[-1] != 1):
         return None
-    steps = [s // stride if n > 1 else 1 for n, s in zip(shape, strides, strict=True)][:-1]
-    for count, step, apart in zip(shape[-2::-1], steps[::-1], strides[-2::-1], strict=True):
-        if count > 1 and (apart % stride or step < rows):
+    for apart, count in leading:
+        if apart // stride < rows:  # rows that overlap, or backwards
             return None
-        rows += (count - 1) * step
+        rows += (count - 1) * (apart // stride)
+    steps = (s // stride if n > 1 else 1 for n, s in zip(shape[:-1], strides, strict=False))
     return Spread(rows, stride, tuple(steps))
 
 
-def goes_in_turn(shape: Shape, strides: Shape, itemsize: int, spread: Spread | None) -> bool:
+def goes_in_turn(spread: Spread, shape: Shape, itemsize: int) -> bool:
     """Return whether each index of the first axis is to have a launch of its own.
 
-    That takes the host time, in which the GPU reads BYTES_PER_LAUNCH. Without it, one launch reads
-    the other rows as well, whose results are dropped; or if the rows do not lie so, the array must
-    be copied, by which each element is read and written once more.
+    That takes the host time, in which the GPU reads BYTES_PER_LAUNCH. The alternative is one launch
+    that reads the other rows as well, whose results are dropped.
     """
-    row_bytes = shape[-1] * itemsize
-    if spread is not None:
-        others = spread.rows - math.prod(shape[:-1])
-        return others * row_bytes > (shape[0] - 1) * BYTES_PER_LAUNCH
-    is_readable = matrix_of(shape[1:], strides[1:], len(shape) - 2) is not None
-    return is_readable and 2 * math.prod(shape[1:-1]) * row_bytes > BYTES_PER_LAUNCH
+    others = spread.rows - math.prod(shape[:-1])
+    return others * shape[-1] * itemsize > (shape[0] - 1) * BYTES_PER_LAUNCH
 
 
 # ------------------------------------------------------------------ ids
@@ -194,6 +191,11 @@ class Ids:
 def outside(ids: Any, cols: int) -> Any:
     """Return which elements of an array of ids are no columns."""
     return (ids < 0) | (ids >= cols)
+
+
+def bad_id(value: int, place: Shape, cols: int) -> InvalidInput:
+    """Return the error of an id that is no column."""
+    return InvalidInput(f"index is {value} at {place}; it must be from 0 to {cols - 1}")
 
 
 def check_index(shape: Shape, index: Described) -> None:
@@ -304,6 +306,13 @@ def mask_rows_of(shape: Shape, mask: Shape) -> int | None:
 # ------------------------------------------------------------------ problems
 
 
+@cache
+def results_of(op: Op, also: str) -> tuple[Result, ...]:
+    """Return the output of an operator and the results of these names, in the operator's order."""
+    first, *others = OPERATORS[op].results
+    return (first, *(result for result in others if result.name in also.split(",")))
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """The arguments of a call beside its array. `dim` is counted from the first axis."""
@@ -320,6 +329,8 @@ class Call:
     ids: Ids | None = None
     also: str = ""
     """The names of results beside the output, with commas between them."""
+    index: Any = None
+    """The ids, an array, where the call has them."""
 
     def result_shape(self, shape: Shape, extent: Extent | None = None) -> Shape:
         """Return the shape of a result, by default of the output, which has all axes of x's."""

@@ -4,23 +4,25 @@ Each is a function and an operator of `torch.library`. An operator returns its o
 names, results beside it. All keep the axis, so that gradients broadcast along the rows.
 """
 
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from explorer.model.errors import InvalidInput
-from explorer.ops import OPERATORS, Extent, Op, Result
+from explorer.ops import Extent, Op
 from explorer.runtime.layout import (
     Described,
     Spread,
+    bad_id,
     check_index,
     goes_in_turn,
     outside,
     positive,
+    results_of,
     spread_of,
 )
+from explorer.runtime.row_numbers import LEAST_GAP, numbers
 from explorer.runtime.torch_calls import (
     check_dense,
     check_out,
@@ -58,17 +60,10 @@ def kept(x: Tensor, dim: int) -> tuple[int, ...]:
     return (*x.shape[:dim], 1, *x.shape[dim + 1 :])
 
 
-@cache
-def _results(op: Op, also: str) -> tuple[Result, ...]:
-    """Return the output of an operator, and the results beside it, in the operator's order."""
-    first, *others = OPERATORS[op].results
-    return (first, *(result for result in others if result.name in also.split(",")))
-
-
 def _empty(op: Op, x: Tensor, dim: int, ids: Tensor | None, also: str) -> list[Tensor]:
     """Return memory for the results, which is dense."""
     made = []
-    for result in _results(op, also):
+    for result in results_of(op, also):
         has_ids_type = ids is not None and result.are_columns
         shape = ids.shape if ids is not None and result.extent is Extent.IDS else kept(x, dim)
         dtype = ids.dtype if ids is not None and has_ids_type else _result_dtype(x)
@@ -81,40 +76,9 @@ def _framework(
 ) -> list[Tensor]:
     """Compute by PyTorch's own functions, for which we have no kernel."""
     x = scaled(x.to(_result_dtype(x)), scale)
-    names = [result.name for result in _results(op, also)]
-    if ids is None and not also:
+    if ids is None and not also:  # also for an axis without elements, and complex numbers
         return [torch.logsumexp(x, dim, keepdim=True)]
-    greatest = torch.finfo(x.dtype).max
-    maximum = x.detach().amax(dim, keepdim=True).clamp(-greatest, greatest)
-    gaps = x - maximum
-    weights = gaps.exp()
-    total = weights.sum(dim, keepdim=True)
-    log_sum = total.log()
-    made = {"maximum": maximum, "log_sum": log_sum, "lse": maximum + log_sum}
-    if "entropy" in names:  # without the products of 0 and -inf
-        spent = (weights * gaps.clamp_min(-LEAST_GAP)).sum(dim, keepdim=True)
-        made["entropy"] = log_sum - spent / total
-    if "rank" in names and ids is not None:
-        first = _chosen(x, ids[..., :1])
-        greater = (x > first).sum(dim, keepdim=True, dtype=ids.dtype)
-        made["rank"] = greater.masked_fill(first.isnan(), -1)
-    if "argmax" in names and ids is not None:
-        numbers = x.masked_fill(x.isnan(), -torch.inf)
-        are_greatest = (x == numbers.amax(dim, keepdim=True)).to(torch.uint8)
-        column = are_greatest.argmax(dim, keepdim=True).to(ids.dtype)
-        made["argmax"] = column.masked_fill(are_greatest.amax(dim, keepdim=True) == 0, -1)
-    made["output"] = made["lse"] if ids is None else _chosen(gaps, ids) - log_sum
-    return [made[name] for name in names]
-
-
-LEAST_GAP = 1000.0
-"""A number whose exponential is 0 in each type, where it is negative."""
-
-
-def _chosen(x: Tensor, ids: Tensor) -> Tensor:
-    """Return the elements of each row's ids: NaN for an id that is no column."""
-    bad = outside(ids, x.shape[-1])
-    return x.gather(-1, ids.masked_fill(bad, 0).long()).masked_fill(bad, torch.nan)
+    return numbers(torch, x, dim, ids, (result.name for result in results_of(op, also)))
 
 
 # ------------------------------------------------------------------ kernels
@@ -136,19 +100,14 @@ def served(
     do not lie one stride apart are not copied: others between them are read as well, or there is
     a launch for each index of the first axis.
     """
-    if 1 < dim == x.dim() - 1 and not x.is_contiguous() and matrix(x, dim) is None:
-        shape, strides = tuple(x.shape), x.stride()
-        spread = spread_of(shape, strides)
-        results = None
-        is_in_turn = goes_in_turn(shape, strides, x.itemsize, spread)
-        if is_in_turn:
-            results = _served_in_turn(op, x, dim, scale, ids, also)
-        elif spread is not None:
-            results = _served_between(spread, op, x, scale, ids, also)
+    spread = _spread(x, dim)
+    if spread is not None:
+        is_in_turn = goes_in_turn(spread, tuple(x.shape), x.itemsize)
+        parts = _served_in_turn if is_in_turn else _served_between
+        results = parts(spread, op, x, scale, ids, also)
         if results is not None and out is not None:
             results[0] = out.copy_(results[0])
-        if is_in_turn or spread is not None:
-            return results
+        return results
     if ids is not None and not ids.is_contiguous() and matrix(ids, dim) is None:
         ids = ids.contiguous()
     made = _empty(op, x, dim, ids, also)
@@ -156,7 +115,7 @@ def served(
     recipe = recipe_for(op, x, dim, scale, made[0], ids, also)
     if recipe is None:
         return None
-    names = (result.name for result in _results(op, also))
+    names = (result.name for result in results_of(op, also))
     beside = dict(zip(names, made, strict=True))
     del beside["output"]
     if ids is not None:
@@ -164,13 +123,23 @@ def served(
     return None if recipe.serve(x, made[0], scale, beside=beside) is None else made
 
 
+def _spread(x: Tensor, dim: int) -> Spread | None:
+    """Return how rows along the last axis lie among others; None if they lie one stride apart.
+
+    None also for a tensor that must be copied.
+    """
+    if not 1 < dim == x.dim() - 1 or x.is_contiguous() or matrix(x, dim) is not None:
+        return None
+    return spread_of(tuple(x.shape), x.stride())
+
+
 def _served_in_turn(
-    op: Op, x: Tensor, dim: int, scale: float | None, ids: Tensor | None, also: str
+    _: Spread, op: Op, x: Tensor, scale: float | None, ids: Tensor | None, also: str
 ) -> list[Tensor] | None:
     """Return what our kernel computes in a launch for each index of the first axis."""
     parts = []
     for number, rows in enumerate(x):
-        part = served(op, rows, dim - 1, scale, None if ids is None else ids[number], also)
+        part = served(op, rows, x.dim() - 2, scale, None if ids is None else ids[number], also)
         if part is None:
             return None
         parts.append(part)
@@ -230,12 +199,12 @@ class _Numbers(torch.autograd.Function):  # type: ignore[misc]
     ) -> tuple[Tensor, ...]:
         every = ",".join(filter(None, (also, *PAIR)))
         results = _without_gradient(op, x, dim, scale, ids, every)
-        names = (result.name for result in _results(op, every))
+        names = (result.name for result in results_of(op, every))
         made = dict(zip(names, results, strict=True))
         ctx.told = op, dim, scale, also
         ctx.save_for_backward(x, ids, *(made[name] for name in PAIR), made.get("entropy"))
         ctx.set_materialize_grads(False)
-        wanted = _results(op, also)
+        wanted = results_of(op, also)
         constant = (r.name for r in wanted if r.are_columns or r.name in PAIR)
         ctx.mark_non_differentiable(*(made[name] for name in constant))
         return tuple(made[result.name] for result in wanted)
@@ -248,7 +217,7 @@ class _Numbers(torch.autograd.Function):  # type: ignore[misc]
         """
         op, dim, scale, also = ctx.told
         x, ids, *saved = ctx.saved_tensors
-        names = (result.name for result in _results(op, also))
+        names = (result.name for result in results_of(op, also))
         given = {name: grad for name, grad in zip(names, grads, strict=True) if grad is not None}
         compute = _gradient_of_framework if torch.is_grad_enabled() else _gradient
         result = compute(op, given, x, dim, scale, ids, *saved) if given else None
@@ -267,7 +236,7 @@ def _gradient_of_framework(
     """Return the gradient of x as a function of x and the gradients of the results."""
     also = ",".join(grads)
     results = _framework(op, x, dim, scale, ids, also)
-    made = {r.name: value for r, value in zip(_results(op, also), results, strict=True)}
+    made = {r.name: value for r, value in zip(results_of(op, also), results, strict=True)}
     (result,) = torch.autograd.grad(
         [made[name] for name in grads], x, list(grads.values()), create_graph=True
     )
@@ -488,9 +457,11 @@ def log_prob_of(
         raise no_tensor("index", index)
     _check_x(x)
     check_dense(index=index)
-    if x.is_complex() or x.is_nested or index.is_nested:
-        what = f"of {x.dtype}" if x.is_complex() else "or index is a nested tensor"
-        raise InvalidInput(f"x {what}")
+    if x.is_complex():
+        raise InvalidInput(f"x is of {x.dtype}; it must be of real numbers")
+    for name, tensor in (("x", x), ("index", index)):
+        if tensor.is_nested:
+            raise InvalidInput(f"{name} is a nested tensor; it must be dense")
     if index.device != x.device:
         raise InvalidInput(f"index is on {index.device}; it must be on x's device, {x.device}")
     check_index(tuple(x.shape), Described(tuple(index.shape), dtype_name(index)))
@@ -507,6 +478,4 @@ def _check_columns(index: Tensor, cols: int) -> None:
     places = outside(index, cols).nonzero()
     if len(places):
         place = tuple(places[0].tolist())
-        raise InvalidInput(
-            f"index is {index[place].item()} at {place}; it must be from 0 to {cols - 1}"
-        )
+        raise bad_id(int(index[place].item()), place, cols)

@@ -10,13 +10,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-from emulated_output import output_of
+from emulated_output import results_of
 
 from explorer.choose import config_for
 from explorer.compile.compiler import Compiler
 from explorer.devices.emulated.device import EmulatedKernel
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.problem import Mask, Problem
+from explorer.model.problem import Operand, Problem, inputs, results
 from explorer.runtime.kernels import alignment, variant_on
 from explorer.runtime.launcher import vectors_of
 
@@ -43,12 +43,15 @@ def memory(address: int, dtype: np.dtype, count: int) -> np.ndarray:
     return np.frombuffer(octets, dtype)
 
 
-def places(problem: Problem, stride: int, cols: int) -> np.ndarray:
-    """Where each element of a problem's rows of `cols` lies, counted from the first."""
-    index, columns = np.arange(problem.rows)[:, None], np.arange(cols)
+def places(problem: Problem, operand: Operand) -> np.ndarray:
+    """Where each element of an operand's rows lies, counted from the first."""
+    if operand.name == "mask":
+        return np.arange(operand.count).reshape(-1, operand.cols)
+    index, columns = np.arange(problem.rows)[:, None], np.arange(operand.cols)
     if problem.inner == 1:
-        return index * stride + columns
-    return (index // problem.inner * cols + columns) * problem.inner + index % problem.inner
+        return index * operand.stride + columns
+    outer = index // problem.inner
+    return (outer * operand.cols + columns) * problem.inner + index % problem.inner
 
 
 class EmulatedPlan:
@@ -70,26 +73,21 @@ class EmulatedPlan:
 
     def launch(self, stream: int, input: int, output: int, **others: int) -> None:
         problem = self.problem
-        dtype = problem.dtype.numpy
-        count = problem.input_elements if problem.inner == 1 else problem.rows * problem.cols
-        found = places(problem, problem.input_stride, problem.cols)
-        arrays = {"input": memory(input, dtype, count)[found]}
-        if "grad" in others:
-            arrays["grad"] = memory(others["grad"], dtype, count)[found]
-        if problem.mask is Mask.ADDITIVE:
-            shape = problem.mask_rows, problem.cols
-            arrays["mask"] = memory(others["mask"], dtype, shape[0] * shape[1]).reshape(shape)
-        if problem.mask is Mask.LENGTHS:
-            arrays["lengths"] = memory(others["lengths"], np.dtype(np.int32), problem.rows)
         addresses = {"input": input, "output": output, **others}
         assert not any(addresses.get(name, 0) & self.mask for name in self.aligned)
+
+        def of(operand: Operand) -> tuple[np.ndarray, np.ndarray]:
+            found = places(problem, operand)
+            return memory(addresses[operand.name], operand.dtype.numpy, found.max() + 1), found
+
+        arrays = {}
+        for operand in inputs(problem):
+            read, found = of(operand)
+            arrays[operand.name] = read[found]
         told = problem if self._scale is None else replace(problem, scale=self._scale)
-        result = output_of(self._kernel, told, arrays)
-        target = problem.output_dtype.numpy
-        dense = problem.rows * problem.result_cols
-        count = problem.output_elements if problem.inner == 1 else dense
-        written = np.frombuffer(
-            (ctypes.c_char * (count * target.itemsize)).from_address(output), target
-        )
-        written[places(problem, problem.output_stride, problem.result_cols)] = result
+        for operand, result in zip(
+            results(problem), results_of(self._kernel, told, arrays), strict=True
+        ):
+            written, found = of(operand)
+            written[found] = result
         self._launched.append(problem)

@@ -14,8 +14,8 @@ from emulated_plans import EmulatedPlan
 import explorer
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask
-from explorer.ops import Op
-from explorer.runtime import arrays
+from explorer.ops import OPERATORS, Op
+from explorer.runtime import arrays, layout
 from explorer.runtime.arrays import Arrays, Location
 from explorer.runtime.layout import Call, Masking
 
@@ -261,7 +261,7 @@ def test_while_a_graph_is_captured_nothing_is_loaded(ours, monkeypatch):
 def test_what_is_not_ours_is_the_librarys(ours):
     x = randn(3, 5)
     for by, given in ((NumpyArrays(device=-1), x), (NumpyArrays(), x.astype(np.longdouble))):
-        assert np.array_equal(call(given, by=by), by.framework(PLAIN, given))
+        assert np.array_equal(call(given, by=by), by.framework(PLAIN, given)[0])
         assert by.frameworks == 2
     assert not ours
 
@@ -433,3 +433,111 @@ def test_what_a_log_sum_cannot_be_of_is_told(ours, x, told, error, sentence):
     with pytest.raises(error, match=sentence):
         logsumexp(np.asarray(x), **told)
     assert not ours
+
+
+# ------------------------------------------------------------------ log-probabilities
+
+
+NAMES = ("lse", "entropy", "rank", "argmax")
+BOTH = pytest.mark.parametrize("device", [0, -1], ids=["kernels", "library"])
+
+
+def log_prob(x, index, *, device=0, scale=1, also=NAMES, check=False):
+    return NumpyArrays(device).log_prob(x, index, scale, also, check)
+
+
+def are_true(got, x, ids, scale=1.0):
+    """All results are the truth, for ids of shape (rows, K)."""
+    wide = x.astype(x.dtype if x.dtype.itemsize > 2 else np.float32)
+    with np.errstate(all="ignore"):
+        scaled = np.where(wide == -np.inf, wide, wide * wide.dtype.type(scale))
+        arrays = {"input": scaled.astype(np.longdouble if x.dtype.itemsize == 8 else np.float64)}
+        for result, values in zip(OPERATORS[Op.LOG_PROB].results, got, strict=False):
+            truth = result.truth({**arrays, "ids": ids}, scale, 0.0).values
+            kind = ids.dtype if result.are_columns else wide.dtype
+            close(values.reshape(truth.shape), np.asarray(truth, kind))
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("scale", [1, 0.5, -1])
+def test_log_probs_of_every_type(ours, device, dtype, scale):
+    x = (3 * randn(6, 33)).astype(dtype)
+    x[1, :7], x[2, 3], x[3, 4], x[4] = -np.inf, np.inf, np.nan, -np.inf
+    ids = np.random.default_rng(2).integers(-2, 35, (6, 3), np.int32)
+    ids[2, 0], ids[3, 0] = 3, 4
+    with np.errstate(all="ignore"):
+        got = log_prob(x, ids, device=device, scale=scale)
+    are_true(got, x, ids, scale)
+    assert len(ours) == (device == 0)
+
+
+@BOTH
+@pytest.mark.parametrize("shape", [(7,), (1, 1), (5, 7), (2, 3, 7)], ids=str)
+def test_log_probs_have_the_shape_of_index(ours, device, shape):
+    x = randn(*shape)
+    for end in ((), (1,), (4,)):
+        index = np.full((*shape[:-1], *end), shape[-1] - 1)
+        got = log_prob(x, index, device=device)
+        assert got[0].shape == index.shape and {one.shape for one in got[1:]} == {shape[:-1]}
+        rows = x.reshape(-1, shape[-1])
+        are_true(got, rows, index.reshape(rows.shape[0], -1))
+
+
+@pytest.mark.parametrize("is_in_turn", [False, True])
+def test_log_probs_of_slices_are_read_where_they_lie(ours, monkeypatch, is_in_turn):
+    logits, index = randn(3, 5, 16), np.random.default_rng(2).integers(0, 16, (3, 5))
+    if is_in_turn:
+        monkeypatch.setattr(layout, "BYTES_PER_LAUNCH", 0)
+    for x, ids, rows in (
+        (logits[:, :-1], index[:, 1:], 14),
+        (logits[:, 1:5:2], index[:, 1:5:2], 13),
+        (logits.transpose(1, 0, 2), index.T, 15),
+        (logits[:, 2], index[:, 2], 3),
+    ):
+        ours.clear()
+        are_true(log_prob(x, ids), x.reshape(-1, 16), ids.reshape(-1, 1))
+        out = np.empty(x.shape[:-1], np.float32)
+        assert logsumexp(x, out=out) is out
+        close(out, log_sums(x))
+        if not is_in_turn:
+            assert [problem.rows for problem in ours] == [rows, rows]
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0, 5)], ids=str)
+def test_log_probs_of_no_rows(ours, shape):
+    got = log_prob(np.empty(shape, np.float32), np.empty(shape[:-1], np.int64))
+    assert {one.shape for one in got} == {shape[:-1]} and not ours
+
+
+IDS = np.zeros((2, 3), np.int64)
+
+
+@pytest.mark.parametrize(
+    "x, index, told, error, sentence",
+    [
+        (X, IDS.astype(float), {}, InvalidInput, "index is of float64; it must be of int32 or int"),
+        (X, IDS[0], {}, InvalidInput, r"index is of shape \(3,\); for x of shape \(2, 3, 5\) it"),
+        (X, IDS[..., None][..., :0], {}, InvalidInput, "a row must have an id at least"),
+        (X, 1, {}, TypeError, "index is a int; it must be an array"),
+        (X.astype(int), IDS, {}, InvalidInput, "x is of int64; it must be of floating-point"),
+        (X[..., :0], IDS, {}, InvalidInput, "its last axis must have an element at least"),
+        (X, IDS, {"scale": "2"}, TypeError, "scale is '2'; it must be a number, such as 0.5"),
+        (X, IDS + 5, {"check": True}, InvalidInput, r"index is 5 at \(0, 0\); .* from 0 to 4"),
+    ],
+)
+def test_what_a_log_prob_cannot_be_of_is_told(ours, x, index, told, error, sentence):
+    with pytest.raises(error, match=sentence):
+        log_prob(x, index, **told)
+    assert not ours
+
+
+@pytest.mark.parametrize("scale", [-1, 0])
+def test_what_is_masked_stays_masked_whatever_the_scale(ours, scale):
+    x = randn(3, 5)
+    x[0, :2] = -np.inf
+    for op in (Op.SOFTMAX, Op.LOG_SOFTMAX):
+        with np.errstate(invalid="ignore"):
+            wanted = expected(x, op=op, scale=scale)
+        close(call(x, op=op, scale=scale), wanted)
+        assert not np.isnan(wanted).any()

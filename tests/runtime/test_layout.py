@@ -13,11 +13,14 @@ from explorer.model.problem import Mask
 from explorer.ops import Op
 from explorer.runtime.layout import (
     Matrix,
+    Spread,
     dense_matrix,
+    goes_in_turn,
     mask_rows_of,
     matrix_of,
     positive,
     problem_of,
+    spread_of,
 )
 
 # ------------------------------------------------------------------ brute force
@@ -159,6 +162,56 @@ def test_columns_or_rows_sliced_off_a_dense_array_need_no_copy(whole, data):
     strides = tuple(stride // array.itemsize for stride in array.strides)
     matrix = check(array.shape, strides, array.ndim - 1)
     assert matrix is not None or len(whole) > 1 or end < whole[-1]
+
+
+# ------------------------------------------------------------------ spread_of
+
+
+@pytest.mark.parametrize(
+    "shape, strides, spread",
+    [
+        ((2, 4, 7), (35, 7, 1), Spread(9, 7, (5, 1))),  # logits[:, :-1]
+        ((2, 4, 7), (40, 8, 1), Spread(9, 8, (5, 1))),  # and without the last column
+        ((3, 2, 7), (35, 14, 1), Spread(13, 7, (5, 2))),  # logits[:, 1:5:2]
+        ((2, 3, 7), (7, 14, 1), Spread(6, 7, (1, 2))),  # transposed
+        ((2, 1, 7), (35, 99, 1), Spread(2, 35, (1, 1))),
+        ((2, 3, 7), (21, 6, 1), None),  # rows that overlap
+        ((2, 3, 7), (7, 7, 1), None),
+        ((2, 3, 7), (0, 7, 1), None),  # one matrix, seen twice
+        ((2, 3, 7), (-21, 7, 1), None),
+        ((2, 3, 7), (42, 14, 2), None),
+    ],
+    ids=str,
+)
+def test_rows_among_others(shape, strides, spread):
+    assert spread_of(shape, strides) == spread
+
+
+@given(layouts())
+@settings(max_examples=250, deadline=None)
+def test_rows_among_others_are_those_of_the_view(layout):
+    shape, strides, _ = layout
+    spread = spread_of(shape, strides)
+    if spread is None:
+        return
+    cols = shape[-1]
+    every = np.arange(spread.rows)[:, None] * spread.stride + np.arange(cols)
+    octets = [step * every.itemsize for step in spread.strides(cols)]
+    own = np.lib.stride_tricks.as_strided(every, shape, octets)
+    assert np.array_equal(own, view(shape, strides)) and spread.stride >= cols
+    assert len(np.unique(own)) == own.size
+
+
+def test_a_launch_for_each_index_is_dearer_than_some_rows():
+    for others, is_in_turn in (
+        (1, False),
+        (8, False),
+        (9, True),
+    ):  # eight rows take a launch's time
+        shape, strides, cols = (2, 4, 2**20), ((4 + others) * 2**20, 2**20, 1), 2**20
+        spread = spread_of(shape, strides)
+        assert spread.rows * cols == (8 + others) * 2**20
+        assert goes_in_turn(spread, shape, 4) is is_in_turn
 
 
 # ------------------------------------------------------------------ positive
