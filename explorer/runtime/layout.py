@@ -17,6 +17,9 @@ Shape = tuple[int, ...]
 DTYPES = {dtype.array_name: dtype for dtype in DType}
 """The element types of kernels, by their names in array libraries."""
 
+ID_DTYPES = tuple(dtype.array_name for dtype in IndexType)
+"""The element types of ids, by name."""
+
 LENGTH_DTYPES = ("int64", "int32", "int16", "int8", "uint8")
 """The element types of lengths, by name."""
 
@@ -202,7 +205,7 @@ def check_index(shape: Shape, index: Described) -> None:
     """Raise InvalidInput for ids that do not fit the rows of an array of a shape."""
     if not shape or not shape[-1]:
         raise InvalidInput(f"x is of shape {shape}; its last axis must have an element at least")
-    if index.dtype not in tuple(IndexType):
+    if index.dtype not in ID_DTYPES:
         raise InvalidInput(f"index is of {index.dtype}; it must be of int32 or int64")
     if index.shape != shape[:-1] and index.shape[:-1] != shape[:-1]:
         several = ", ".join([*map(str, shape[:-1]), "K"])

@@ -62,13 +62,18 @@ def kept(x: Tensor, dim: int) -> tuple[int, ...]:
 
 def _empty(op: Op, x: Tensor, dim: int, ids: Tensor | None, also: str) -> list[Tensor]:
     """Return memory for the results, which is dense."""
-    made = []
-    for result in results_of(op, also):
-        has_ids_type = ids is not None and result.are_columns
-        shape = ids.shape if ids is not None and result.extent is Extent.IDS else kept(x, dim)
-        dtype = ids.dtype if ids is not None and has_ids_type else _result_dtype(x)
-        made.append(torch.empty(shape, dtype=dtype, device=x.device))
-    return made
+    shape, dtype, device = kept(x, dim), _result_dtype(x), x.device
+    if ids is None:  # each result is a number a row
+        count = len(results_of(op, also)) if also else 1
+        return [torch.empty(shape, dtype=dtype, device=device) for _ in range(count)]
+    return [
+        torch.empty(
+            ids.shape if result.extent is Extent.IDS else shape,
+            dtype=ids.dtype if result.are_columns else dtype,
+            device=device,
+        )
+        for result in results_of(op, also)
+    ]
 
 
 def _framework(
@@ -115,10 +120,11 @@ def served(
     recipe = recipe_for(op, x, dim, scale, made[0], ids, also)
     if recipe is None:
         return None
-    names = (result.name for result in results_of(op, also))
-    beside = dict(zip(names, made, strict=True))
-    del beside["output"]
-    if ids is not None:
+    beside = None
+    if also or ids is not None:
+        beside = {r.name: one for r, one in zip(results_of(op, also), made, strict=True)}
+        del beside["output"]
+    if beside is not None and ids is not None:
         beside["ids"] = ids
     return None if recipe.serve(x, made[0], scale, beside=beside) is None else made
 
@@ -164,8 +170,9 @@ def _served_between(
 
 
 def _between(spread: Spread, ids: Tensor) -> Tensor:
-    """Return ids for all rows, those of others included, which may be any: without a copy if x's
-    rows and these lie alike, as logits[:, :-1] and ids[:, 1:] do.
+    """Return ids for all rows in memory; those of other rows may be any.
+
+    They are not copied if they lie as x's rows do, as ids[:, 1:] beside logits[:, :-1].
     """
     shape, count = (spread.rows, ids.shape[-1]), ids.shape[-1]
     own = spread_of(tuple(ids.shape), ids.stride())

@@ -603,6 +603,133 @@ def test_pytorchs_own_log_sums_are_served(dtype):
     assert len(kernels_of(dtype)) == 3
 
 
+# ------------------------------------------------------------------ log-probabilities
+
+
+NUMBERS = {"lse": True, "entropy": True}
+ALL = {**NUMBERS, "rank": True, "argmax": True}
+
+
+def own_numbers(x, ids, scale=1.0):
+    """Log-probabilities of ids (..., K), log-sum-exp and entropy by PyTorch's functions."""
+    logs = torch.log_softmax(x * scale, -1)
+    entropy = torch.special.entr(logs.exp()).sum(-1)
+    return logs.gather(-1, ids.long()), torch.logsumexp(x * scale, -1), entropy
+
+
+def check_numbers(got, x, ids, scale=1.0, *, relative=4e-6):
+    """All results are those of float64, and our kernel's."""
+    truth = own_numbers(x.double(), ids, scale)
+    for mine, theirs in zip(got, truth, strict=False):
+        off = (mine.double() - theirs.view(mine.shape)).abs()
+        assert (off <= relative * theirs.view(mine.shape).abs().clamp_min(1)).all()
+    if got.rank is not None:
+        first = x.gather(-1, ids[..., :1].long())
+        assert torch.equal(got.rank, (x > first).sum(-1).to(ids.dtype))
+        assert torch.equal(x.gather(-1, got.argmax.long().unsqueeze(-1)).squeeze(-1), x.amax(-1))
+    assert service.service._loaded and not service.service._refused
+
+
+@pytest.mark.parametrize("dtype", list(CLOSE), ids=str)
+@pytest.mark.parametrize("ids_dtype", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("shape", [(64, 1000), (3, 5, 7), (9,), (33, 50257), (2, 8, 151936)])
+def test_log_probs_are_those_of_float64(shape, ids_dtype, dtype):
+    x = torch.randn(shape, device="cuda", dtype=torch.float64).to(dtype)
+    relative = 1e-12 if dtype is torch.float64 else 4e-6
+    for count in (1, 3):
+        ids = torch.randint(shape[-1], (*shape[:-1], count), device="cuda", dtype=ids_dtype)
+        for scale in (1, 0.5):
+            check_numbers(
+                explorer.log_prob(x, ids, scale=scale, **ALL), x, ids, scale, relative=relative
+            )
+    one = explorer.log_prob(x, ids[..., 0]).log_prob
+    assert one.shape == shape[:-1] and one.dtype is explorer.logsumexp(x).dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_log_probs_of_slices_without_copies(dtype):
+    logits = torch.randn(4, 33, 32000, device="cuda").to(dtype)
+    ids = torch.randint(32000, (4, 33), device="cuda")
+    for x, index in (
+        (logits[:, :-1], ids[:, 1:]),
+        (logits[:, 9:, 8:31008], ids[:, 9:] % 31000),
+        (logits[:, ::3], ids[:, ::3].clone()),
+        (logits.transpose(0, 1), ids.t()),
+    ):
+        explorer.log_prob(x, index, **ALL)
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        got, sums = explorer.log_prob(x, index, **ALL), explorer.logsumexp(x)
+        assert torch.cuda.max_memory_allocated() - before < 2**18
+        check_numbers(got, x, index.unsqueeze(-1))
+        check_sums(sums, x)
+
+
+def test_ids_that_are_no_columns_are_not_read():
+    x = torch.randn(64, 1000, device="cuda", requires_grad=True)
+    ids = torch.randint(1000, (64, 2), device="cuda")
+    ids[:, 1] = torch.tensor([-1, 1000, 2**40, -(2**62)], device="cuda").repeat(16)
+    got = explorer.log_prob(x, ids, **ALL).log_prob
+    assert got[:, 1].isnan().all() and not got[:, 0].isnan().any()
+    (mine,) = torch.autograd.grad(got.sum(), x)
+    (theirs,) = torch.autograd.grad(own_numbers(x, ids[:, :1])[0].sum(), x)
+    assert torch.allclose(mine, theirs, rtol=1e-5, atol=1e-7)
+    assert (explorer.log_prob(x, ids[:, 1], rank=True).rank == -1).all()
+    with pytest.raises(explorer.InvalidInput, match=r"index is -1 at \(0, 1\); .* from 0 to 999"):
+        explorer.log_prob(x, ids, check=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_gradients_of_log_probs_are_those_of_float64(dtype, is_compiled):
+    torch._dynamo.reset()
+    x = (60 + 3 * torch.randn(4, 9, 5000, device="cuda")).to(dtype).requires_grad_()
+    ids = torch.randint(5000, (4, 9), device="cuda")
+    wide = x.detach().double().requires_grad_()
+
+    def loss(log_prob, lse, entropy):
+        return (2 * log_prob - 0.1 * entropy + lse.square() * 1e-3).sum()
+
+    def ours(x, ids):
+        return loss(*explorer.log_prob(x[:, :-1], ids[:, 1:], scale=0.5, **NUMBERS)[:3])
+
+    if is_compiled:
+        ours = torch.compile(ours, fullgraph=True)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        result = ours(x, ids)
+    (mine,) = torch.autograd.grad(result, x)
+    output, lse, entropy = own_numbers(wide[:, :-1], ids[:, 1:, None], 0.5)
+    (truth,) = torch.autograd.grad(loss(output.squeeze(-1), lse, entropy), wide)
+    close = 5e-6 if dtype is torch.float32 else 2**-8
+    assert mine.dtype is dtype and torch.allclose(mine.double(), truth, rtol=close, atol=1e-7)
+    assert {problem.op for problem, _ in service.service._loaded} == {Op.LOG_PROB}
+
+
+def test_a_graph_repeats_the_bits_of_log_probs_and_their_gradient():
+    x = torch.randn(8, 33, 1000, device="cuda", requires_grad=True)
+    ids = torch.randint(1000, (8, 33), device="cuda")
+
+    def step():
+        got = explorer.log_prob(x[:, :-1], ids[:, 1:], scale=0.5, **ALL)
+        (grad,) = torch.autograd.grad((got.log_prob + got.entropy).sum(), x)
+        return got.log_prob.detach(), got.rank, grad
+
+    beside = torch.cuda.Stream()
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):
+        expected = step()
+    torch.cuda.current_stream().wait_stream(beside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    for _ in range(20):
+        graph.replay()
+    for mine, theirs in zip(captured, expected, strict=True):
+        assert torch.equal(mine, theirs)
+    assert len(service.service._loaded) == 1
+
+
 # ------------------------------------------------------------------ other libraries
 
 
@@ -618,6 +745,9 @@ def test_arrays_of_cupy():
     for axis in (-1, 1, 0):
         own = cupy.log(cupy.exp(x).sum(axis))
         assert cupy.allclose(explorer.logsumexp(x, axis), own)
+    got = explorer.log_prob(x[:, :-1], x.argmax(-1)[:, :-1], rank=True, argmax=True)
+    assert cupy.allclose(got.log_prob, x.max(-1)[:, :-1] - explorer.logsumexp(x)[:, :-1])
+    assert not got.rank.any() and (got.argmax == x.argmax(-1)[:, :-1]).all()
     x = cupy.random.randn(40, 300)[:, ::2]
     out = cupy.empty_like(x)
     assert explorer.log_softmax(x, out=out, scale=2.0) is out
@@ -639,11 +769,15 @@ for dtype in (jnp.float32, jnp.bfloat16):
     ours = explorer.logsumexp(x)
     own = jax.nn.logsumexp(x.astype(jnp.float32), -1)
     assert ours.dtype == jnp.float32 and numpy.allclose(ours, own, rtol=1e-5)
+    got = explorer.log_prob(x, x.argmax(-1), lse=True, rank=True, argmax=True)
+    assert numpy.allclose(got.lse, own, rtol=1e-5) and (got.argmax == x.argmax(-1)).all()
+    assert numpy.allclose(got.log_prob, x.max(-1) - own, rtol=1e-5) and not got.rank.any()
 masked = explorer.softmax(x, mask="causal")
 assert float(jnp.abs(jnp.triu(masked[0], 151)).max()) == 0
-for function in (explorer.softmax, explorer.logsumexp):
+for function in (explorer.softmax, explorer.logsumexp, explorer.log_prob):
+    told = (x, x.argmax(-1)) if function is explorer.log_prob else (x,)
     try:
-        jax.jit(function)(x)
+        jax.jit(function)(*told)
     except TypeError as error:
         assert "jax.jit" in str(error) and function.__name__ in str(error)
     else:
@@ -659,7 +793,7 @@ def test_arrays_of_jax():
         [sys.executable, "-c", JAX], env=env, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
-    assert ran.stdout.split()[-2:] == ["9", "loaded"]
+    assert ran.stdout.split()[-2:] == ["11", "loaded"]
 
 
 def test_an_emitted_library_is_called_with_pytorchs_memory(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from explorer.model.element import DType
+from explorer.model.element import DType, IndexType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import MAX_COLS, MAX_ROWS, MAX_STRIDE, Mask, Problem
 from explorer.ops import OPERATORS, Op
@@ -154,8 +154,11 @@ def test_the_file_lies_where_it_was_named_though_the_program_moves(tmp_path, mon
 def problems(draw):
     """Any problem there is."""
     op = draw(st.sampled_from(Op))
-    mask = Mask.NONE if OPERATORS[op].is_gradient else draw(st.sampled_from(Mask))
-    inner = draw(st.sampled_from([1, 1, 4, 1000])) if mask is Mask.NONE else 1
+    operator = OPERATORS[op]
+    has_ids = "ids" in operator.operands
+    is_plain = operator.is_gradient or has_ids
+    mask = Mask.NONE if is_plain else draw(st.sampled_from(Mask))
+    inner = draw(st.sampled_from([1, 1, 4, 1000])) if mask is Mask.NONE and not has_ids else 1
     cols = draw(st.integers(1, MAX_COLS))
     mask_rows = 0
     if mask in (Mask.CAUSAL, Mask.ADDITIVE):
@@ -173,11 +176,16 @@ def problems(draw):
         mask=mask,
         mask_rows=mask_rows,
         inner=inner,
+        ids_dtype=draw(st.sampled_from(IndexType)) if has_ids else None,
+        also=draw(st.sets(st.sampled_from(operator.on_request or [""])).map(",".join)),
     )
     if inner == 1:
         strides = st.integers(cols, MAX_STRIDE)
         problem = replace(problem, input_stride=draw(strides), output_stride=draw(strides))
-    if problem.fills_rows and not OPERATORS[op].is_gradient and draw(st.booleans()):
+    if has_ids:
+        counts = {"ids_per_row": draw(st.integers(1, cols)), "ids_stride": MAX_STRIDE}
+        problem = replace(problem, output_stride=problem.input_stride, **counts)
+    if problem.fills_rows and not operator.is_gradient and draw(st.booleans()):
         problem = replace(
             problem, out_dtype=dtype, output_stride=problem.input_stride, in_place=True
         )

@@ -10,7 +10,7 @@ from torch_cases import serve_cpu, torch
 import explorer
 from explorer.model.errors import InvalidInput
 from explorer.ops import OPERATORS, Op
-from explorer.runtime import layout, torch_calls
+from explorer.runtime import layout, shapes, torch_calls
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 I32, I64 = torch.int32, torch.int64
@@ -356,6 +356,15 @@ def test_recipes_are_found_again(ours, monkeypatch):
     monkeypatch.setattr(torch_calls, "_recipe", None)
     close(explorer.log_prob(x, ids, lse=True), exact(x, ids[:, None]), F32)
     assert len(ours) == 2
+
+
+def test_calls_are_counted_where_shapes_are_logged(ours, tmp_path):
+    path = tmp_path / "met.csv"
+    with explorer.log_shapes(path):
+        for _ in range(2):
+            explorer.log_prob(torch.randn(3, 5), torch.zeros(3, 2, dtype=I32), rank=True, lse=True)
+    assert path.read_text().splitlines()[1].endswith(",2")
+    assert shapes.read_shapes(path) == list(dict.fromkeys(ours))
 
 
 # ------------------------------------------------------------------ bad input
