@@ -195,12 +195,13 @@ NOT_NAMED = {
     "runtime/functions.py": {
         "op": "there is a function for each",
         "out_dtype": "its argument is called dtype, as PyTorch's is",
-        "also": "each result has an argument",
         "mask_rows": "the mask that is given says it",
         **dict.fromkeys(
-            ("rows", "cols", "inner", "input_stride", "output_stride", "in_place")
-            + ("ids_per_row", "ids_dtype", "ids_stride"),
+            ("rows", "cols", "inner", "input_stride", "output_stride", "in_place"),
             "the arrays that are given say it",
+        ),
+        **dict.fromkeys(
+            ("ids_per_row", "ids_dtype", "ids_stride"), "the index that is given says it"
         ),
     },
     "runtime/layout.py:problem_of": {},
