@@ -271,7 +271,7 @@ def test_where_little_is_written_the_limit_reads_and_stores_nothing():
     problem = Problem(8192, 4096)
     assert contiguous_kind(problem) is Kind.READ
     assert contiguous_kind(Problem(64, 64, mask=Mask.ADDITIVE)) is Kind.STREAM
-    assert contiguous_kind(Problem(64, 64, op=Op.LOG_PROB)) is Kind.STREAM
+    assert contiguous_kind(Problem(64, 64, op=Op.LOG_PROB)) is Kind.READ
     shapes = limit_shapes(problem)
     assert {shape.kind for shape in shapes} == {Kind.READ}
     assert "1 x 16 bytes a thread, 256 threads" in map(str, shapes)

@@ -1,8 +1,9 @@
 """The limit of a problem: the fastest of many kernels that move its bytes and compute nothing.
 
-Where the limit is a reading (`Problem.limit`), they read all inputs and store nothing: the results,
-a few numbers a row, are left out. For very short rows they are 1 to 20 % of the bytes, by which the
-limit is stricter.
+Where the limit is a reading (`Problem.limit`), they read all matrices and store nothing: ids and
+results, a few numbers a row, are left out. For very short rows they are 1 to 20 % of the bytes, by
+which the limit is stricter. Of 8192 x 4096 f32 on an H200, a reading takes 30 us and a kernel that
+reads an id of each row as well 33 us, where a stream of both took 45 us.
 """
 
 import ctypes
@@ -328,8 +329,6 @@ def _second(problem: Problem) -> str:
     """Return the operand that is read beside the input, or none."""
     if problem.operator.is_gradient:
         return "grad"
-    if problem.ids_dtype:
-        return "ids"
     return "mask" if problem.mask is Mask.ADDITIVE else ""
 
 
@@ -496,12 +495,12 @@ def launch(tools: Tools, shape: LimitShape, problem: Problem, addresses: dict[st
     """Launch a limit's kernel on the operands at these addresses.
 
     A copy copies the input, or mixes it with the gradient; a reading reads it. A stream reads as
-    many bytes as the problem reads of each operand, and writes as many as the limit writes. All
+    many bytes as the problem reads of each matrix, and writes as many as the limit writes. All
     round bytes up to whole words. Rows are moved as if there were no gaps between them, and each
     were contiguous.
     """
     types: tuple[Any, ...]
-    second = _second(problem)
+    second, seen = _second(problem), problem.visible * problem.dtype.itemsize
     if shape.kind is Kind.ROWS:
         rows = Rows(
             input=addresses["input"],
@@ -523,7 +522,6 @@ def launch(tools: Tools, shape: LimitShape, problem: Problem, addresses: dict[st
         return
     written = -(-_written_bytes(problem) // shape.word_bytes)
     if shape.kind is Kind.STREAM:
-        seen = problem.visible * problem.dtype.itemsize
         rest = seen if second == "grad" else problem.read_bytes - seen if second else 0
         read = {"input": -(-seen // shape.word_bytes), second: -(-rest // shape.word_bytes)}
         moved = {**read, "output": written}
@@ -532,7 +530,7 @@ def launch(tools: Tools, shape: LimitShape, problem: Problem, addresses: dict[st
         arguments, types = (*places,), (_POINTER, _LONG) * 3
     else:
         names = ("input", *(("grad",) if shape.kind is Kind.PAIR else ()), "output")
-        words = written or -(-problem.read_bytes // shape.word_bytes)
+        words = written or -(-seen // shape.word_bytes)
         arguments = (*(addresses[name] for name in names), words)
         types = (*(_POINTER for _ in names), _LONG)
     blocks = -(-words // (shape.threads * shape.unroll))
