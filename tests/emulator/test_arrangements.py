@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from covering import covering
 from verified import find_out, some, verify
 
 from explorer.model.config import Config
@@ -11,7 +12,6 @@ from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Problem
 from explorer.ops import Op
 from explorer.space import Space
-from explorer.space.covering import covering_array
 
 H200 = known_gpu("NVIDIA H200")
 
@@ -38,7 +38,7 @@ def test_every_choice(emulator, arrangement, rows, cols, dtype):
     fixed = {"arrangement": (arrangement,), "threads": (32, 64)}
     if arrangement == "replicated":  # each thread folds the whole row: 64 of them take minutes
         fixed |= {"threads": (32,), "threads_per_row": (2, 8), "static_cols": (True,)}
-    for config in some(covering_array(Space(problem, H200, fixed)), dtype):
+    for config in some(covering(Space(problem, H200, fixed)), dtype):
         verify(emulator, problem, config)
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from covering import covering
 from verified import find_out, some, threads_a_row, verify
 
 from explorer.model.config import Config
@@ -11,7 +12,6 @@ from explorer.model.gpu_spec import known_gpu, known_gpu_for
 from explorer.model.problem import Mask, Problem
 from explorer.ops import Op
 from explorer.space import Space
-from explorer.space.covering import covering_array
 
 H200 = known_gpu("NVIDIA H200")
 
@@ -28,7 +28,7 @@ RING = Config(
 def test_every_choice(emulator, rows, cols, dtype):
     problem = Problem(rows, cols, dtype)
     sizes = {"threads": (32, 64), "threads_per_row": threads_a_row(cols)}
-    configs = covering_array(Space(problem, H200, {"staging": ("bulk",), **sizes}))
+    configs = covering(Space(problem, H200, {"staging": ("bulk",), **sizes}))
     assert {config.stages for config in configs} == {1, 2, 3, 4}
     for config in some(configs, dtype):
         verify(emulator, problem, config)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from covering import covering
 from verified import find_out, verify
 
 from explorer.model.config import Config
@@ -11,7 +12,6 @@ from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem
 from explorer.ops import Op
 from explorer.space import Space
-from explorer.space.covering import covering_array
 from explorer.space.space import sampled
 
 H200 = known_gpu("NVIDIA H200")
@@ -33,7 +33,7 @@ def verify_all(emulator, problem, configs):
 def test_every_choice_at_ragged_and_whole_rows(emulator, cols, dtype):
     """Every second config: choices that clusters do not change are in other arrays."""
     problem = Problem(3, cols, dtype)
-    configs = covering_array(Space(problem, H200, CLUSTERS))
+    configs = covering(Space(problem, H200, CLUSTERS))
     verify_all(emulator, problem, configs[cols % 2 :: 2])
 
 
@@ -68,7 +68,7 @@ def test_rows_of_every_kind(emulator, changes):
 def test_gradients_by_clusters(emulator, op, cols, changes):
     """Of both gradients by turns: what clusters exchange is one sum of either."""
     problem = Problem(3, cols, op=op, **changes)
-    configs = covering_array(Space(problem, H200, CLUSTERS))
+    configs = covering(Space(problem, H200, CLUSTERS))
     assert {config.cache for config in configs} == {"registers", "shared", "none"}
     verify_all(emulator, problem, configs[cols % 2 :: 2])
 

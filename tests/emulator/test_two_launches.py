@@ -1,6 +1,7 @@
 """Rows over blocks of two launches, verified by emulation; what breaks them is found out."""
 
 import pytest
+from covering import covering
 from planted import planted
 from verified import find_out, some, verify
 
@@ -11,7 +12,6 @@ from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem
 from explorer.space import Space
-from explorer.space.covering import covering_array
 
 H200 = known_gpu("NVIDIA H200")
 
@@ -34,7 +34,7 @@ SPLIT = {
 )
 def test_every_choice_at_ragged_and_whole_rows(emulator, cols, dtype):
     problem = Problem(3, cols, dtype)
-    configs = covering_array(Space(problem, H200, TWO))
+    configs = covering(Space(problem, H200, TWO))
     assert {config.launches for config in configs} == set(TWO["launches"])
     for config in some(configs, dtype):
         verify(emulator, problem, config)
