@@ -19,7 +19,6 @@ SHARE = "x[slot * kWidth + i] / total"
 ACCURATE = Config(exp="expf", normalise="divide")
 QUICK = Config(exp="__expf", normalise="divide")
 SERIAL = Config(
-    exp="expf",
     normalise="divide",
     algorithm="online",
     threads=32,

@@ -4,7 +4,7 @@ import pytest
 from covering import drawn, kept_arrays, space_of
 
 AGAIN = "draw them anew: python -m tests.covering"
-EACH = 24
+EACH = 48
 """Of so many arrays one is drawn again, which takes some seconds of two minutes."""
 
 

@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from virtual_arch import ARCH
 
 from explorer.compile.compiler import Compiler
 from explorer.devices.cuda.tools import (
@@ -63,7 +64,7 @@ KINDS = [
 
 @cache
 def parsed(source):
-    return parse(Compiler("sm_90").compile(source).ptx)
+    return parse(Compiler(ARCH).compile(source).ptx)
 
 
 class Checked:

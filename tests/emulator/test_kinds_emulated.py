@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from kinds import KINDS, SABOTAGE, held, problem_of, sabotaged
+from virtual_arch import ARCH
 
 from explorer.devices.emulated.emulator import Emulator
 from explorer.devices.program_under_test import ProgramUnderTest
@@ -12,7 +13,7 @@ from explorer.model.gpu_spec import known_gpu
 from explorer.space import Space
 
 ROWS, COLS = 500, 520
-EMULATOR = Emulator("sm_90")
+EMULATOR = Emulator(ARCH)
 
 
 @pytest.mark.sampled(9)
