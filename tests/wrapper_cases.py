@@ -14,6 +14,8 @@ SHARED = Config(threads=128, threads_per_row=128, cache="shared", static_cols=Fa
 OVERLAPPED = Config(
     algorithm="online-block-max", launches="two-overlapped", cache="none", cache_holds="input"
 )
+GATHERING = replace(OVERLAPPED, threads=64, threads_per_row=64, launches="one")
+EVERY_RESULT = "lse,entropy,rank,argmax,maximum,log_sum"
 COLUMNS = Config(threads_per_row=1, cache="none", cache_holds="input")
 
 CASES = [
@@ -44,6 +46,21 @@ CASES = [
     (Problem(64, 1000, DType.BF16, Op.LOGSUMEXP, mask=Mask.LENGTHS), RUN_TIME),
     (Problem(64, 1000, op=Op.LOGSUMEXP, input_stride=1024, output_stride=3), SIMPLE),
     (Problem(64, 1000, op=Op.LOGSUMEXP, inner=8, scale=-2.0), COLUMNS),
+    (Problem(64, 1000, op=Op.LOGSUMEXP, inner=8, also="maximum,log_sum"), COLUMNS),
+    (Problem(64, 1000, op=Op.LOG_PROB), GATHERING),
+    (
+        Problem(64, 1001, DType.F16, Op.LOG_PROB, scale=-0.5, ids_per_row=3, also=EVERY_RESULT),
+        replace(GATHERING, static_cols=False),
+    ),
+    (
+        Problem(64, 1000, DType.F16, Op.LOG_PROB, DType.F16, ids_dtype="int32", also="rank"),
+        GATHERING,
+    ),
+    (
+        Problem(64, 1000, op=Op.LOG_PROB, input_stride=1024, ids_per_row=3, also="lse,argmax"),
+        GATHERING,
+    ),
+    (Problem(64, 1000, op=Op.LOG_PROB, output_stride=3, ids_stride=5, also="entropy"), GATHERING),
     (Problem(64, 1000), SHARED),
     (Problem(64, 65536), Config(cluster=4, cache="shared")),
     (Problem(64, 131072), Config(cluster=16, cache="shared")),

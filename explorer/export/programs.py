@@ -15,7 +15,7 @@ from explorer.codegen.traits import Traits
 from explorer.codegen.units import rendered
 from explorer.codegen.variant import POINTER, HostCall, Variant
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import Mask, Problem, inputs, scalars
+from explorer.model.problem import Mask, Problem, inputs, results, scalars
 from explorer.model.work_split import WorkSplit
 from explorer.system.plain_data import shown
 
@@ -58,9 +58,14 @@ def _matrix(problem: Problem) -> str:
 
 def _arrays(problem: Problem) -> list[str]:
     """Return the names of the arrays that the function takes."""
-    masks = {Mask.LENGTHS: ["lengths"], Mask.ADDITIVE: ["mask"]}
-    grad = ["grad"] if problem.operator.is_gradient else []
-    return [_matrix(problem), *grad, *masks.get(problem.mask, [])]
+    names = (operand.name for operand in inputs(problem))
+    return [_matrix(problem) if name == "input" else name for name in names]
+
+
+def _results(problem: Problem) -> dict[str, str]:
+    """Return what the function calls each result, by its name."""
+    first = _matrix(problem) if problem.in_place else "out"
+    return {"output": first, **{result.name: result.name for result in problem.results[1:]}}
 
 
 def _python(variant: Variant) -> dict[str, Any]:
@@ -71,26 +76,46 @@ def _python(variant: Variant) -> dict[str, Any]:
     scale = [] if problem.scale is None else ["scale=SCALE"]
     what = problem.operator.title.capitalize()
     axis = "over the middle axis" if problem.inner > 1 else "of each row"
-    part = "[:, :COLS]" if variant.config.static_cols else f"[:, : {x}.shape[1]]"
-    part = part if problem.fills_rows else "[:, 0]"
+    axis = "of the ids of each row" if problem.ids_dtype else axis
+    cols = "COLS" if variant.config.static_cols else f" {x}.shape[1]"
+    of_row = f"({x}.shape[0], {x}.shape[2])" if problem.inner > 1 else f"({x}.shape[0],)"
+    of_ids = "ids.shape" if problem.ids_dtype else of_row
     return {
         "x": x,
         "arrays": arrays,
         "signature": ", ".join([*arrays, *causal, *scale]),
         "constants": _constants(problem),
         "what": f"{what} {axis} of {x}",
-        "result_shape": _result_shape(problem, x),
+        # The shape of results between which there are no gaps, and of one number a row.
+        "result_shape": f"{x}.shape" if problem.fills_rows else of_ids,
+        "row_shape": f"{x}.shape[::2]" if problem.inner > 1 else of_row,
+        "returned": ", ".join(_results(problem).values()),
+        "too": {one.name: one.dtype.array_name for one in results(problem)[1:]},
         # What makes columns of rows that gaps follow: in the function, and in the example.
-        "part": "" if problem.is_dense else part,
+        "part": _part(problem, cols),
         "example_part": "" if problem.is_dense else "[:, :COLS]",
+        "ids_shape": _ids_shape(problem, "ROWS", gaps=True),
+        "ids_part": _few(problem) if problem.ids_stride > problem.ids_per_row else "",
     }
 
 
-def _result_shape(problem: Problem, x: str) -> str:
-    """Return the shape of results between which there are no gaps."""
-    if problem.fills_rows:
-        return f"{x}.shape"
-    return f"({x}.shape[0], {x}.shape[2])" if problem.inner > 1 else f"({x}.shape[0],)"
+def _part(problem: Problem, cols: str) -> str:
+    """Return what makes a matrix of results of rows that gaps follow."""
+    if problem.is_dense:
+        return ""
+    return f"[:, :{cols}]" if problem.fills_rows else _few(problem)
+
+
+def _few(problem: Problem) -> str:
+    """Return what makes the ids, or the few results, of rows that gaps follow."""
+    return "[:, :IDS]" if problem.ids_per_row > 1 else "[:, 0]"
+
+
+def _ids_shape(problem: Problem, rows: str, *, gaps: bool) -> str:
+    """Return the shape of the ids; with `gaps` their rows come with those that follow them."""
+    if gaps and problem.ids_stride > problem.ids_per_row:
+        return f"({rows}, IDS_STRIDE)"
+    return f"({rows}, IDS)" if problem.ids_per_row > 1 else f"({rows},)"
 
 
 def _constants(problem: Problem) -> str:
@@ -100,6 +125,9 @@ def _constants(problem: Problem) -> str:
     if not problem.is_dense:
         told |= {"INPUT_STRIDE": problem.input_stride}
         told |= {} if problem.in_place else {"OUTPUT_STRIDE": problem.output_stride}
+    told |= {"IDS": problem.ids_per_row} if problem.ids_per_row > 1 else {}
+    if problem.ids_stride > problem.ids_per_row:
+        told |= {"IDS_STRIDE": problem.ids_stride}
     told |= {"MASK_ROWS": problem.mask_rows} if problem.mask_rows else {}
     told |= {} if problem.scale is None else {"SCALE": float(problem.scale)}
     shape = "(ROWS, COLS)" if problem.is_dense else "(ROWS, INPUT_STRIDE)"
@@ -133,15 +161,28 @@ def _unlike(variant: Variant, module: str, *, gaps: bool = False) -> Refusals:
     if problem.mask is Mask.LENGTHS:
         unlike = f"lengths.shape != ({x}.shape[0],)"
         refusals.append((unlike, "lengths must have the shape (rows,)"))
+    if problem.ids_dtype:
+        shape = _ids_shape(problem, f"{x}.shape[0]", gaps=gaps)
+        wanted = _ids_shape(problem, "rows", gaps=gaps)
+        wanted = wanted.replace("IDS_STRIDE)", f"{problem.ids_stride}), gaps included")
+        wanted = wanted.replace("IDS", str(problem.ids_per_row))
+        refusals += [
+            (f"ids.dtype != {module}.{problem.ids_dtype}", f"ids must be of {problem.ids_dtype}"),
+            (f"ids.shape != {shape}", f"ids must have the shape {wanted}"),
+        ]
     return refusals
 
 
 def _laid_out(problem: Problem, contiguous: str, gap: str, strides: str) -> Refusals:
     """Return what refuses arrays that lie otherwise, by how a framework says how they lie."""
     x = _matrix(problem)
-    refusals = [(f"not {x}.{contiguous}", f"{x} must be contiguous")]
+    placed = [x, "ids"] if problem.ids_dtype else [x]
+    refusals = [(f"not {name}.{contiguous}", f"{name} must be contiguous") for name in placed]
     if not problem.is_dense:
-        refusals = [(f"{x}.{gap}", f"a row of {x} must have no gaps")]
+        rows = [name for name in placed if name == x or problem.ids_per_row > 1]
+        refusals = [
+            (f"{name}.{gap.format(name)}", f"a row of {name} must have no gaps") for name in rows
+        ]
     if problem.operator.is_gradient:
         unlike = f"grad.dtype != {x}.dtype or grad.{strides} != {x}.{strides}"
         refusals.append((unlike, f"grad must be of {x}'s type and layout"))
@@ -160,8 +201,8 @@ def torch(variant: Variant) -> dict[str, Any]:
         if name != x:
             refusals.append((f"{name}.device != {x}.device", f"{name} must be on {x}'s GPU"))
     arrays = dict.fromkeys(("input", "matrix", "array", "output"), x)
-    arrays |= {} if problem.in_place else {"output": "out"}
-    arrays |= {name: name for name in ("grad", "mask", "lengths", "scratch")}
+    arrays |= {name: name for name in ("grad", "mask", "lengths", "ids", "scratch")}
+    arrays |= _results(problem)
     given = {
         **{name: f"{array}.data_ptr()" for name, array in arrays.items()},
         "rows": f"{x}.shape[0]",
@@ -172,6 +213,7 @@ def torch(variant: Variant) -> dict[str, Any]:
         "input_stride": f"{x}.stride(0)",
         "stride": f"{x}.stride(0)",
         "output_stride": "out.stride(0)",
+        "ids_stride": "ids.stride(0)",
         "scale": "scale",
     }
     numbers = (number.dtype for number in scalars(problem).values())
@@ -189,7 +231,7 @@ def cupy(variant: Variant) -> dict[str, Any]:
     """
     _check_for_cupy(variant)
     problem, x = variant.problem, _matrix(variant.problem)
-    out = x if problem.in_place else "out"
+    out = _results(problem)["output"]
     numbers = {
         "rows": "rows",
         "cols": "cols",
@@ -197,13 +239,14 @@ def cupy(variant: Variant) -> dict[str, Any]:
         "mask_rows": "mask.shape[0]" if problem.mask is Mask.ADDITIVE else "mask_rows",
         "input_stride": f"{x}.strides[0] // {x}.itemsize",
         "output_stride": f"{out}.strides[0] // {out}.itemsize",
+        "ids_stride": "ids.strides[0] // ids.itemsize",
         "scale": "scale",
     }
     types = {name: number.dtype.array_name for name, number in scalars(problem).items()}
     given = {
         "input": x,
-        "output": out,
-        **{name: name for name in ("grad", "mask", "lengths", "scratch")},
+        **{name: name for name in ("grad", "mask", "lengths", "ids", "scratch")},
+        **_results(problem),
         **{name: f"numpy.{types[name]}({text})" for name, text in numbers.items()},
     }
     plan = LaunchPlan.read(variant.source)
@@ -241,7 +284,7 @@ def _not_for_cupy(variant: Variant) -> Refusals:
     """Return what refuses that which launch() refuses in C++."""
     problem, config, x = variant.problem, variant.config, _matrix(variant.problem)
     split = WorkSplit(problem, config)
-    contiguous, gap = "flags.c_contiguous", f"strides[1] != {x}.itemsize"
+    contiguous, gap = "flags.c_contiguous", "strides[1] != {}.itemsize"
     refusals = _laid_out(problem, contiguous, gap, "strides")
     if problem.mask in (Mask.CAUSAL, Mask.ADDITIVE):
         rows = "mask_rows" if problem.mask is Mask.CAUSAL else "mask.shape[0]"
@@ -250,7 +293,7 @@ def _not_for_cupy(variant: Variant) -> Refusals:
         return refusals
     number = config.vector_bytes
     for name in _arrays(problem):
-        if name != "lengths":
+        if name not in ("lengths", "ids"):
             sentence = f"{name} must begin at a multiple of {number} bytes"
             refusals.append((f"{name}.data.ptr % {number}", sentence))
     if not problem.is_dense:
@@ -301,6 +344,7 @@ def jax(variant: Variant) -> dict[str, Any]:
         "attributes": [f"{name}=numpy.{kind}({name})" for _, kind, name in numbers],
         "bound": _bound(variant, [(kind, name) for kind, _, name in numbers]),
         "given": _given_to_launch(variant),
+        "part": _part(problem, "COLS"),
         "example_part": "",
     }
 
@@ -315,8 +359,9 @@ def _bound(variant: Variant, numbers: list[tuple[str, str]]) -> list[tuple[str, 
     for operand in inputs(problem):
         kind = f"ffi::Buffer<ffi::{operand.dtype.xla_name}>"
         bound.append((f"{kind} {operand.name}", f".Arg<{kind}>()"))
-    kind = f"ffi::Buffer<ffi::{problem.output_dtype.xla_name}>"
-    bound.append((f"ffi::Result<{kind}> output", f".Ret<{kind}>()"))
+    for result in results(problem):
+        kind = f"ffi::Buffer<ffi::{result.dtype.xla_name}>"
+        bound.append((f"ffi::Result<{kind}> {result.name}", f".Ret<{kind}>()"))
     return [*bound, *((f"{kind} {name}", f'.Attr<{kind}>("{name}")') for kind, name in numbers)]
 
 
@@ -326,6 +371,7 @@ def _given_to_launch(variant: Variant) -> dict[str, str]:
     same = problem.output_dtype is problem.dtype
     element = "Element" if same else "OutputElement"
     out = f"static_cast<kernel::{element}*>(output->untyped_data())"
+    too = {one.name: one.dtype.cuda.name for one in results(problem)[1:]}
     source = "static_cast<const kernel::Element*>({}.untyped_data())"
     number = problem.dtype.arithmetic.cuda.name
     state = "kernel::State" if config.splits_launches else number
@@ -335,7 +381,9 @@ def _given_to_launch(variant: Variant) -> dict[str, str]:
     return {
         **{name: source.format(name) for name in ("input", "grad", "mask")},
         **dict.fromkeys(("output", "matrix", "array"), out),
+        **{n: f"static_cast<{kind}*>({n}->untyped_data())" for n, kind in too.items()},
         "lengths": "static_cast<const int*>(lengths.untyped_data())",
+        "ids": "static_cast<const kernel::Id*>(ids.untyped_data())",
         "scratch": f"static_cast<{state}*>(*scratch)",
         "rows": "input.dimensions()[0]",
         "outer": "input.dimensions()[0]",
@@ -346,6 +394,7 @@ def _given_to_launch(variant: Variant) -> dict[str, str]:
         "input_stride": str(problem.input_stride),
         "output_stride": str(problem.output_stride),
         "stride": str(problem.input_stride),
+        "ids_stride": str(problem.ids_stride),
     }
 
 

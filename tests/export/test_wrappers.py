@@ -18,7 +18,7 @@ from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask
-from explorer.ops import Op
+from explorer.ops import OPERATORS, Op
 from explorer.space import Space
 
 H200 = known_gpu("NVIDIA H200")
@@ -49,12 +49,16 @@ def program(framework, number, folder=Path()):
 
 def test_the_cases_are_of_every_kind():
     problems = [problem for problem, _ in CASES]
-    assert {p.op for p in problems} >= set(Op) - {Op.LOGSUMEXP}
+    assert {p.op for p in problems} == set(Op)
+    results = {result.name for p in problems for result in p.results}
+    assert results == {result.name for op in OPERATORS.values() for result in op.results}
     assert {p.mask for p in problems} == set(Mask)
     assert {p.dtype for p in problems} == set(DType)
     configs = [config for _, config in CASES]
     assert {c.launches for c in configs} == {"one", "two", "two-overlapped", "three"}
-    assert {"scale", "inner", "in_place"} <= {name for p in problems for name in p.as_dict()}
+    assert {"scale", "inner", "in_place", "ids_per_row", "ids_dtype", "ids_stride"} <= {
+        name for p in problems for name in p.as_dict()
+    }
 
 
 @pytest.mark.parametrize("framework", PYTHON)

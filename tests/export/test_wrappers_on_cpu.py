@@ -16,9 +16,9 @@ from explorer.codegen.units import emit
 from explorer.codegen.variant import HostCall
 from explorer.export.programs import program_for
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import inputs, output, scalars
+from explorer.model.problem import inputs, results, scalars
 from explorer.reference.layout import as_rows
-from explorer.reference.truth import truth_of
+from explorer.reference.truth import truths_of
 
 NUMBERS = range(len(CASES))
 
@@ -34,17 +34,19 @@ def write_truth(problem, addresses):
     arrays = {}
     for operand in inputs(problem):
         flat = elements(addresses[operand.name], operand)
-        if operand.name in ("input", "grad"):
-            arrays[operand.name] = as_rows(problem, flat, problem.cols, problem.input_stride)
+        if operand.name in problem.operator.operands:
+            arrays[operand.name] = as_rows(problem, flat, operand.cols, operand.stride)
         else:
             arrays[operand.name] = (
                 flat if operand.name == "lengths" else flat.reshape(-1, problem.cols)
             )
-    result = elements(addresses["output"], output(problem))
-    values = truth_of(problem, arrays).values.astype(result.dtype)
-    for row in range(problem.rows):
-        first, step = problem.place(output(problem), row, 0), problem.inner
-        result[first : first + (problem.result_cols - 1) * step + 1 : step] = values[row]
+    truths, step = truths_of(problem, arrays), problem.inner
+    for result in results(problem):
+        written = elements(addresses[result.name], result)
+        values = truths[result.name].values.astype(written.dtype)
+        for row in range(problem.rows):
+            first = problem.place(result, row, 0)
+            written[first : first + (result.cols - 1) * step + 1 : step] = values[row]
 
 
 # ------------------------------------------------------------------ PyTorch
@@ -146,14 +148,14 @@ def stand_in(variant, launched):
         return kernel
 
     cupy = ModuleType("cupy")
-    for name in ("where", "arange", "exp", "ascontiguousarray", "float64", "float32"):
+    functions = "where arange exp amax stack ascontiguousarray"
+    for name in f"{functions} float64 float32 float16 int64 int32 uint8".split():
         setattr(cupy, name, getattr(np, name))
-    cupy.float16, cupy.int32, cupy.uint8 = np.float16, np.int32, np.uint8
     cupy.empty = lambda shape, dtype: np.empty(shape, dtype).view(Array)
     generator = np.random.RandomState(0)
     cupy.random = SimpleNamespace(
         seed=generator.seed,
-        randint=generator.randint,
+        randint=lambda *of, **more: generator.randint(*of, **more).view(Array),
         standard_normal=lambda shape: generator.standard_normal(shape).view(Array),
     )
     cupy.RawModule = lambda **_: SimpleNamespace(get_function=kernel_of)
@@ -221,11 +223,15 @@ def test_jaxs_program(number, monkeypatch, tmp_path, capsys):
                 assert type(value).__name__ == scalars(problem)[key].dtype.array_name
                 assert value == scalars(problem)[key].value
             arrays = [np.ascontiguousarray(array) for array in arrays]
-            result = np.zeros(kind.shape, problem.output_dtype.numpy)
-            assert result.dtype == kind.dtype
-            told = {n: a.ctypes.data for n, a in zip(names, arrays, strict=True)}
-            write_truth(problem, {**told, "output": result.ctypes.data})
-            return jax.numpy.asarray(result)
+            kinds = kind if isinstance(kind, list) else [kind]
+            made = {}
+            for one, result in zip(kinds, results(problem), strict=True):
+                made[result.name] = np.zeros(one.shape, result.dtype.numpy)
+                assert made[result.name].dtype == one.dtype
+            told = {**dict(zip(names, arrays, strict=True)), **made}
+            write_truth(problem, {name: array.ctypes.data for name, array in told.items()})
+            written = [jax.numpy.asarray(array) for array in made.values()]
+            return written if isinstance(kind, list) else written[0]
 
         return call
 
