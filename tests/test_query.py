@@ -19,6 +19,8 @@ PROBLEMS = [
     Problem(64, 16, op=Op.SOFTMAX_BACKWARD, inner=4),
     Problem(64, 16, input_stride=24, output_stride=16),
     Problem(64, 16, in_place=True),
+    Problem(64, 16, DType.BF16, Op.LOGSUMEXP, also="maximum,log_sum"),
+    Problem(64, 16, op=Op.LOG_PROB, ids_per_row=3, ids_dtype="int32", ids_stride=4, also="rank"),
 ]
 
 
@@ -45,6 +47,32 @@ def test_a_causal_mask_is_square_where_it_can_be():
 
 def test_rows_left_out_suit_the_inner_axis():
     assert ProblemQuery(3, inner=50176).problem().rows % 50176 == 0
+
+
+@pytest.mark.parametrize(
+    ("op", "rows"),
+    [(Op.SOFTMAX, 8192), (Op.SOFTMAX_BACKWARD, 8192), (Op.LOGSUMEXP, 16384), (Op.LOG_PROB, 16384)],
+)
+def test_rows_left_out_make_as_much_traffic_for_an_op_that_writes_little(op, rows):
+    assert ProblemQuery(4096, op=op).problem().rows == rows
+
+
+@pytest.mark.parametrize(
+    ("keywords", "says"),
+    [
+        ({"also": "lse"}, "also is 'lse'; no result of softmax: it has none on request"),
+        ({"op": "log_prob", "also": "lse,"}, "also is 'lse,'; it must be names"),
+        ({"op": "log_prob", "also": 3}, "also is 3; it must be names"),
+        ({"op": "log_prob", "also": "loss"}, "no result of log_prob: it has lse, entropy, rank"),
+        ({"ids_per_row": 2, "ids_stride": 2}, "leave ids_per_row and ids_stride out"),
+        ({"op": "log_prob", "ids_per_row": 0}, "ids_per_row is 0; it must be a whole number"),
+        ({"op": "log_prob", "ids_per_row": 3, "ids_stride": 2}, "ids_stride is 2; a row has 3"),
+        ({"op": "log_prob", "ids_dtype": "f32"}, "ids_dtype 'f32' is not known"),
+    ],
+)
+def test_ids_and_results_that_cannot_be_are_refused(keywords, says):
+    with pytest.raises(InvalidInput, match=says):
+        query_from_keywords({"cols": 16, **keywords})
 
 
 def test_a_number_that_is_none_is_refused():

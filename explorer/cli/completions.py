@@ -1,16 +1,21 @@
 """What a shell offers where a value of an option or an argument is to be completed.
 
-Each function gets what is typed so far, as Typer calls them, and returns the values that begin
-with it, some with a word of help. None of them raises: a shell has no place for an error.
+Each function gets what is typed so far, as Typer calls them, and with a context what stands before
+that. It returns the values that begin with it, some with a word of help. None of them raises: a
+shell has no place for an error.
 """
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from typer import Context
+
+from explorer.ops import DEFAULT_OP, OPERATORS
+
 Offered = list[str | tuple[str, str]]
 """Values, or values with a help text."""
 
-Completion = Callable[[str], Offered]
+Completion = Callable[..., Offered]
 
 
 def among(*values: str) -> Completion:
@@ -32,6 +37,12 @@ def several(*values: str) -> Completion:
         return [f"{before}{comma}{value}" for value in left if value.startswith(last)]
 
     return offer
+
+
+def results(context: Context, incomplete: str) -> Offered:
+    """Complete some of the results on request of the op that is named before them."""
+    operator = OPERATORS.get(context.params.get("op", DEFAULT_OP))
+    return several(*operator.on_request)(incomplete) if operator else []
 
 
 def devices(incomplete: str) -> Offered:

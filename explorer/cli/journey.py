@@ -82,16 +82,20 @@ def journey(
 def _run(query: ProblemQuery, of: Where, budget_s: float | None, save: bool) -> "Journey":
     """Measure a journey, and keep it where that is wanted.
 
-    Raises InvalidInput if there is neither a GPU nor a recording of the problem. The shipped
+    Raises InvalidInput if no published kernel computes the op, or if there is neither a GPU nor a
+    recording of the problem. The shipped
     recordings lack the presets, so that naming them would help nobody.
     """
     from explorer.devices.names import why_no_gpu
     from explorer.evaluate.open_evaluator import open_evaluator
+    from explorer.presets.published import unpublished
     from explorer.report.progress import JourneyLine
     from explorer.report.table import notices
     from explorer.tuning.journey import run_journey
 
     why, problem = why_no_gpu(of.device), query.problem()
+    if told := unpublished(problem.op):
+        raise InvalidInput(told)
     try:
         with stopped("; nothing was kept but what a search found"), ExitStack() as stack:
             opening = open_evaluator(problem, of.device, of.timing, of.seed, of.accuracy)

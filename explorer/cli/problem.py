@@ -31,7 +31,8 @@ _HELP = {
     "op": ("OP", f"{', '.join(Op)}."),
     "out_dtype": (
         "DTYPE",
-        "Element type of the output; default: the input's, but f32 for one result a row.",
+        "Element type of the output; default: the input's, but f32 (of f64 f64) where a "
+        "row has fewer results than columns.",
     ),
     "scale": ("S", "Multiply x with S, 1 / temperature; kernels take it at run time."),
     "mask": ("MASK", f"{', '.join(Mask)}."),
@@ -42,16 +43,25 @@ _HELP = {
     ),
     "inner": ("N", "Elements between neighbours of a row: the array is (rows / N, cols, N)."),
     "input_stride": ("N", "Elements from the start of an input row to the next; default: cols."),
-    "output_stride": ("N", "Elements from the start of an output row to the next; default: cols."),
+    "output_stride": (
+        "N",
+        "Elements from the start of an output row to the next; default: those of one.",
+    ),
     "in_place": ("", "The output is written over the input."),
     "shape": ("N,N,N", "Instead of --cols and --rows: the shape of an array, as 8,3,224,224."),
     "axis": ("A", "With --shape: the axis that the op runs over; negative counts from the last."),
     "ids_per_row": ("K", "Ids of each row, for an op that reads columns of it; default: 1."),
     "ids_dtype": ("DTYPE", f"Type of the ids: {', '.join(IndexType)}; default: int64."),
     "ids_stride": ("N", "Ids from the first of a row to the first of the next; default: K."),
-    "also": ("NAME,...", "Results that are computed on request, such as lse,entropy."),
+    "also": (
+        "NAME,...",
+        "Results beside the output, for an op that has some, such as lse,entropy.",
+    ),
 }
 """The options of a problem in the order of help, with what stands for the value, and their help."""
+
+_COMPLETED: dict[str, completions.Completion] = {"also": completions.results}
+"""How the values of options are completed that are no single names."""
 
 _USUAL = {
     **USUAL,
@@ -73,7 +83,7 @@ def _option(name: str, remark: str = "") -> inspect.Parameter:
         f"{option_of(name)} {metavar}".rstrip(),
         help_text,
         None if is_flag else partial(from_text, name),
-        complete=completions.among(*names) if names else None,
+        complete=completions.among(*names) if names else _COMPLETED.get(name),
     )
     kind: Any = bool if is_flag else str if _USUAL[name] is not None else str | None
     annotation = Annotated[kind, declared]

@@ -109,7 +109,7 @@ def presets(
     lines = [line for line in every if wanted.passes(line)]
     show_result(
         out.form,
-        lambda console: print_presets(lines, problem, console, text or ""),
+        lambda console: print_presets(lines, problem, console, wanted),
         lambda: {"presets": [data_of(PRESET, line) for line in lines]},
         rows=partial(preset_rows, lines),
     )

@@ -71,8 +71,8 @@ ROW_THREADS = (1, 2, 4, 8, 16, *WARPS)
 """Threads that may share a row."""
 
 MEANING = {
-    "algorithm": "three-pass has one pass for the maximum, one for the sum and one that "
-    "normalises; online finds maximum and sum in one pass",
+    "algorithm": "three-pass has one pass for the maximum, one for the sum, and one for "
+    "results as many as the elements; online finds maximum and sum in one pass",
     "threads": "threads a block",
     "threads_per_row": "threads that share a row; a block works on threads / "
     "threads_per_row * rows_per_thread rows",
@@ -85,7 +85,8 @@ MEANING = {
     "cache_holds": "what is kept: the exponentials (in fp32 or fp64) or the input as it came",
     "exp": "the exponential: accurate, fast, of base 2, or the bare instruction; folded: x and the "
     "maximum are scaled by log2(e) in one multiply-add",
-    "normalise": "an IEEE division an element, or one reciprocal a row and a multiplication",
+    "normalise": "where exponentials are divided by their sum: an IEEE division an element, or one "
+    "reciprocal a row and a multiplication",
     "unroll": "vectors a thread loads before it uses the first, where it loops",
     "load_hint": "cache hint of global loads",
     "store_hint": "cache hint of global stores",

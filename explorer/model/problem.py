@@ -134,10 +134,11 @@ def read_field(name: str, value: Any) -> Any:
     if name == "in_place" and not isinstance(value, bool):
         raise InvalidInput(f"in_place is {shown(value)}; it must be True or False")
     if name == "also":
-        names = value.split(",") if isinstance(value, str) else value
-        if not isinstance(names, list | tuple) or not all(isinstance(n, str) for n in names):
+        names = value.split(",") if value and isinstance(value, str) else value or ()
+        words = isinstance(names, list | tuple) and all(isinstance(n, str) for n in names)
+        if not words or not all(name.strip() for name in names):
             raise InvalidInput(f"also is {shown(value)}; it must be names, such as lse,entropy")
-        return ",".join(text for text in (n.strip() for n in names) if text)
+        return ",".join(name.strip() for name in names)
     return float(value) if name == "scale" else value
 
 
@@ -235,8 +236,8 @@ class Problem:
 
     def _ids_fault(self) -> str:
         if not self._has_ids:
-            given = self.ids_per_row or self.ids_stride or self.ids_dtype
-            return f"{self.op} takes no ids: leave ids_per_row and ids_dtype out" if given else ""
+            given = [name for name in USUAL if name.startswith("ids_") and getattr(self, name)]
+            return f"{self.op} takes no ids: leave {' and '.join(given)} out" if given else ""
         check_extent("ids_per_row", self.ids_per_row, MAX_COLS)
         if self.ids_stride < self.ids_per_row:
             return (
@@ -502,10 +503,14 @@ USUAL: dict[str, Any] = {
 """The default of each field; None for rows and cols."""
 
 
-def default_rows(cols: int, dtype: DType) -> int:
-    """Return as many rows as make 256 MiB of traffic, at least one."""
+def default_rows(cols: int, dtype: DType, op: Op = DEFAULT_OP) -> int:
+    """Return as many rows as make 256 MiB of traffic, at least one.
+
+    A matrix that is read counts, and another that is written where an op fills rows.
+    """
     check_extent("cols", cols, MAX_COLS)
-    return max(1, DEFAULT_TRAFFIC_BYTES // (cols * 2 * dtype.itemsize))
+    matrices = 2 if OPERATORS[op].extent is Extent.MATRIX else 1
+    return max(1, DEFAULT_TRAFFIC_BYTES // (cols * matrices * dtype.itemsize))
 
 
 # ------------------------------------------------------------------ operands

@@ -19,6 +19,7 @@ from explorer.model.problem import (
     default_rows,
     read_field,
 )
+from explorer.ops import DEFAULT_OP
 from explorer.system.plain_data import shown, whole_of
 
 # ------------------------------------------------------------------ the problem asked for
@@ -114,7 +115,8 @@ class ProblemQuery:
         """Rows for 256 MiB of traffic, whole squares of a mask and whole inner axes."""
         period = self.cols if self._is_square else self._said.get("mask_rows", 1)
         step = lcm(max(1, period), self._said.get("inner", 1))
-        return max(1, default_rows(self.cols, self.dtype) // step) * step
+        rows = default_rows(self.cols, self.dtype, self._said.get("op", DEFAULT_OP))
+        return max(1, rows // step) * step
 
 
 def rows_notice(problem: Problem, rows: int | None) -> list[str]:

@@ -17,6 +17,7 @@ from explorer.model.gpu_spec import WARP, GpuSpec, occupancy
 from explorer.model.outcome import Resources
 from explorer.model.problem import Problem, power_of_two
 from explorer.model.work_split import WorkSplit
+from explorer.ops import Op
 from explorer.presets.preset import (
     CAREFUL,
     FIRST_WARP,
@@ -617,6 +618,14 @@ _BY_NAME = {name: preset for preset in PRESETS for name in (preset.name, *preset
 
 PRESET_NAMES = tuple(_BY_NAME)
 """Their names, and the other names by which some of them are known."""
+
+
+def unpublished(op: Op) -> str:
+    """Return a sentence that says so if no published kernel computes an operator; else ""."""
+    done = dict.fromkeys(op for preset in PRESETS for op in preset.ops)
+    if op in done:
+        return ""
+    return f"no published kernel computes {op}; explorer presets lists those of {', '.join(done)}"
 
 
 def find_preset(name: str) -> Preset:

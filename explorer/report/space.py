@@ -14,7 +14,7 @@ from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem
 from explorer.ops import Op
 from explorer.presets.preset import Preset
-from explorer.presets.published import PRESET_NAMES, PRESETS
+from explorer.presets.published import PRESET_NAMES, PRESETS, unpublished
 from explorer.report.table import Field, Kind, data_of, print_table, table_of
 from explorer.report.text import count, counted, percent, problem_data
 from explorer.space import RULES, Space
@@ -215,14 +215,20 @@ def preset_lines(problem: Problem | None, gpu: GpuSpec | None) -> list[PresetLin
 
 
 def print_presets(
-    lines: Sequence[PresetLine], problem: Problem | None, console: Console, text: str = ""
+    lines: Sequence[PresetLine],
+    problem: Problem | None,
+    console: Console,
+    wanted: PresetFilter | None = None,
 ) -> None:
     """Print each name, beside it its sentence, its source and, for a problem, its config.
 
-    `text` is what the names were to have: if no preset is left, a sentence says why.
+    If none of what is wanted is left, or none computes the op, a sentence says why.
     """
-    if not lines:
-        console.print(_no_preset(text), soft_wrap=not console.is_terminal)
+    wanted = wanted or PresetFilter()
+    op = wanted.op if problem is None else problem.op
+    told = unpublished(op) if op else ""
+    if told or not lines:
+        console.print(told or _no_preset(wanted.text), soft_wrap=not console.is_terminal)
         return
     print_table(table_of(PRESET, lines), console)
     console.print()

@@ -152,6 +152,10 @@ def offered(explorer, monkeypatch, line, shell):
         ("explorer benchmark --strategy rand", "random"),
         ("explorer emit best --for c", "cupy cpp"),
         ("explorer search --colo", ""),
+        ("explorer emit best --op logsumexp --also ", "maximum log_sum"),
+        ("explorer emit best --op log_prob --also lse,ran", "lse,rank"),
+        ("explorer emit best --op softmax --also ", ""),
+        ("explorer emit best --also ", ""),
     ],
 )
 def test_values_are_completed_in_bash(explorer, recording, monkeypatch, line, expected):

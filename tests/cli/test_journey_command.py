@@ -56,6 +56,7 @@ def test_it_is_kept_and_shown_again(explorer, gpu, tmp_path):
     ("words", "says"),
     [
         ((), "cols is missing; give the number"),
+        ((*SHAPE, "--op", "logsumexp"), "no published kernel computes logsumexp"),
         ((*SHAPE, "--plot", "x.gif"), "name a FILE.svg or a FILE.png"),
         ((*SHAPE, "--plot", "/proc/none/x.svg"), "cannot be written"),
         ((*SHAPE, "--json", "--markdown"), "drop one of them"),

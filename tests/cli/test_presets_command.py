@@ -41,6 +41,13 @@ def test_a_preset_is_verified_emitted_and_profiled_by_any_of_its_names(explorer,
     assert explorer("profile", "shared-tree", "--cols", "300").code == 0
 
 
+@pytest.mark.parametrize("words", [("--cols", "1500"), ()])
+def test_an_op_of_no_preset_is_one_sentence(explorer, words):
+    ran = explorer("presets", "--op", "log_prob", *words)
+    assert ran.code == 0 and len(ran.out.strip().splitlines()) == 1
+    assert "no published kernel computes log_prob; explorer presets lists" in ran.out
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -65,7 +72,7 @@ def test_bad_input_is_refused_in_a_sentence(explorer, words, says):
     [
         (("oneflw",), "no preset has 'oneflw' in its name or in what it is from; the nearest is"),
         (("nosuch",), f"in what it is from; explorer presets lists all {len(PRESETS)}"),
-        (("--op", "softmax_backward", "--dtype", "f64"), "no preset is all that was asked for;"),
+        (("--op", "softmax", "--dtype", "f64"), "no preset is all that was asked for;"),
     ],
 )
 def test_where_no_preset_is_left_a_sentence_says_why(explorer, words, says):
