@@ -1,6 +1,7 @@
 """The contract between the bench and a peer: another library's function, timed beside ours."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from explorer.model.errors import ExplorerError
@@ -15,16 +16,20 @@ class PeerRefuses(ExplorerError):
 
 @dataclass(frozen=True, slots=True)
 class PeerBuffers:
-    """Device memory that launches rotate over: addresses of dense (rows, cols) matrices.
+    """Device memory that launches rotate over: addresses of dense arrays.
 
-    Launch i reads `inputs[i % len(inputs)]`, and may write `outputs[i % len(outputs)]`. For a
-    backward op, inputs are the forward's outputs, and launch i also reads their gradient at
-    `grads[i % len(grads)]`.
+    Launch i reads the (rows, cols) matrix `inputs[i % len(inputs)]`, and may write
+    `outputs[i % len(outputs)]`. For a backward op, inputs are the forward's outputs, and launch i
+    also reads their gradient at `grads[i % len(grads)]`.
     """
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     grads: tuple[int, ...] = ()
+    ids: tuple[int, ...] = ()
+    """Of an op that reads some: (rows, ids_per_row), each a column."""
+    others: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """By the name of each result on request, one number a row, where launches may write it."""
 
 
 class ReadyPeer(Protocol):
@@ -41,8 +46,11 @@ class ReadyPeer(Protocol):
     def launch(self, index: int) -> None:
         """Put one launch on the stream, without waiting for it."""
 
-    def output(self, index: int) -> int:
-        """Return the address of the last output for an index, dense, of the output's type."""
+    def output(self, index: int, name: str = "output") -> int:
+        """Return the address of the last result for an index, dense, of the result's type.
+
+        Another name than the output's is asked for only if the problem has such a result.
+        """
 
     def capture(self, count: int) -> int | None:
         """Return a CUgraph of launches 0 to count - 1, which stays valid until `close`.

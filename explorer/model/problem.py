@@ -454,8 +454,8 @@ class Problem:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as plain values: rows, cols, dtype, op, and what is not the default."""
-        usual = Problem(self.rows, self.cols, self.dtype, self.op)
-        always = {"rows", "cols", "dtype", "op"}
+        usual = Problem(self.rows, self.cols, self.dtype, self.op, ids_per_row=self.ids_per_row)
+        always = {"rows", "cols", "dtype", "op", *(["ids_per_row"] if self.ids_per_row > 1 else [])}
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {
             name: str(value) if isinstance(value, str) else value

@@ -55,7 +55,7 @@ class _CudnnContender:
             *(zero, self._matrix, ctypes.c_void_p(self.output(index))),
         )
 
-    def output(self, index: int) -> int:
+    def output(self, index: int, name: str = "output") -> int:
         """Return the address of a set's output."""
         return self._buffers.outputs[index % len(self._buffers.outputs)]
 

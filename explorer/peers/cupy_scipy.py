@@ -39,7 +39,7 @@ class _CupyContender:
         with self._stream, cupy.cuda.using_allocator(self._pool.malloc):
             self._results[place] = self._op(self._inputs[place], axis=-1)
 
-    def output(self, index: int) -> int:
+    def output(self, index: int, name: str = "output") -> int:
         """Return the address of the result, which is dense and of the input's type."""
         return int(self._results[index % len(self._inputs)].data.ptr)
 

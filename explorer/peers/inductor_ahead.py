@@ -20,20 +20,18 @@ from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 from torch._subclasses import FakeTensorMode, fake_tensor
 
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.problem import Problem, inputs
+from explorer.model.problem import Problem
 from explorer.peers.registry import EVERY, FOUR, check_scope
-from explorer.peers.torch_softmax import TORCH_TYPES, compiled
+from explorer.peers.torch_softmax import ALSO, compiled, read_by
 from explorer.peers.triton_softmax import stand_in
 
 
 def ahead(problem: Problem, gpu: GpuSpec) -> None:
     """Compile the kernels that torch.compile would try."""
-    check_scope("torch.compile", problem, ops=EVERY, dtypes=FOUR)
+    check_scope("torch.compile", problem, ops=EVERY, dtypes=FOUR, also=ALSO)
     _pretend(gpu)
     with FakeTensorMode(), suppress(RuntimeError):  # what is compiled cannot be launched here
-        shape, dtype = (problem.rows, problem.cols), TORCH_TYPES[problem.dtype]
-        read = [torch.empty(shape, dtype=dtype, device="cuda:0") for _ in inputs(problem)]
-        compiled(problem)(*read)
+        compiled(problem)(*(array.empty("cuda:0") for array in read_by(problem)))
 
 
 @cache

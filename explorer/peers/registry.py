@@ -23,15 +23,23 @@ def check_scope(
     problem: Problem,
     ops: Sequence[str] = FORWARD,
     dtypes: Sequence[DType] = THREE,
+    also: Sequence[str] = (),
 ) -> None:
-    """Raise PeerRefuses for another op or dtype, for strides, a mask, a scale, or unusual types."""
-    plain = Problem(problem.rows, problem.cols, problem.dtype, problem.op)
+    """Raise PeerRefuses for another op or dtype, for strides, a mask, a scale, or unusual types.
+
+    And for results on request beside those of `also`.
+    """
+    as_asked = {name: getattr(problem, name) for name in ("ids_per_row", "ids_dtype", "also")}
+    plain = Problem(problem.rows, problem.cols, problem.dtype, problem.op, **as_asked)
+    lacking = [result.name for result in problem.results[1:] if result.name not in also]
     if problem.op not in ops:
         *first, last = ops
         adapted = f"{', '.join(first)} and {last}" if first else last
         raise PeerRefuses(f"{peer} is adapted for {adapted}, not for {problem.op}")
     if problem.dtype not in dtypes:
         raise PeerRefuses(f"{peer} computes in {', '.join(dtypes)}, not in {problem.dtype}")
+    if lacking:
+        raise PeerRefuses(f"{peer} is adapted for no {' and no '.join(lacking)} beside the output")
     if problem != plain:
         raise PeerRefuses(f"{peer} is adapted for dense rows and usual types, not for {problem}")
 

@@ -1,18 +1,18 @@
 """PyTorch's softmax, eager and compiled, and the base of all contenders on PyTorch's tensors."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from explorer.model.element import DType
+from explorer.model.element import DType, ElementType, IndexType
 from explorer.model.peer import PeerBuffers, PeerRefuses, ReadyPeer
-from explorer.model.problem import Problem
-from explorer.ops import Op
+from explorer.model.problem import Problem, inputs, results
+from explorer.ops import Extent, Op
 from explorer.peers.registry import EVERY, FOUR, check_scope
 
 # ------------------------------------------------------------------ contenders on tensors
@@ -35,26 +35,49 @@ def _settle_triton() -> None:
 
 _settle_triton()
 
-Call = Callable[..., Tensor]
-"""Takes the input and an output that it may write, and returns the tensor with the result.
+Results: TypeAlias = Tensor | tuple[Tensor, ...]
 
-For a backward op it takes the forward's output, its gradient, and an output that it may write.
+Call = Callable[..., Results]
+"""Takes the operands, then the tensors that the results may be written to; returns the results.
+
+The operands of a backward op are the forward's output and its gradient.
 """
 
-TORCH_TYPES = {dtype: getattr(torch, dtype.array_name) for dtype in DType}
+TORCH_TYPES = {dtype: getattr(torch, dtype.array_name) for dtype in (*DType, *IndexType)}
 
 _SAME_WIDTH = {2: "<i2", 4: "<i4", 8: "<i8"}
 """Integer types of the same width: the CUDA array interface has no bf16, so matrices are wrapped as
 integers and then viewed."""
 
 
-def result_shape(problem: Problem) -> tuple[int, ...]:
-    """Return the shape of an op's result."""
-    return (problem.rows, problem.cols) if problem.fills_rows else (problem.rows,)
+class Array(NamedTuple):
+    """An operand or a result as PyTorch describes it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: ElementType
+
+    def empty(self, device: str = "cpu") -> Tensor:
+        """Return a tensor for it."""
+        return torch.empty(self.shape, dtype=TORCH_TYPES[self.dtype], device=device)
+
+
+def read_by(problem: Problem) -> list[Array]:
+    """Return the operands, in the order in which a call takes them."""
+    return [Array(one.name, (problem.rows, one.cols), one.dtype) for one in inputs(problem)]
+
+
+def written_by(problem: Problem) -> list[Array]:
+    """Return the results, in their order; one number a row has no second axis."""
+    shapes = {Extent.ROW: (problem.rows,)}
+    return [
+        Array(one.name, shapes.get(kind.extent, (problem.rows, one.cols)), one.dtype)
+        for kind, one in zip(problem.results, results(problem), strict=True)
+    ]
 
 
 class TorchContender:
-    """A contender that calls `call` on the matrices of each set, on the given stream.
+    """A contender that calls `call` on the arrays of each set, on the given stream.
 
     The results of a peer that returns tensors of its own are kept alive, one for each set, so that
     its launches rotate over as much memory as those of a peer that writes our outputs.
@@ -63,32 +86,34 @@ class TorchContender:
     def __init__(self, problem: Problem, buffers: PeerBuffers, stream: int, call: Call) -> None:
         self.version = f"torch {torch.__version__}"
         self.note = ""
-        self._problem = problem
-        shape, result = (problem.rows, problem.cols), result_shape(problem)
-        self.inputs = [_wrapped(shape, problem.dtype, address) for address in buffers.inputs]
-        self.outputs = [_wrapped(result, problem.output_dtype, one) for one in buffers.outputs]
-        grads = [_wrapped(shape, problem.dtype, address) for address in buffers.grads]
-        read = [self.inputs, grads] if grads else [self.inputs]
-        self.matrices = list(zip(*read, self.outputs, strict=True))
+        self._due = {array.name: array for array in written_by(problem)}
+        given = {"input": buffers.inputs, "grad": buffers.grads, "ids": buffers.ids}
+        given |= {"output": buffers.outputs, **buffers.others}
+        each = [*read_by(problem), *self._due.values()]
+        wrapped = ([_wrapped(array, address) for address in given[array.name]] for array in each)
+        self.arrays = list(zip(*wrapped, strict=True))
         """The arguments of `call` for each set."""
-        self._results: dict[int, Tensor] = {}
+        self.results: dict[int, tuple[Tensor, ...]] = {}
+        """What the last call on each set returned."""
         self._call = call
         self._graph: Any = None
+        device = self.arrays[0][0].device
         torch.set_grad_enabled(False)
-        torch.cuda.set_device(self.inputs[0].device)
-        self._stream = torch.cuda.ExternalStream(stream, device=self.inputs[0].device)
+        torch.cuda.set_device(device)
+        self._stream = torch.cuda.ExternalStream(stream, device=device)
         torch.cuda.set_stream(self._stream)
 
     def launch(self, index: int) -> None:
         """Put one launch on the stream."""
-        place = index % len(self.inputs)
-        self._results[place] = self._call(*self.matrices[place])
+        place = index % len(self.arrays)
+        made = self._call(*self.arrays[place])
+        self.results[place] = made if isinstance(made, tuple) else (made,)
 
-    def output(self, index: int) -> int:
-        """Return the result's address; raises PeerRefuses if it is not dense or of another type."""
-        result = self._results[index % len(self.inputs)]
-        due = self.outputs[0]
-        if result.dtype != due.dtype or result.shape != due.shape:
+    def output(self, index: int, name: str = "output") -> int:
+        """Return a result's address; raises PeerRefuses if it is not dense or of another type."""
+        result = self.results[index % len(self.arrays)][list(self._due).index(name)]
+        due = self._due[name]
+        if result.dtype != TORCH_TYPES[due.dtype] or result.shape != due.shape:
             raise PeerRefuses(f"it returns {result.dtype} of shape {tuple(result.shape)}")
         if not result.is_contiguous():
             raise PeerRefuses("it returns a matrix that is not dense")
@@ -107,7 +132,7 @@ class TorchContender:
 
     def close(self) -> None:
         """Free the graph, the results and the allocator's cache."""
-        self._results.clear()
+        self.results.clear()
         self._graph = None
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
@@ -125,12 +150,51 @@ class _Memory:
         }
 
 
-def _wrapped(shape: tuple[int, ...], dtype: DType, address: int) -> Tensor:
-    memory: Any = _Memory(shape, dtype.itemsize, address)
-    wrapped = torch.as_tensor(memory, device="cuda").view(TORCH_TYPES[dtype])
+def _wrapped(array: Array, address: int) -> Tensor:
+    memory: Any = _Memory(array.shape, array.dtype.itemsize, address)
+    wrapped = torch.as_tensor(memory, device="cuda").view(TORCH_TYPES[array.dtype])
     if wrapped.data_ptr() != address:
         raise PeerRefuses("torch copies the memory that it is given instead of wrapping it")
     return wrapped
+
+
+# ------------------------------------------------------------------ what people write
+
+
+def _wide(x: Tensor) -> Tensor:
+    """Return elements of the arithmetic's type, which PyTorch's result then has too."""
+    return x if x.dtype is torch.float64 else x.float()
+
+
+ALSO = ("lse", "entropy", "rank", "argmax")
+"""The results on request that are computed with PyTorch and with Triton."""
+
+
+def _log_prob(x: Tensor, ids: Tensor, *, also: Sequence[str] = (), **given: Tensor) -> Results:
+    logs, columns = torch.log_softmax(_wide(x), -1), ids.long()
+    too: dict[str, Callable[[], Tensor]] = {
+        "lse": lambda: torch.logsumexp(_wide(x), -1),
+        "entropy": lambda: -(logs.exp() * logs).sum(-1),
+        "rank": lambda: (x > torch.gather(x, -1, columns[:, :1])).sum(-1).to(ids.dtype),
+        "argmax": lambda: x.argmax(-1).to(ids.dtype),
+    }
+    chosen = torch.gather(logs, -1, columns, **given)
+    return (chosen, *(too[name]() for name in also)) if also else chosen
+
+
+FORWARD: dict[Op, Call] = {
+    Op.SOFTMAX: lambda x, **given: torch.softmax(x, -1, **given),
+    Op.LOG_SOFTMAX: lambda x, **given: torch.log_softmax(x, -1, **given),
+    Op.LOGSUMEXP: lambda x, **given: torch.logsumexp(_wide(x), -1, **given),
+    Op.LOG_PROB: _log_prob,
+}
+"""By the op, the function of its operands; `out=` may give it the output."""
+
+
+def forward_of(problem: Problem) -> Call:
+    """Return the function of a forward op's operands, which may be given an output."""
+    function = FORWARD[problem.op]
+    return partial(function, also=problem.also.split(",")) if problem.also else function
 
 
 # ------------------------------------------------------------------ eager
@@ -138,29 +202,15 @@ def _wrapped(shape: tuple[int, ...], dtype: DType, address: int) -> Tensor:
 
 def prepare_eager(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
     """Prepare the eager op with a given output, so that it allocates nothing."""
-    check_scope("torch", problem, ops=EVERY, dtypes=FOUR)
-    op = forward_of(problem)
+    check_scope("torch", problem, ops=EVERY, dtypes=FOUR, also=ALSO)
+    if problem.operator.is_gradient:
+        return TorchContender(problem, buffers, stream, partial(_gradient_into, problem))
+    op, count = forward_of(problem), len(read_by(problem))
 
-    def call(x: Tensor, out: Tensor) -> Tensor:
-        return op(x, -1, out=out)
+    def call(*arrays: Tensor) -> Results:
+        return op(*arrays[:count], out=arrays[count])
 
-    gradient = partial(_gradient_into, problem)
-    function = gradient if problem.operator.is_gradient else call
-    return TorchContender(problem, buffers, stream, function)
-
-
-def forward_of(problem: Problem) -> Callable[..., Tensor]:
-    """Return PyTorch's function of a matrix and its axis, which may be given an output."""
-    kind = TORCH_TYPES[problem.output_dtype]
-
-    def logsumexp(x: Tensor, axis: int, **given: Tensor) -> Tensor:
-        # PyTorch's result is of the type of what it is given.
-        return torch.logsumexp(x.to(kind), axis, **given)
-
-    if problem.op is Op.LOGSUMEXP:
-        return logsumexp
-    op: Callable[..., Tensor] = torch.log_softmax if problem.operator.is_log else torch.softmax
-    return op
+    return TorchContender(problem, buffers, stream, call)
 
 
 def _gradient_into(problem: Problem, y: Tensor, dy: Tensor, out: Tensor) -> Tensor:
@@ -182,28 +232,24 @@ MODE = "max-autotune-no-cudagraphs"
 
 def prepare_compiled(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
     """Prepare the op compiled with static shapes, which returns tensors of its own."""
-    check_scope("torch.compile", problem, ops=EVERY, dtypes=FOUR)
-    call = compiled(problem)
-    contender = TorchContender(problem, buffers, stream, lambda *matrices: call(*matrices[:-1]))
+    check_scope("torch.compile", problem, ops=EVERY, dtypes=FOUR, also=ALSO)
+    call, count = compiled(problem), len(read_by(problem))
+    contender = TorchContender(problem, buffers, stream, lambda *arrays: call(*arrays[:count]))
     contender.note = MODE
     return contender
 
 
-def compiled(problem: Problem) -> Callable[..., Tensor]:
+def compiled(problem: Problem) -> Call:
     """Return the op wrapped by torch.compile, which compiles at the first call.
 
-    It takes the op's inputs: a matrix, or the forward's output and its gradient.
+    It takes the op's operands, such as the forward's output and its gradient.
     """
     torch._dynamo.reset()  # shapes of other problems count against its limit of recompilations
-    op = forward_of(problem)
-    backward: Any = getattr(torch.ops.aten, problem.operator.torch)
-
-    def forward(x: Tensor) -> Tensor:
-        return op(x, -1)
 
     def gradient(y: Tensor, dy: Tensor) -> Tensor:
+        backward: Any = getattr(torch.ops.aten, problem.operator.torch)
         return backward(dy, y, -1, y.dtype)  # type: ignore[no-any-return, unused-ignore]
 
-    function = gradient if problem.operator.is_gradient else forward
-    call: Callable[..., Tensor] = torch.compile(function, mode=MODE, dynamic=False, fullgraph=True)
+    function = gradient if problem.operator.is_gradient else forward_of(problem)
+    call: Call = torch.compile(function, mode=MODE, dynamic=False, fullgraph=True)
     return call

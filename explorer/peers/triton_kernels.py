@@ -1,6 +1,6 @@
 """Softmax kernels in Triton: persistent programs over many rows, and one program a row, twice.
 
-And the gradient and the log-sum-exp by one program a row, twice.
+And the gradient, the log-sum-exp and the log-probabilities by one program a row, twice.
 """
 
 import triton
@@ -128,3 +128,111 @@ def one_log_sum_of_any_length(output, input, cols, log: tl.constexpr, block: tl.
     row = tl.program_id(0).to(tl.int64)
     result = _log_sum_of_row(input + row * cols, cols, block)
     tl.store(output + row, result.to(output.dtype.element_ty))
+
+
+@triton.jit
+def _store_if_asked(result, row, value):
+    """Store one number of a row; a result that is not asked for is None."""
+    if result is not None:
+        tl.store(result + row, value)
+
+
+@triton.jit
+def _log_prob_of_row(
+    output,
+    lse,
+    entropy,
+    rank,
+    argmax,
+    input,
+    ids,
+    cols,
+    block: tl.constexpr,
+    ids_per_row: tl.constexpr,
+    ids_block: tl.constexpr,
+):
+    """Store the log-probabilities of a row's ids, and what is asked for beside them.
+
+    `input` is where the row begins.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    places = tl.arange(0, ids_block)
+    wanted = tl.load(ids + row * ids_per_row + places, mask=places < ids_per_row, other=0)
+    is_column = (wanted >= 0) & (wanted < cols)
+    chosen = tl.load(input + wanted, mask=is_column, other=float("nan")).to(tl.float32)
+    first = tl.sum(tl.where(places == 0, chosen, 0.0), axis=0)
+    columns = tl.arange(0, block)
+    maximum = -LARGEST
+    total = 0.0
+    weighted = 0.0
+    above = 0
+    greatest = -float("inf")
+    place = 0
+    for start in range(0, cols, block):
+        x = tl.load(input + start + columns, mask=start + columns < cols, other=-float("inf"))
+        x = x.to(tl.float32)
+        larger = tl.minimum(tl.maximum(maximum, tl.max(x, axis=0)), LARGEST)
+        factor = tl.exp(maximum - larger)
+        powers = tl.exp(x - larger)
+        if entropy is not None:
+            weighted = factor * (weighted + (maximum - larger) * total)
+            weighted += tl.sum(tl.where(powers == 0.0, 0.0, powers * (x - larger)), axis=0)
+        if rank is not None:
+            above += tl.sum((x > first).to(tl.int32), axis=0)
+        if argmax is not None:
+            most, at = tl.max(x, axis=0, return_indices=True)
+            place = tl.where(most > greatest, start + at, place)
+            greatest = tl.maximum(most, greatest)
+        total = total * factor + tl.sum(powers, axis=0)
+        maximum = larger
+    log_sum = tl.log(total)
+    result = (chosen - maximum - log_sum).to(output.dtype.element_ty)
+    tl.store(output + row * ids_per_row + places, result, mask=places < ids_per_row)
+    _store_if_asked(lse, row, maximum + log_sum)
+    _store_if_asked(entropy, row, log_sum - weighted / total)
+    _store_if_asked(rank, row, above)
+    _store_if_asked(argmax, row, place)
+
+
+@triton.jit
+def one_log_prob(
+    output,
+    input,
+    ids,
+    cols: tl.constexpr,
+    log: tl.constexpr,
+    block: tl.constexpr,
+    ids_per_row: tl.constexpr,
+    ids_block: tl.constexpr,
+    lse=None,
+    entropy=None,
+    rank=None,
+    argmax=None,
+):
+    """Compute one row's log-probabilities, of a length that is a constant."""
+    start = input + tl.program_id(0).to(tl.int64) * cols
+    _log_prob_of_row(
+        output, lse, entropy, rank, argmax, start, ids, cols, block, ids_per_row, ids_block
+    )
+
+
+@triton.jit
+def one_log_prob_of_any_length(
+    output,
+    input,
+    ids,
+    cols,
+    log: tl.constexpr,
+    block: tl.constexpr,
+    ids_per_row: tl.constexpr,
+    ids_block: tl.constexpr,
+    lse=None,
+    entropy=None,
+    rank=None,
+    argmax=None,
+):
+    """Compute one row's log-probabilities, of a length that is an argument of the launch."""
+    start = input + tl.program_id(0).to(tl.int64) * cols
+    _log_prob_of_row(
+        output, lse, entropy, rank, argmax, start, ids, cols, block, ids_per_row, ids_block
+    )

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from functools import partial, partialmethod
 from typing import Any, NamedTuple
 
-import torch
 import triton
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
@@ -13,12 +12,15 @@ from triton.testing import do_bench
 
 from explorer.model.gpu_spec import WARP, GpuSpec
 from explorer.model.peer import PeerBuffers, ReadyPeer
-from explorer.model.problem import Problem, inputs
+from explorer.model.problem import Problem
+from explorer.ops import Op
 from explorer.peers.registry import EVERY, check_scope
-from explorer.peers.torch_softmax import TORCH_TYPES, TorchContender, result_shape
+from explorer.peers.torch_softmax import ALSO, Results, TorchContender, read_by, written_by
 from explorer.peers.triton_kernels import (
     one_gradient,
     one_gradient_of_any_length,
+    one_log_prob,
+    one_log_prob_of_any_length,
     one_log_sum,
     one_log_sum_of_any_length,
     one_row,
@@ -35,7 +37,7 @@ MOST_ELEMENTS = 64
 
 def prepare_constexpr(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
     """Prepare the kernel compiled for the length of a row, with the best number of warps."""
-    return _tuned(problem, buffers, stream, _of_known_length(problem))
+    return _tuned(problem, buffers, stream, OF_KNOWN_LENGTH)
 
 
 def prepare_runtime(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
@@ -44,60 +46,76 @@ def prepare_runtime(problem: Problem, buffers: PeerBuffers, stream: int) -> Read
     Neither form is faster everywhere: `explorer compare` verifies and times both, and reports the
     faster one of each problem as triton-tuned.
     """
-    return _tuned(problem, buffers, stream, _of_any_length(problem))
+    return _tuned(problem, buffers, stream, OF_ANY_LENGTH)
 
 
 def ahead_constexpr(problem: Problem, gpu: GpuSpec) -> None:
     """Compile what `prepare_constexpr` will time."""
-    _tuned_ahead(problem, gpu, _of_known_length(problem))
+    _tuned_ahead(problem, gpu, OF_KNOWN_LENGTH)
 
 
 def ahead_runtime(problem: Problem, gpu: GpuSpec) -> None:
     """Compile what `prepare_runtime` will time."""
-    _tuned_ahead(problem, gpu, _of_any_length(problem))
+    _tuned_ahead(problem, gpu, OF_ANY_LENGTH)
 
 
-def _of_known_length(problem: Problem) -> Any:
-    if not problem.fills_rows:
-        return one_log_sum
-    return one_gradient if problem.operator.is_gradient else one_row
+OF_KNOWN_LENGTH: dict[Op, Any] = {
+    Op.SOFTMAX: one_row,
+    Op.LOG_SOFTMAX: one_row,
+    Op.SOFTMAX_BACKWARD: one_gradient,
+    Op.LOG_SOFTMAX_BACKWARD: one_gradient,
+    Op.LOGSUMEXP: one_log_sum,
+    Op.LOG_PROB: one_log_prob,
+}
+"""The kernel of each op that is compiled for the length of a row."""
+
+OF_ANY_LENGTH: dict[Op, Any] = {
+    Op.SOFTMAX: one_row_of_any_length,
+    Op.LOG_SOFTMAX: one_row_of_any_length,
+    Op.SOFTMAX_BACKWARD: one_gradient_of_any_length,
+    Op.LOG_SOFTMAX_BACKWARD: one_gradient_of_any_length,
+    Op.LOGSUMEXP: one_log_sum_of_any_length,
+    Op.LOG_PROB: one_log_prob_of_any_length,
+}
+"""The kernel of each op that takes the length at run time."""
 
 
-def _of_any_length(problem: Problem) -> Any:
-    if not problem.fills_rows:
-        return one_log_sum_of_any_length
-    return one_gradient_of_any_length if problem.operator.is_gradient else one_row_of_any_length
-
-
-def _tuned_ahead(problem: Problem, gpu: GpuSpec, kernel: Any) -> None:
-    check_scope("triton-tuned", problem, ops=EVERY)
-    with compiling_alone(gpu, problem) as matrices:
+def _tuned_ahead(problem: Problem, gpu: GpuSpec, kernels: dict[Op, Any]) -> None:
+    check_scope("triton-tuned", problem, ops=EVERY, also=ALSO)
+    with compiling_alone(gpu, problem) as arrays:
         for form in forms(problem):
-            _launch(kernel, problem, form, *matrices)
+            launch_once(kernels, problem, form, *arrays)
 
 
-def _launch(kernel: Any, problem: Problem, form: "Form", *matrices: Tensor) -> Tensor:
-    """Launch a kernel of one program a row, and return the last of the matrices, the output."""
-    *read, out = matrices
+def launch_once(kernels: dict[Op, Any], problem: Problem, form: "Form", *arrays: Tensor) -> Results:
+    """Launch a kernel of one program a row on what it reads and writes; return the latter."""
+    count = len(read_by(problem))
+    read, (out, *others) = arrays[:count], arrays[count:]
+    more: dict[str, Any] = dict(zip(problem.also.split(","), others, strict=False))
+    if problem.ids_per_row:
+        more["ids_per_row"] = problem.ids_per_row
+        more["ids_block"] = triton.next_power_of_2(problem.ids_per_row)
     warps, block = form
-    kernel[(problem.rows,)](
-        out, *read, problem.cols, problem.operator.is_log, block, num_warps=warps
+    kernels[problem.op][(problem.rows,)](
+        out, *read, problem.cols, problem.operator.is_log, block, num_warps=warps, **more
     )
-    return out
+    return (out, *others)
 
 
-def _tuned(problem: Problem, buffers: PeerBuffers, stream: int, kernel: Any) -> ReadyPeer:
+def _tuned(
+    problem: Problem, buffers: PeerBuffers, stream: int, kernels: dict[Op, Any]
+) -> ReadyPeer:
     """Return a contender of the fastest form, by timing each sensible one."""
-    check_scope("triton-tuned", problem, ops=EVERY)
-    run = partial(_launch, kernel, problem)
+    check_scope("triton-tuned", problem, ops=EVERY, also=ALSO)
+    run = partial(launch_once, kernels, problem)
 
-    def call(*matrices: Tensor) -> Tensor:
-        return run(best, *matrices)
+    def call(*arrays: Tensor) -> Results:
+        return run(best, *arrays)
 
     contender = TorchContender(problem, buffers, stream, call)
-    matrices = contender.matrices[0]
+    arrays = contender.arrays[0]
     times = {
-        form: do_bench(partial(run, form, *matrices), warmup=5, rep=20, return_mode="median")
+        form: do_bench(partial(run, form, *arrays), warmup=5, rep=20, return_mode="median")
         for form in forms(problem)
     }
     best = min(times, key=lambda form: times[form])
@@ -159,8 +177,8 @@ def prepare_tutorial(problem: Problem, buffers: PeerBuffers, stream: int) -> Rea
         return out
 
     contender = TorchContender(problem, buffers, stream, call)
-    matrices = contender.outputs[0], contender.inputs[0]
-    kernel = persistent.warmup(*matrices, *constants, **options, grid=(1,))
+    x, out = contender.arrays[0]
+    kernel = persistent.warmup(out, x, *constants, **options, grid=(1,))
     kernel._init_handles()
     fitting = limits["max_num_regs"] // (kernel.n_regs * limits["warpSize"] * WARPS)
     if kernel.metadata.shared:
@@ -219,8 +237,8 @@ def stand_in(gpu: GpuSpec) -> None:
 def compiling_alone(gpu: GpuSpec, problem: Problem) -> Iterator[list[Tensor]]:
     """Make launches of Triton's kernels compile them, and do nothing else.
 
-    It gives the op's inputs and an output, with a few rows in the host's memory, as arguments of
-    the launches: the compiled kernel depends on the alignment and the type of a matrix, not on its
+    It gives the op's operands and results, with a few rows in the host's memory, as arguments of
+    the launches: the compiled kernel depends on the alignment and the type of an array, not on its
     rows.
     """
     stand_in(gpu)
@@ -228,9 +246,7 @@ def compiling_alone(gpu: GpuSpec, problem: Problem) -> Iterator[list[Tensor]]:
     triton.JITFunction.run = partialmethod(_compiled, launch)
     try:
         few = problem.resized(rows=2)
-        shape, dtype = (few.rows, few.cols), TORCH_TYPES[few.dtype]
-        read = [torch.empty(shape, dtype=dtype) for _ in inputs(few)]
-        yield [*read, torch.empty(result_shape(few), dtype=TORCH_TYPES[few.output_dtype])]
+        yield [array.empty() for array in (*read_by(few), *written_by(few))]
     finally:
         triton.JITFunction.run = launch
 
