@@ -154,17 +154,17 @@ SAID = {
 """Properties of a problem by which a place names a field."""
 
 NOT_NAMED = {
-    "model/problem.py:inputs,output,scalars": {
+    "model/problem.py:inputs,results,scalars,elements_of,_ids_dtype": {
         "in_place": "the output then has the input's address"
     },
     "codegen/variant.py": {},
-    "codegen/traits.py": {},
+    "codegen/traits.py": {"ids_per_row": "templates name it"},
     "devices/cuda/tools.py": {
         "in_place": "the addresses say it",
         "ids_per_row": "a result's columns say it",
         "out_dtype": "a result's type says it",
     },
-    "model/problem.py:_particulars": {
+    "model/problem.py:_particulars,_strides": {
         name: "a problem's name begins with it" for name in ("rows", "cols", "dtype", "op")
     }
     | {"out_dtype": "it stands beside dtype"},
@@ -186,9 +186,12 @@ NOT_NAMED = {
         name: "kernels are emitted for one" for name in ("op", "out_dtype", "ids_dtype", "also")
     },
     "../templates/host/semantics.cu.j2": {
-        **dict.fromkeys(("op", "dtype", "out_dtype", "rows"), "the line before tells it"),
         **dict.fromkeys(
-            ("inner", "input_stride", "output_stride", "in_place"),
+            ("op", "dtype", "out_dtype", "rows", "ids_per_row", "ids_dtype", "also"),
+            "the line before tells it",
+        ),
+        **dict.fromkeys(
+            ("inner", "input_stride", "output_stride", "in_place", "ids_stride"),
             "where an element lies does not change what it counts as",
         ),
     },
