@@ -204,6 +204,28 @@ def test_cupys_program_launches_nothing_for_no_rows(monkeypatch, tmp_path):
     assert module.softmax(none).shape == none.shape and not launched
 
 
+@pytest.mark.parametrize(
+    ("shape", "kind", "says"),
+    [
+        ((64,), np.int32, "ids must be of int64"),
+        ((64, 1), np.int64, "ids must have the shape"),
+        ((63,), np.int64, "ids must have the shape"),
+    ],
+)
+def test_ids_that_the_kernel_cannot_read_are_refused(monkeypatch, tmp_path, shape, kind, says):
+    variant = emit(*next(case for case in CASES if case[0].ids_dtype))
+    (tmp_path / "k.cu").write_text(variant.source)
+    for name, module in stand_in(variant, []).items():
+        monkeypatch.setitem(sys.modules, name, module)
+    module = ModuleType("k")
+    module.__file__ = str(tmp_path / "k_cupy.py")
+    text = program_for("cupy", variant, tmp_path / "k.cu").text
+    exec(compile(text, module.__file__, "exec"), module.__dict__)
+    x = np.zeros((64, 1000), np.float32).view(Array)
+    with pytest.raises(ValueError, match=says):
+        module.log_prob(x, np.zeros(shape, kind).view(Array))
+
+
 # ------------------------------------------------------------------ JAX
 
 
