@@ -27,6 +27,9 @@ SHAPES = [
     Problem(64, 50257, op=Op.LOG_SOFTMAX_BACKWARD),
     Problem(512, 1000, op=Op.LOGSUMEXP),
     Problem(2048, 4096, DType.BF16, Op.LOGSUMEXP),
+    Problem(2048, 4096, DType.BF16, Op.LOG_PROB),
+    Problem(512, 1000, op=Op.LOG_PROB, ids_per_row=3, ids_dtype="int32"),
+    Problem(2048, 4096, DType.BF16, Op.LOG_PROB, also="lse,entropy,rank,argmax"),
 ]
 
 
@@ -123,6 +126,8 @@ getattr(import_module(module), name)(Problem(2048, 3000, op=Op(sys.argv[3])), gp
         ("triton-tuned.constexpr", "triton", Op.LOGSUMEXP),
         ("triton-tuned.runtime", "triton", Op.SOFTMAX),
         ("triton-tuned.runtime", "triton", Op.LOGSUMEXP),
+        ("triton-tuned.runtime", "triton", Op.LOG_PROB),
+        ("quack", "quack", Op.LOG_PROB),
         ("triton-tutorial", "triton", Op.SOFTMAX),
         ("liger", "liger_kernel", Op.SOFTMAX),
         ("torch-compile", "torch", Op.SOFTMAX),

@@ -9,7 +9,7 @@ from explorer.devices.cuda.device import CudaDevice
 from explorer.devices.cuda.messages import Enter, Failed
 from explorer.devices.cuda.tools import DeviceCheck
 from explorer.model.peer import Entered, NotEntered, PeerName, PeerRefuses
-from explorer.model.problem import Mask, Problem, inputs, output
+from explorer.model.problem import Mask, Problem, inputs, results
 from explorer.ops import Op
 
 PROBLEM = Problem(64, 8)
@@ -31,8 +31,8 @@ class Contender:
     def launch(self, index):
         self.launched += 1
 
-    def output(self, index):
-        return 5000 + index
+    def output(self, index, name="output"):
+        return 5000 + index if name == "output" else 6000 + index
 
     def capture(self, count):
         return None
@@ -49,6 +49,14 @@ class OfGradients(Contender):
         assert buffers.inputs == (1000, 1001) and buffers.grads == (3000, 3001)
 
 
+class OfIds(Contender):
+    """Is given ids, and where the result on request may be written."""
+
+    def __init__(self, problem, buffers, stream):
+        super().__init__(problem, buffers, stream)
+        assert buffers.ids == (3000, 3001) and buffers.others == {"lse": (4000, 4001)}
+
+
 made = []
 
 
@@ -58,6 +66,9 @@ def refuses(problem, buffers, stream):
 
 def raises(problem, buffers, stream):
     raise ValueError("\x1b[91m\x1b[1mno such\x1b[0m kernel\nand more")
+
+
+BASES = {"input": 1000, "output": 2000, "grad": 3000, "ids": 3000, "lse": 4000}
 
 
 class Bench:
@@ -73,12 +84,8 @@ class Bench:
             input=lambda index: 1000 + index,
             output=lambda index: 2000 + index,
             at=lambda index: {
-                operand.name: base + index
-                for operand, base in zip(
-                    (*inputs(problem), output(problem)),
-                    (1000, 3000, 2000) if problem.operator.is_gradient else (1000, 2000),
-                    strict=True,
-                )
+                operand.name: BASES[operand.name] + index
+                for operand in (*inputs(problem), *results(problem))
             },
             fill=self._fill,
         )
@@ -116,8 +123,8 @@ class Tools:
         self.found = {PROBLEM.rows: whole, 1: row}
 
     def check_rows(self, problem, addresses):
-        assert addresses["output"] >= 5000
-        return (self.found[problem.rows],)
+        assert addresses["output"] >= 5000 and addresses.get("lse", 6000) >= 6000
+        return tuple(self.found[problem.rows] for _ in problem.results)
 
 
 @pytest.fixture(autouse=True)
@@ -193,6 +200,14 @@ def test_a_mask_is_refused():
 def test_a_gradients_peer_is_given_both_matrices():
     reply, _ = entered("OfGradients", problem=Problem(64, 8, op=Op.SOFTMAX_BACKWARD))
     assert isinstance(reply, Entered), reply
+
+
+def test_a_peer_of_ids_is_given_them_and_every_result_is_checked():
+    problem = Problem(64, 8, op=Op.LOG_PROB, also="lse")
+    reply, _ = entered("OfIds", problem=problem)
+    assert isinstance(reply, Entered) and reply.wrong_rows == (), reply
+    reply, _ = entered("OfIds", Tools(NOT_A_NUMBER), problem)
+    assert reply.stage == "wrong"
 
 
 def test_a_lost_context_is_told(monkeypatch):

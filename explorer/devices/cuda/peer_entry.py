@@ -10,10 +10,11 @@ from typing import Any
 from cuda.bindings import driver
 
 from explorer.devices.cuda.bench import CHECKED_SETS, SLOW_SAMPLE_US, Bench, LaunchGraph
-from explorer.devices.cuda.buffers import NAN_BYTE
+from explorer.devices.cuda.buffers import poison_of
 from explorer.devices.cuda.program import CudaError, checked
 from explorer.devices.cuda.tools import DeviceCheck, Tools, combined
 from explorer.devices.cuda.verification import INEXACT, sentence
+from explorer.model.element import DType
 from explorer.model.errors import ExplorerError
 from explorer.model.peer import (
     Entered,
@@ -24,14 +25,17 @@ from explorer.model.peer import (
     Prepare,
     ReadyPeer,
 )
-from explorer.model.problem import inputs, output, results
+from explorer.model.problem import Operand, inputs, results
 from explorer.reference.inputs import Case, pattern_count
 
 # ------------------------------------------------------------------ rows
 
 
-Check = Callable[[DeviceCheck], bool]
-"""Returns whether a check's wrong elements are a fault rather than coarse rounding."""
+Check = Callable[[DeviceCheck, Operand], bool]
+"""Returns whether a result's wrong elements are a fault rather than coarse rounding."""
+
+Addresses = Callable[[int], dict[str, int]]
+"""Returns the addresses of the last results for an index, by their names."""
 
 
 def wrong_rows(
@@ -39,28 +43,30 @@ def wrong_rows(
     tools: Tools,
     seed: int,
     replay: Callable[[], None],
-    output: Callable[[int], int],
+    written: Addresses,
     is_fault: Check,
 ) -> tuple[str, ...]:
     """Return the names of the verification patterns on which a replayed graph is wrong.
 
     The patterns temporarily replace the first rows of set 0, so that the very launches that are
-    timed are checked, and none of another shape. All inputs are filled again afterwards.
+    timed are checked, and none of another shape. All inputs are filled again afterwards. Ids are
+    columns: other libraries do not look, or end with an error.
     """
     problem, first = bench.problem, bench.sets.at(0)
     case = Case(problem.resized(rows=min(problem.rows, pattern_count(problem))))
-    arrays, read = case.arrays(seed), [operand.name for operand in inputs(problem)]
-    for name in read:
-        data = arrays[name].tobytes()
-        checked(driver.cuMemcpyHtoD(first[name], data, len(data)))
+    arrays, operands = case.arrays(seed), (*inputs(problem), *results(problem))
+    if "ids" in arrays:
+        arrays["ids"] %= problem.cols
+    for operand in inputs(problem):
+        data = arrays[operand.name].tobytes()
+        checked(driver.cuMemcpyHtoD(first[operand.name], data, len(data)))
     replay()
     one, wrong = problem.resized(rows=1), []
     for row, pattern in enumerate(case.patterns):
-        addresses = {name: first[name] + row * problem.row_bytes for name in read}
-        written = row * problem.result_cols * problem.output_dtype.itemsize
-        addresses["output"] = output(0) + written
-        (check,) = tools.check_rows(one, addresses)
-        if check.wrong and is_fault(check):
+        begin = {**first, **written(0)}
+        addresses = {o.name: begin[o.name] + row * o.stride * o.dtype.itemsize for o in operands}
+        checks = zip(tools.check_rows(one, addresses), results(problem), strict=True)
+        if any(check.wrong and is_fault(check, result) for check, result in checks):
             wrong.append(pattern.name)
     bench.sets.fill(tools, seed)
     return tuple(dict.fromkeys(wrong))
@@ -69,7 +75,7 @@ def wrong_rows(
 # ------------------------------------------------------------------ entry
 
 
-GIVEN = {"input", "grad"}
+GIVEN = {"input", "grad", "ids"}
 """The arrays that a peer can read (`PeerBuffers`)."""
 
 WARM_UPS = 2
@@ -114,39 +120,45 @@ class PeerEntry:
         A peer that is wrong only on patterns of verification is timed; the patterns are reported.
         """
         problem, sets = self._bench.problem, self._bench.sets
-        checked_sets, result = min(CHECKED_SETS, sets.count, self.launches), output(problem)
+        checked_sets = min(CHECKED_SETS, sets.count, self.launches)
         for index in range(checked_sets):
-            at, size = self.contender.output(index), problem.written_bytes
-            checked(driver.cuMemsetD8Async(at, NAN_BYTE, size, self._stream))
+            written = self._written(index)
+            for result in results(problem):
+                at, poison = written[result.name], poison_of(result.dtype)
+                checked(driver.cuMemsetD8Async(at, poison, result.bytes, self._stream))
         self.graph.replay()
         checks, inexact = [], ""
         for index in range(checked_sets):
-            at = self.contender.output(index)
-            checks.append(tools.check_rows(problem, {**sets.at(index), "output": at}))
-            (check,) = checks[-1]
-            if check.wrong:
-                inexact = sentence(check, problem, result, at, tools.accuracy)
-                if not _is_rounding(check, result.dtype.itemsize):
-                    raise PeerWrong(inexact)
-        (both,) = combined(checks)
+            written = self._written(index)
+            checks.append(tools.check_rows(problem, {**sets.at(index), **written}))
+            for check, result in zip(checks[-1], results(problem), strict=True):
+                if check.wrong:
+                    at = written[result.name]
+                    inexact = sentence(check, problem, result, at, tools.accuracy)
+                    if not _is_rounding(check, result):
+                        raise PeerWrong(inexact)
+        of_results = combined(checks)
         return Entered(
             name=self.name,
             version=self.contender.version,
             note=self.contender.note,
-            error=both.error,
-            max_ulp=both.max_ulp,
+            error=max(check.error for check in of_results),
+            max_ulp=max(check.max_ulp for check in of_results),
             inexact=inexact,
             wrong_rows=self._wrong_rows(tools, seed),
         )
 
+    def _written(self, index: int) -> dict[str, int]:
+        """Return the addresses of the last results for an index, by their names."""
+        others = [result.name for result in results(self._bench.problem)[1:]]
+        output = {"output": self.contender.output(index)}
+        return output | {name: self.contender.output(index, name) for name in others}
+
     def _wrong_rows(self, tools: Tools, seed: int) -> tuple[str, ...]:
-        itemsize = self._bench.problem.output_dtype.itemsize
+        def is_fault(check: DeviceCheck, result: Operand) -> bool:
+            return not _is_rounding(check, result)
 
-        def is_fault(check: DeviceCheck) -> bool:
-            return not _is_rounding(check, itemsize)
-
-        replay, output = self.graph.replay, self.contender.output
-        return wrong_rows(self._bench, tools, seed, replay, output, is_fault)
+        return wrong_rows(self._bench, tools, seed, self.graph.replay, self._written, is_fault)
 
     def close(self) -> None:
         """Give up graph and memory."""
@@ -162,9 +174,7 @@ def enter(
     contender, entry = None, None
     try:
         if {operand.name for operand in inputs(bench.problem)} - GIVEN:
-            raise PeerRefuses(f"peers are given no mask and no ids; {bench.problem} reads some")
-        if len(results(bench.problem)) > 1:
-            raise PeerRefuses(f"peers are asked for one result; {bench.problem} has more")
+            raise PeerRefuses(f"peers are given no mask; {bench.problem} reads one")
         prepare: Prepare = resolve_name(peer.target)
         contender = prepare(bench.problem, _buffers(bench), int(stream))
         entry = PeerEntry(peer.name, contender, bench, stream)
@@ -190,18 +200,24 @@ def enter(
 def _buffers(bench: Bench) -> PeerBuffers:
     sets = bench.sets
     every = [sets.at(index) for index in range(sets.count)]
+
+    def of(name: str) -> tuple[int, ...]:
+        return tuple(one[name] for one in every if name in one)
+
     return PeerBuffers(
-        inputs=tuple(one["input"] for one in every),
+        inputs=of("input"),
         outputs=tuple(sets.output(index) for index in range(sets.count)),
-        grads=tuple(one["grad"] for one in every if "grad" in one),
+        grads=of("grad"),
+        ids=of("ids"),
+        others={result.name: of(result.name) for result in results(bench.problem)[1:]},
     )
 
 
-def _is_rounding(check: DeviceCheck, itemsize: int) -> bool:
+def _is_rounding(check: DeviceCheck, result: Operand) -> bool:
     """Return whether coarse rounding of an element or a sum can explain the wrong elements."""
-    if check.infinite:
+    if check.infinite or not isinstance(result.dtype, DType):
         return False
-    return check.max_ulp <= INEXACT_ULP if itemsize == 2 else check.error < INEXACT
+    return check.max_ulp <= INEXACT_ULP if result.dtype.is_half else check.error < INEXACT
 
 
 def _brief(error: BaseException) -> str:
