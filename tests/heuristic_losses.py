@@ -20,14 +20,14 @@ from explorer.space.design_rules import WIDE_ROW
 
 FOLDER = Path(__file__).resolve().parents[1] / "studies" / "tuned"
 
-OF_ONE_RESULT = "one result a row, H200"
-"""The problems of the H200's table whose rows have a number each, which have rules of their own."""
+OF_FEW_RESULTS = "few results a row, H200"
+"""The problems of the H200's table whose rows have a few numbers, which have rules of their own."""
 
 TABLES = {
     "of the H200's table": FOLDER / "nvidia-h200.json",
     "of the H100's table": FOLDER / "nvidia-h100-80gb-hbm3.json",
     "held out, H200": FOLDER / "held-out" / "nvidia-h200.json",
-    OF_ONE_RESULT: FOLDER / "nvidia-h200.json",
+    OF_FEW_RESULTS: FOLDER / "nvidia-h200.json",
 }
 
 OF_LITTLE_WEIGHT = (
@@ -98,8 +98,8 @@ def losses_of(table: TunedTable, choose: Callable[[TunedProblem], Config]) -> li
 
 def table_of(name: str) -> TunedTable:
     """Return the problems of a committed table that its name in `TABLES` stands for."""
-    table, of_one = read_table(TABLES[name]), name == OF_ONE_RESULT
-    listed = tuple(one for one in table.problems if one.problem.fills_rows is not of_one)
+    table, of_few = read_table(TABLES[name]), name == OF_FEW_RESULTS
+    listed = tuple(one for one in table.problems if one.problem.fills_rows is not of_few)
     return replace(table, problems=listed)
 
 
