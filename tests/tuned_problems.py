@@ -14,8 +14,15 @@ from tests.chooser_contest import drawn
 FOLDER = Path(__file__).resolve().parents[1] / "studies" / "tuned"
 HELD_OUT = FOLDER / "held-out" / "problems.csv"
 COLUMNS = ("rows", "cols", "dtype", "op", "mask", "mask_rows", "inner")
-MORE_COLUMNS = ("out_dtype", "input_stride", "output_stride")
-"""Of a list in which a problem has two types or strides."""
+MORE_COLUMNS = (
+    "out_dtype",
+    "input_stride",
+    "output_stride",
+    "ids_per_row",
+    "ids_dtype",
+    "also",
+)
+"""Of a list in which a problem has two types, strides, ids or further results."""
 
 
 def held_out(seed: int = 60602) -> list[Problem]:
