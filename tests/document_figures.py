@@ -333,6 +333,40 @@ def retimed_beside_triton() -> str:
     return beside_triton("retimed")
 
 
+FEW_RESULTS_OF = (
+    (131072, 1000),
+    (32768, 4096),
+    (4096, 128256),
+    (16, 151936),
+    (11323, 5215),
+)
+"""Rows and columns whose times beside other libraries' the guide shows."""
+
+
+@figure
+def few_results() -> str:
+    """Our times of rows that have a few results, beside PyTorch's and Triton's."""
+    run = read_compared(RESULTS / "few-results-h200.json")
+    rivals, beside = ("torch", "triton-tuned"), [one for one in run.comparisons if one.peers]
+    table = Table([*words("problem"), *numbers("µs", "of read", "Triton µs", "torch µs")])
+    factors: dict[str, list[float]] = {name: [] for name in rivals}
+    for one in beside:
+        ours, read = median(one.ours_us), median(one.limit_us)
+        theirs = {name: median(one.find(name).samples_us) for name in rivals}
+        for name, us in theirs.items():
+            factors[name].append(us / ours)
+        if (one.problem.rows, one.problem.cols) in FEW_RESULTS_OF:
+            shown = (microseconds(ours), percent(read / ours))
+            table.add(str(one.problem), *shown, *(microseconds(theirs[n]) for n in rivals[::-1]))
+    spans = {name: f"{min(of):.2f} to {max(of):.0f}" for name, of in factors.items()}
+    return (
+        f"At all {len(beside)} problems of an H200's table whose rows are dense, PyTorch, which "
+        f"converts 16 bits to f32 first, takes {spans['torch']} times as long as our kernel, and a "
+        f"Triton kernel of one read, tuned for the problem, {spans['triton-tuned']} times. Some of "
+        f"them:\n\n{as_markdown(table)}"
+    )
+
+
 RETIMED = {
     "H100": ("retimed-h100", "retimed-h100-again"),
     "H200": ("retimed-h200", "retimed-softmax-h200"),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from explorer.ops.operator import Choice, Extent, Limit, Operator, Result
+from explorer.ops.operator import Choice, Extent, Operator, Result
 from explorer.ops.softmax import UNFOLDED
 from explorer.ops.truth import Doubles, Truth, Wide, exact_sums
 
@@ -119,7 +119,6 @@ LOGSUMEXP = Operator(
     patterns=("ladders", "lone maxima", "outweighed"),
     takes=_takes("logsumexp"),
     is_log=True,
-    limit=Limit.READ,
     torch="logsumexp",
 )
 
@@ -219,5 +218,4 @@ LOG_PROB = Operator(
     },
     operands={"input": Extent.MATRIX, "ids": Extent.IDS},
     is_log=True,
-    limit=Limit.READ,
 )

@@ -88,7 +88,6 @@ class Operator:
     """The extent of each array that it reads, by its name."""
     is_log: bool = False
     """Whether the results are logarithms, or gradients by way of them."""
-    limit: Limit = Limit.COPY
     torch: str = ""
     """PyTorch's operator of the same meaning, in its namespace `aten`."""
 
@@ -118,6 +117,11 @@ class Operator:
     def extent(self) -> Extent:
         """The extent of its first result."""
         return self.results[0].extent
+
+    @property
+    def limit(self) -> Limit:
+        """What its times are compared with: reading alone where no result is a matrix."""
+        return Limit.COPY if self.extent is Extent.MATRIX else Limit.READ
 
     @property
     def on_request(self) -> tuple[str, ...]:

@@ -76,7 +76,7 @@ def test_many_changed_attributes(opened, data):
 
 @pytest.mark.exhaustive
 @given(st.data())
-@thorough(600)
+@thorough(300)
 def test_many_changed_bytes(base, whole, data):
     path = base.with_name("changed.db")
     path.write_bytes(data.draw(changed_bytes(whole, most=40)))
@@ -87,7 +87,7 @@ def test_many_changed_bytes(base, whole, data):
 
 @pytest.mark.exhaustive
 @given(st.data())
-@thorough(600)
+@thorough(300)
 def test_many_changed_texts_of_the_database(base, whole, data):
     """What Optuna itself reads as JSON."""
     path = base.with_name("changed.db")
@@ -125,7 +125,7 @@ cells = st.sampled_from(
 
 @pytest.mark.exhaustive
 @given(st.data())
-@thorough(600)
+@thorough(300)
 def test_many_changed_cells(base, whole, data):
     path = base.with_name("changed.db")
     path.write_bytes(whole)
