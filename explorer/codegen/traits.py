@@ -119,6 +119,7 @@ class Traits:
             # Whether each row has a few results, which its first threads store.
             "per_row": not problem.fills_rows,
             "results": [result.name for result in problem.results],
+            "stored_as": {one.name: one.stored or one.name for one in problem.results},
             # The C++ types of those beside the output.
             "types_too": {one.name: one.dtype.cuda.name for one in results(problem)[1:]},
             # What a row's threads combine beside maximum and sum. Whole numbers among it are as

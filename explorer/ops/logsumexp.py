@@ -114,7 +114,7 @@ def _takes(name: str) -> dict[str, Choice]:
 LOGSUMEXP = Operator(
     name="logsumexp",
     title="log-sum-exp",
-    results=(Result(_logsumexp, Extent.ROW), *PAIR),
+    results=(Result(_logsumexp, Extent.ROW, stored="lse"), *PAIR),
     of_ones=_of_ones,
     patterns=("ladders", "lone maxima", "outweighed"),
     takes=_takes("logsumexp"),
@@ -195,7 +195,7 @@ LOG_PROB = Operator(
     name="log_prob",
     title="log-probability",
     results=(
-        Result(_log_prob, Extent.IDS),
+        Result(_log_prob, Extent.IDS, stored="log_probability"),
         Result(_logsumexp, Extent.ROW, "lse"),
         Result(_entropy, Extent.ROW, "entropy", combines=("weighted",)),
         Result(_rank, Extent.ROW, "rank", are_columns=True, combines=("above",)),

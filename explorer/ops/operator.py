@@ -55,6 +55,8 @@ class Result:
     name: str = "output"
     are_columns: bool = False
     """Whether it consists of whole numbers, of the ids' type: columns, or how many."""
+    stored: str = ""
+    """What a kernel stores as it, by a name that the templates know; empty: by its own."""
     combines: tuple[str, ...] = ()
     """What a row's threads combine for it, beside their maxima and sums: `weighted`, the sum of
     e^(x - max) (x - max); `above`, how many elements exceed that of the first id; `greatest` and
