@@ -182,6 +182,16 @@ KINDS = {
         Problem(17, 301, op=LOG_PROB, input_stride=303, also=ALL_OF_IT, ids_dtype=INT32),
         FEW_SIZES,
     ),
+    "log-prob and more, bf16, in registers": (
+        Problem(17, 301, BF16, LOG_PROB, also=ALL_OF_IT, ids_per_row=200),
+        {
+            "threads": (32,),
+            "threads_per_row": (32,),
+            "cache": ("registers",),
+            "vector_bytes": (16,),
+            "static_cols": (True,),
+        },
+    ),
     "log-prob and more, f64": (
         Problem(17, 65, F64, LOG_PROB, also=ALL_OF_IT, ids_per_row=40),
         FEW_SIZES,

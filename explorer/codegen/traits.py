@@ -23,6 +23,9 @@ from explorer.model.gpu_spec import WARP
 from explorer.model.problem import Mask, Problem, results
 from explorer.model.work_split import WorkSplit, borrows_ends, keeps_packed
 
+MOST_EARLY_IDS = 4
+"""Ids that a thread reads ahead of a row, and keeps in registers."""
+
 PLACING = ("mask", "lengths", "cols", "mask_rows", "input_stride", "output_stride")
 """Arguments by which a thread finds its row."""
 
@@ -129,6 +132,8 @@ class Traits:
             "no_column": "0x7fffffffffffffffll" if problem.dtype.in_double else "0x7fffffff",
             # Whether elements of given columns are stored.
             "gathers": problem.ids_dtype is not None,
+            # Whether a thread has so many ids that it reads them where it stores their results.
+            "gathers_late": problem.ids_per_row > MOST_EARLY_IDS * self.config.threads_per_row,
             "Id": problem.ids_dtype.cuda.name if problem.ids_dtype else "",
             "ids_step": "kIds" if problem.is_dense else "ids_stride",
         }

@@ -377,6 +377,7 @@ def _with_other_arrays(
         arrays["input"] = truth_of(forward, arrays).values.astype(matrix.dtype)
         arrays["grad"] = rng.standard_normal(matrix.shape).astype(matrix.dtype)
     if problem.ids_dtype:
+        arrays["input"] = matrix = _greatest_last(matrix)
         arrays["ids"] = _ids(problem, matrix, rng)
     if problem.mask is Mask.LENGTHS:
         arrays["lengths"] = rng.integers(0, problem.cols + 1, problem.rows, np.int32)
@@ -385,6 +386,19 @@ def _with_other_arrays(
         added[rng.random(added.shape) < 0.2] = -np.inf
         arrays["mask"] = added.astype(matrix.dtype)
     return arrays
+
+
+def _greatest_last(matrix: Array) -> Array:
+    """Return rows of which the last has its greatest element at its end.
+
+    A kernel that looks for its column beyond that reads past the matrix.
+    """
+    matrix = matrix.copy()
+    last = matrix[-1]
+    numbers = last.astype(np.float64)
+    place = int(np.where(np.isnan(numbers), -np.inf, numbers).argmax())
+    last[[place, -1]] = last[[-1, place]]
+    return matrix
 
 
 def _ids(problem: Problem, matrix: Array, rng: np.random.Generator) -> Array:

@@ -125,7 +125,10 @@ GROUPS: dict[str, Callable[[_Asked], list[Pattern]]] = {
         keeps_small=a.keeps_small and not a.problem.operator.is_gradient,
         few=a.few,
     ),
-    "no numbers": lambda _: [Pattern(_words(make), make) for make in (_all_nan, _masked_or_nan)],
+    "no numbers": lambda _: [
+        Pattern(_words(make), make)
+        for make in (_all_nan, _masked_or_nan, _numbers_or_nan, _nan_first, _nan_second)
+    ],
 }
 """The groups of patterns that only some operators need, by the names in their objects."""
 
@@ -266,6 +269,21 @@ def _all_nan(_: np.random.Generator, cols: int) -> Row:
 def _masked_or_nan(rng: np.random.Generator, cols: int) -> Row:
     """Return a row whose greatest numbers are -inf, some of them after a NaN."""
     return np.where(rng.random(cols) < 0.5, np.nan, -np.inf)
+
+
+def _numbers_or_nan(rng: np.random.Generator, cols: int) -> Row:
+    """Return a row whose greatest number stands among others and NaN, on either side of it."""
+    return np.where(rng.random(cols) < 0.5, np.nan, rng.standard_normal(cols))
+
+
+def _nan_first(rng: np.random.Generator, cols: int) -> Row:
+    """Return a row of which the first of each two elements is NaN."""
+    return np.where(np.arange(cols) % 2 == 0, np.nan, rng.standard_normal(cols))
+
+
+def _nan_second(rng: np.random.Generator, cols: int) -> Row:
+    """Return a row of which the second of each two elements is NaN."""
+    return np.where(np.arange(cols) % 2 == 1, np.nan, rng.standard_normal(cols))
 
 
 def _masked_by_a_number(rng: np.random.Generator, cols: int) -> Row:

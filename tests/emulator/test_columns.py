@@ -7,7 +7,7 @@ from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem
-from explorer.ops import Op
+from explorer.ops import OPERATORS, Op
 from explorer.space import Space
 from explorer.space.space import sampled
 
@@ -18,7 +18,7 @@ FEW = {"threads": (32, 64, 96, 128, 256), "threads_per_row": (1, 2, 4, 16, 32, 9
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("op", list(Op))
+@pytest.mark.parametrize("op", [op for op in Op if "ids" not in OPERATORS[op].operands])
 @pytest.mark.parametrize("dtype", list(DType))
 def test_each_op_of_each_dtype(emulator, op, dtype):
     problem = Problem(96, 61, dtype, op, inner=48)
