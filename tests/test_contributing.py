@@ -158,7 +158,7 @@ NOT_NAMED = {
         "in_place": "the output then has the input's address"
     },
     "codegen/variant.py": {},
-    "codegen/traits.py": {"ids_per_row": "templates name it"},
+    "codegen/traits.py": {},
     "devices/cuda/tools.py": {
         "in_place": "the addresses say it",
         "ids_per_row": "a result's columns say it",
