@@ -200,16 +200,16 @@ def _for_tensors() -> Any:
         return None
     from explorer.runtime import (
         torch_fast_calls,  # noqa: F401  it follows the option from its import on
-        torch_logsumexp,
         torch_operators,
+        torch_row_numbers,
     )
 
     _is_traced, _traced = torch_operators.is_compiled, torch_operators.traced
     return SimpleNamespace(
         Tensor=sys.modules["torch"].Tensor,
         softmax_of=torch_operators.softmax_of,
-        logsumexp_of=torch_logsumexp.logsumexp_of,
-        log_prob_of=torch_logsumexp.log_prob_of,
+        logsumexp_of=torch_row_numbers.logsumexp_of,
+        log_prob_of=torch_row_numbers.log_prob_of,
     )
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from explorer.model.errors import ExplorerError
 from explorer.ops import BACKWARD, FORWARD, OPERATORS, Op
-from explorer.runtime import torch_fast_calls, torch_logsumexp
+from explorer.runtime import torch_fast_calls, torch_row_numbers
 from explorer.runtime.layout import positive
 from explorer.runtime.service import options
 from explorer.runtime.torch_calls import backward_served, recipe_of
@@ -144,8 +144,8 @@ def _logsumexp(own: Any) -> Any:
     def run(keys: Any, x: Tensor, dims: list[int], keepdim: bool = False) -> Tensor:
         if len(dims) == 1 and x.dim():
             axis = positive(dims[0], x.dim())
-            out = torch.empty(torch_logsumexp.kept(x, axis), dtype=x.dtype, device=x.device)
-            if torch_logsumexp.served(Op.LOGSUMEXP, x, axis, None, None, "", out) is not None:
+            out = torch.empty(torch_row_numbers.kept(x, axis), dtype=x.dtype, device=x.device)
+            if torch_row_numbers.served(Op.LOGSUMEXP, x, axis, None, None, "", out) is not None:
                 return out if keepdim else out.squeeze(axis)
         taken: Tensor = own.call_boxed(keys, x, dims, keepdim)
         return taken

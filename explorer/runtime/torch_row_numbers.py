@@ -11,6 +11,7 @@ from torch import Tensor
 
 from explorer.model.errors import InvalidInput
 from explorer.ops import Extent, Op
+from explorer.ops.logsumexp import PAIR
 from explorer.runtime.layout import (
     Described,
     Spread,
@@ -42,7 +43,7 @@ from explorer.runtime.torch_operators import (
     plain_arguments,
 )
 
-PAIR = ("maximum", "log_sum")
+_PAIR = tuple(result.name for result in PAIR)
 """The results that a gradient is computed from: exponentials are relative to the first, and their
 sum has the second as its logarithm. One number for both would round each probability, by 4e-6 where
 it is 64."""
@@ -62,15 +63,12 @@ def kept(x: Tensor, dim: int) -> tuple[int, ...]:
 
 def _empty(op: Op, x: Tensor, dim: int, ids: Tensor | None, also: str) -> list[Tensor]:
     """Return memory for the results, which is dense."""
-    shape, dtype, device = kept(x, dim), _result_dtype(x), x.device
-    if ids is None:  # each result is a number a row
-        count = len(results_of(op, also)) if also else 1
-        return [torch.empty(shape, dtype=dtype, device=device) for _ in range(count)]
+    shape, dtype = kept(x, dim), _result_dtype(x)
     return [
         torch.empty(
-            ids.shape if result.extent is Extent.IDS else shape,
-            dtype=ids.dtype if result.are_columns else dtype,
-            device=device,
+            ids.shape if ids is not None and result.extent is Extent.IDS else shape,
+            dtype=ids.dtype if ids is not None and result.are_columns else dtype,
+            device=x.device,
         )
         for result in results_of(op, also)
     ]
@@ -204,15 +202,15 @@ class _Numbers(torch.autograd.Function):  # type: ignore[misc]
     def forward(
         ctx: Any, op: Op, x: Tensor, dim: int, scale: float | None, ids: Tensor | None, also: str
     ) -> tuple[Tensor, ...]:
-        every = ",".join(filter(None, (also, *PAIR)))
+        every = ",".join(filter(None, (also, *_PAIR)))
         results = _without_gradient(op, x, dim, scale, ids, every)
         names = (result.name for result in results_of(op, every))
         made = dict(zip(names, results, strict=True))
         ctx.told = op, dim, scale, also
-        ctx.save_for_backward(x, ids, *(made[name] for name in PAIR), made.get("entropy"))
+        ctx.save_for_backward(x, ids, *(made[name] for name in _PAIR), made.get("entropy"))
         ctx.set_materialize_grads(False)
         wanted = results_of(op, also)
-        constant = (r.name for r in wanted if r.are_columns or r.name in PAIR)
+        constant = (r.name for r in wanted if r.are_columns or r.name in _PAIR)
         ctx.mark_non_differentiable(*(made[name] for name in constant))
         return tuple(made[result.name] for result in wanted)
 
