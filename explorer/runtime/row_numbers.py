@@ -31,7 +31,7 @@ def numbers(library: Any, x: Any, axis: int, ids: Any, names: Iterable[str]) -> 
     total = along(library.sum, weights)
     log_sum = library.log(total)
     made = {"maximum": maximum, "log_sum": log_sum, "lse": maximum + log_sum}
-    made["output"] = made["lse"] if ids is None else _chosen(library, gaps, ids) - log_sum
+    made["output"] = made["lse"] if ids is None else _chosen(library, gaps, ids, log_sum)
     names = list(names)
     if "entropy" in names:  # without the products of 0 and -inf
         terms = weights * library.clip(gaps, -LEAST_GAP, None)
@@ -48,15 +48,18 @@ def numbers(library: Any, x: Any, axis: int, ids: Any, names: Iterable[str]) -> 
     return [made[name] for name in names]
 
 
-def _chosen(library: Any, x: Any, ids: Any) -> Any:
-    """Return the elements of each row's ids: NaN for an id that is no column."""
+def _chosen(library: Any, x: Any, ids: Any, less: Any = 0.0) -> Any:
+    """Return the elements of each row's ids, less a number of the row.
+
+    That is NaN for an id that is no column: a constant, from which no gradient flows.
+    """
     bad = outside(ids, x.shape[-1])
     inside = library.where(bad, 0, ids)
     if hasattr(library, "take_along_dim"):  # PyTorch's name, which takes 64 bits alone
         taken = library.take_along_dim(x, inside.long(), -1)
     else:
         taken = library.take_along_axis(x, inside, -1)
-    return library.where(bad, math.nan, taken)
+    return library.where(bad, math.nan, taken - less)
 
 
 def _columns(library: Any, are_none: Any, columns: Any, ids: Any) -> Any:

@@ -238,6 +238,34 @@ def test_ids_that_are_no_columns_add_nothing_to_gradients(problems):
     assert mine[0].isnan().all() and mine[2].isnan().all() and not mine[1].any()
 
 
+def test_ids_that_are_no_columns_add_nothing_to_gradients_of_any_order(problems):
+    x = torch.randn(3, 9, dtype=F64, requires_grad=True)
+    ids = torch.tensor([[1, 9], [-1, -100], [2**31, 4]])
+    weights = torch.tensor([[2.0, 5.0], [-3.0, 7.0], [11.0, 0.5]], dtype=F64)
+    inside = (ids >= 0) & (ids < 9)
+
+    def mine(x):
+        return (explorer.log_prob(x, ids).log_prob * weights)[inside].square().sum()
+
+    def theirs(x):
+        return (own(x, ids * inside)[0] * weights)[inside].square().sum()
+
+    def bad(x):  # the cotangent of each bad id is not 0
+        return (explorer.log_prob(x, ids).log_prob * weights)[~inside].sum()
+
+    (expected,) = torch.autograd.grad(theirs(x), x)
+    for create_graph in (False, True):
+        (got,) = torch.autograd.grad(mine(x), x, create_graph=create_graph)
+        torch.testing.assert_close(got, expected)
+        (got,) = torch.autograd.grad(bad(x), x, create_graph=create_graph)
+        assert not got.any()
+    plain = x.detach()
+    torch.testing.assert_close(torch.func.grad(mine)(plain), expected)
+    torch.testing.assert_close(torch.func.hessian(mine)(plain), torch.func.hessian(theirs)(plain))
+    assert not torch.func.grad(bad)(plain).any()
+    assert not torch.func.hessian(bad)(plain).any()
+
+
 def test_masked_elements_have_no_gradient(problems):
     x = torch.randn(3, 9)
     x[:, 5:] = -math.inf
