@@ -38,7 +38,7 @@ from explorer.runtime.layout import (
 )
 from explorer.runtime.row_numbers import numbers
 from explorer.runtime.service import log_once, service
-from explorer.system.plain_data import parse_name, shown
+from explorer.system.plain_data import kind_of, parse_name, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +202,8 @@ class Arrays(ABC):
     ) -> list[Any]:
         """Compute log-probabilities, and results beside them, as `explorer.log_prob` says it."""
         _, factor, dtype = self._row_call(x, -1, scale)
-        described = self._described("index", index)
-        assert described is not None
-        if self.location(index).device != self.location(x).device:
-            raise InvalidInput("index lies on another GPU than x; both must lie on one")
+        self._check_place(x, "index", index)
+        described = Described(tuple(index.shape), self.dtype_name(index.dtype))
         check_index(tuple(x.shape), described)
         if check and outside(index, x.shape[-1]).any():
             place = tuple(int(at) for at in self.numpy.argwhere(outside(index, x.shape[-1]))[0])
@@ -240,7 +238,7 @@ class Arrays(ABC):
         if array is None:
             return None
         if not hasattr(array, "dtype"):
-            raise TypeError(f"{name} is a {type(array).__qualname__}; it must be an array")
+            raise TypeError(f"{name} is {kind_of(array)}; it must be an array")
         return Described(tuple(array.shape), self.dtype_name(array.dtype))
 
     def _checked_dtype(self, dtype: Any) -> str:
@@ -259,19 +257,26 @@ class Arrays(ABC):
         if out is not None:
             self._check_out(x, call.result_shape(tuple(x.shape)), wanted, out)
 
+    def _check_place(self, x: Any, name: str, other: Any) -> None:
+        """Raise InvalidInput for an array on another GPU than x.
+
+        Raises TypeError for what is no array of x's library.
+        """
+        try:
+            device = self.location(other).device
+        except AttributeError:
+            raise TypeError(
+                f"{name} is {kind_of(other)}; it must be an array of x's library"
+            ) from None
+        if device != self.location(x).device:
+            raise InvalidInput(f"{name} lies on another GPU than x; both must lie on one")
+
     def _check_out(self, x: Any, shape: tuple[int, ...], dtype: str, out: Any) -> None:
         """Raise InvalidInput for an output on another GPU, or of another shape or type.
 
         Raises TypeError for an output that is no array.
         """
-        try:
-            device = self.location(out).device
-        except AttributeError:
-            raise TypeError(
-                f"out is a {type(out).__qualname__}; it must be an array of x's library"
-            ) from None
-        if device != self.location(x).device:
-            raise InvalidInput("out lies on another GPU than x; both must lie on one")
+        self._check_place(x, "out", out)
         if out.shape != shape or self.dtype_name(out.dtype) != dtype:
             raise InvalidInput(
                 f"out is {out.dtype} of shape {tuple(out.shape)}; it must be {dtype} of shape "

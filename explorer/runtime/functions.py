@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from explorer.model.errors import ExplorerError
 from explorer.runtime.layout import check_switch
+from explorer.system.plain_data import kind_of
 
 if TYPE_CHECKING:
     from explorer.runtime.torch_override import Registration
@@ -262,6 +263,6 @@ def function_for(x: Any, name: str = "softmax_of") -> Any:
 
         return getattr(jax_arrays, name)
     raise TypeError(
-        f"x is a {type(x).__module__}.{type(x).__qualname__}; it must be a tensor of PyTorch, "
+        f"x is {kind_of(x)}; it must be a tensor of PyTorch, "
         "or an array of CuPy or JAX, such as torch.as_tensor(x) makes"
     )

@@ -79,7 +79,12 @@ def plain_scale(scale: Any) -> float:
         ) from None
     except (TypeError, ValueError):
         pass
-    raise TypeError(f"scale is {shown(scale)}; it must be a number, such as 0.5")
+    raise no_number(scale)
+
+
+def no_number(scale: Any) -> TypeError:
+    """Return the error of a scale that is no number."""
+    return TypeError(f"scale is {shown(scale)}; it must be a number, such as 0.5")
 
 
 def matrix_of(shape: Shape, strides: Shape, dim: int) -> Matrix | None:
@@ -203,12 +208,14 @@ def bad_id(value: int, place: Shape, cols: int) -> InvalidInput:
 
 def check_index(shape: Shape, index: Described) -> None:
     """Raise InvalidInput for ids that do not fit the rows of an array of a shape."""
-    if not shape or not shape[-1]:
+    if not shape:
+        raise InvalidInput("x has no axis; log-probabilities are of rows along its last one")
+    if not shape[-1]:
         raise InvalidInput(f"x is of shape {shape}; its last axis must have an element at least")
     if index.dtype not in ID_DTYPES:
         raise InvalidInput(f"index is of {index.dtype}; it must be of int32 or int64")
     if index.shape != shape[:-1] and index.shape[:-1] != shape[:-1]:
-        several = ", ".join([*map(str, shape[:-1]), "K"])
+        several = f"{', '.join(map(str, shape[:-1]))}, K" if shape[1:] else "K,"
         raise InvalidInput(
             f"index is of shape {index.shape}; for x of shape {shape} it must be of shape "
             f"{shape[:-1]}, or of ({several}) for K ids a row"

@@ -23,7 +23,7 @@ from explorer.runtime.torch_calls import (
     hidden_elements,
     skips_dynamo,
 )
-from explorer.system.plain_data import shown
+from explorer.system.plain_data import kind_of, shown
 
 HALF = tuple(getattr(torch, dtype.array_name) for dtype in DType if dtype.is_half)
 
@@ -263,7 +263,7 @@ def _are_vmaps() -> bool:
 
 def no_tensor(name: str, given: Any) -> TypeError:
     """Return the error of an argument that is no tensor."""
-    return TypeError(f"{name} is a {type(given).__qualname__}; it must be a tensor")
+    return TypeError(f"{name} is {kind_of(given)}; it must be a tensor")
 
 
 _DTYPE = torch.dtype

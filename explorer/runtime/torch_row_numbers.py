@@ -18,6 +18,7 @@ from explorer.runtime.layout import (
     bad_id,
     check_index,
     goes_in_turn,
+    no_number,
     outside,
     positive,
     results_of,
@@ -409,6 +410,8 @@ def _check_x(x: Tensor) -> None:
 
 def _plain(dim: int, scale: float) -> tuple[int, float | None]:
     """Return a call's axis and scale, None for 1. Raises TypeError and InvalidInput."""
+    if scale is None:
+        raise no_number(scale)
     factor: float | None = scale
     is_plain = torch.compiler.is_compiling() or scale.__class__ is float
     if dim.__class__ is not int or not is_plain:
@@ -471,11 +474,26 @@ def log_prob_of(
         raise InvalidInput(f"index is on {index.device}; it must be on x's device, {x.device}")
     check_index(tuple(x.shape), Described(tuple(index.shape), dtype_name(index)))
     if check:
+        if not torch.compiler.is_compiling() and _is_batched(index):
+            raise InvalidInput(
+                "check is True under torch.func.vmap; it needs the values of ids, which are not "
+                "known there: leave it out"
+            )
         _check_columns(index, x.shape[-1])
     drops = index.dim() < x.dim()
     ids = index.unsqueeze(-1) if drops else index
     first, *others = _of_rows(Op.LOG_PROB, x, x.dim() - 1, factor, ids, ",".join(also))
     return [first.squeeze(-1) if drops else first, *(other.squeeze(-1) for other in others)]
+
+
+def _is_batched(tensor: Tensor) -> bool:
+    """Return whether `torch.func.vmap` stands for one of several tensors by this one."""
+    functions = torch._C._functorch
+    while functions.is_functorch_wrapped_tensor(tensor):
+        if functions.is_batchedtensor(tensor):
+            return True
+        tensor = functions.get_unwrapped(tensor)
+    return False
 
 
 def _check_columns(index: Tensor, cols: int) -> None:

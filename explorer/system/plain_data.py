@@ -54,6 +54,14 @@ def shown(value: Any) -> str:
     return _SHORT.repr(value)
 
 
+def kind_of(value: Any) -> str:
+    """Return the name of a value's type with its article: an int, a numpy.ndarray."""
+    kind = type(value)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    name = f"{module}{kind.__qualname__}"
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
+
+
 def parse_name(kind: type[Name], what: str, text: str, written: str | None = None) -> Name:
     """Return the value of an enumeration that `text` names; raises InvalidInput, which lists them.
 

@@ -309,7 +309,7 @@ X = randn(2, 3, 5)
         (np.arange(4), {}, InvalidInput, "x is of int64; give dtype='float32', say"),
         (X, {"out": np.empty((2, 3), np.float32)}, InvalidInput, "out is float32 of shape"),
         (X, {"out": np.empty((2, 3, 5))}, InvalidInput, "out is float64 .*; it must be float32"),
-        (X, {"out": 5}, TypeError, "out is a int; it must be an array of x's library"),
+        (X, {"out": 5}, TypeError, "out is an int; it must be an array of x's library"),
         (X, {"dtype": "int32"}, InvalidInput, "dtype is int32; it must be a type of floating-poi"),
         (X, {"dtype": 5}, TypeError, "dtype is 5; it must be a type of NumPy, such as 'float32'"),
         (X, {"dtype": "half a byte"}, TypeError, "dtype is 'half a byte'; it must be a type of"),
@@ -426,7 +426,7 @@ def test_log_sums_over_the_input_are_right_all_the_same(ours):
         (X, {"out": np.empty((2, 4), np.float32)}, InvalidInput, r"out is .* of shape \(2, 3\)"),
         (X, {"out": np.empty((2, 3, 1), np.float32)}, InvalidInput, r"must be .* shape \(2, 3\)"),
         (X, {"out": np.empty((2, 3))}, InvalidInput, "out is float64 .*; it must be float32"),
-        (X, {"out": 5}, TypeError, "out is a int; it must be an array of x's library"),
+        (X, {"out": 5}, TypeError, "out is an int; it must be an array of x's library"),
     ],
 )
 def test_what_a_log_sum_cannot_be_of_is_told(ours, x, told, error, sentence):
@@ -513,16 +513,30 @@ def test_log_probs_of_no_rows(ours, shape):
 IDS = np.zeros((2, 3), np.int64)
 
 
+class Foreign:
+    """An array of another library, which has no address by the name that x's library gives it."""
+
+    shape, dtype, strides, itemsize = IDS.shape, IDS.dtype, IDS.strides, IDS.itemsize
+
+
+FOREIGN = Foreign()
+
+
 @pytest.mark.parametrize(
     "x, index, told, error, sentence",
     [
         (X, IDS.astype(float), {}, InvalidInput, "index is of float64; it must be of int32 or int"),
         (X, IDS[0], {}, InvalidInput, r"index is of shape \(3,\); for x of shape \(2, 3, 5\) it"),
         (X, IDS[..., None][..., :0], {}, InvalidInput, "a row must have an id at least"),
-        (X, 1, {}, TypeError, "index is a int; it must be an array"),
+        (X, 1, {}, TypeError, "index is an int; it must be an array of x's library"),
+        (X, None, {}, TypeError, "index is a NoneType; it must be an array of x's library"),
+        (X, FOREIGN, {}, TypeError, "index is a test_arrays.Foreign; it must be an array of x"),
+        (X[0, 0], IDS, {}, InvalidInput, r"\(5,\) it must be of shape \(\), or of \(K,\) for"),
+        (X[0, 0, :1].reshape(()), IDS, {}, InvalidInput, "x has no axis; log-probabilities are of"),
         (X.astype(int), IDS, {}, InvalidInput, "x is of int64; it must be of floating-point"),
         (X[..., :0], IDS, {}, InvalidInput, "its last axis must have an element at least"),
         (X, IDS, {"scale": "2"}, TypeError, "scale is '2'; it must be a number, such as 0.5"),
+        (X, IDS, {"scale": None}, TypeError, "scale is None; it must be a number, such as 0.5"),
         (X, IDS + 5, {"check": True}, InvalidInput, r"index is 5 at \(0, 0\); .* from 0 to 4"),
     ],
 )

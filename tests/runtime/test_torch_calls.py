@@ -764,8 +764,8 @@ OF_NO_KIND = [
     ({"scale": "2"}, TypeError, f"scale is '2'; {NUMBER}"),
     ({"scale": [2]}, TypeError, rf"scale is \[2\]; {NUMBER}"),
     ({"scale": 10**400}, InvalidInput, "scale is a number of 1329 bits; it must be a number of at"),
-    ({"out": 5}, TypeError, "out is a int; it must be a tensor"),
-    ({"out": np.empty((2, 3, 5), "f4")}, TypeError, "out is a ndarray; it must be a tensor"),
+    ({"out": 5}, TypeError, "out is an int; it must be a tensor"),
+    ({"out": np.empty((2, 3, 5), "f4")}, TypeError, "out is a numpy.ndarray; it must be a tensor"),
 ]
 
 

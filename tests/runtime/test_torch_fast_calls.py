@@ -439,7 +439,7 @@ ERRORS = [
     ({"dim": True}, TypeError, "dim is True; it must be a whole number"),
     ({"dtype": "float16"}, TypeError, r"dtype is 'float16'; it must be a torch\.dtype"),
     ({"dtype": torch.int32}, InvalidInput, r"dtype is torch\.int32; it must be a type of floating"),
-    ({"out": 5}, TypeError, "out is a int; it must be a tensor"),
+    ({"out": 5}, TypeError, "out is an int; it must be a tensor"),
     ({"lengths": [1]}, TypeError, "lengths is a list"),
     ({"mask": "casual"}, InvalidInput, "mask is 'casual'"),
 ]

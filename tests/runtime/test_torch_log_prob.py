@@ -415,14 +415,17 @@ BAD_SHAPE = r"index is of shape .*; for x of shape \(2, 3, 5\) it must be of sha
         (X, IDS[..., None][..., :0], {}, InvalidInput, "a row must have an id at least"),
         (X, IDS.to("meta"), {}, InvalidInput, "index is on meta; it must be on x's device, cpu"),
         (X, [[0] * 3] * 2, {}, TypeError, "index is a list; it must be a tensor"),
-        (X, 1, {}, TypeError, "index is a int; it must be a tensor"),
+        (X, 1, {}, TypeError, "index is an int; it must be a tensor"),
         (X, IDS.to_sparse(), {}, InvalidInput, "index is of layout torch.sparse_coo"),
         (X.to_sparse(), IDS, {}, InvalidInput, "x is of layout torch.sparse_coo; it must be dense"),
         (X.long(), IDS, {}, InvalidInput, "x is of torch.int64; it must be of floating-point"),
         (X.to(torch.complex64), IDS, {}, InvalidInput, "x is of torch.complex64; it must be of re"),
         (X[..., :0], IDS, {}, InvalidInput, "its last axis must have an element at least"),
-        (X[0, 0, 0], IDS[0, 0], {}, InvalidInput, r"x is of shape \(\); its last axis must have"),
+        (X[0, 0], IDS, {}, InvalidInput, r"\(5,\) it must be of shape \(\), or of \(K,\) for"),
+        (X[0, 0, 0], IDS[0, 0], {}, InvalidInput, "x has no axis; log-probabilities are of rows"),
+        (X, IDS.numpy(), {}, TypeError, "index is a numpy.ndarray; it must be a tensor"),
         (X, IDS, {"scale": "2"}, TypeError, "scale is '2'; it must be a number, such as 0.5"),
+        (X, IDS, {"scale": None}, TypeError, "scale is None; it must be a number, such as 0.5"),
         (X, IDS, {"lse": "no"}, TypeError, "lse is 'no'; it must be True or False"),
         (X, IDS, {"check": 1}, TypeError, "check is 1; it must be True or False"),
         (X, IDS - 1, {"check": True}, InvalidInput, r"index is -1 at \(0, 0\); .* from 0 to 4"),
@@ -435,6 +438,18 @@ def test_what_cannot_be_is_told(problems, x, index, told, error, sentence):
             explorer.log_prob(x, index, **told)
         assert "\n" not in str(told_error.value)
     assert not problems
+
+
+def test_check_needs_values_which_vmap_has_not(problems):
+    def run(x, index):
+        return explorer.log_prob(x, index, check=True).log_prob
+
+    for transform in (torch.func.vmap(run), torch.func.vmap(torch.func.vmap(run))):
+        with pytest.raises(InvalidInput, match=r"check is True under torch\.func\.vmap; it needs"):
+            transform(X, IDS)
+    each = torch.func.vmap(run, in_dims=(1, None))(X, IDS[:, 0])  # whose ids are known
+    assert each.shape == (3, 2)
+    assert torch.func.grad(lambda x: run(x, IDS).sum())(X).shape == X.shape
 
 
 def test_the_first_bad_id_is_named(problems):
