@@ -115,7 +115,7 @@ def _log_sum_of_row(input, cols, block: tl.constexpr):
 
 
 @triton.jit
-def one_log_sum(output, input, cols: tl.constexpr, log: tl.constexpr, block: tl.constexpr):
+def one_log_sum(output, input, cols: tl.constexpr, block: tl.constexpr):
     """Compute one row's log-sum-exp, of a length that is a constant."""
     row = tl.program_id(0).to(tl.int64)
     result = _log_sum_of_row(input + row * cols, cols, block)
@@ -123,7 +123,7 @@ def one_log_sum(output, input, cols: tl.constexpr, log: tl.constexpr, block: tl.
 
 
 @triton.jit
-def one_log_sum_of_any_length(output, input, cols, log: tl.constexpr, block: tl.constexpr):
+def one_log_sum_of_any_length(output, input, cols, block: tl.constexpr):
     """Compute one row's log-sum-exp, of a length that is an argument of the launch."""
     row = tl.program_id(0).to(tl.int64)
     result = _log_sum_of_row(input + row * cols, cols, block)
@@ -140,22 +140,20 @@ def _store_if_asked(result, row, value):
 @triton.jit
 def _log_prob_of_row(
     output,
-    lse,
-    entropy,
-    rank,
-    argmax,
     input,
     ids,
     cols,
     block: tl.constexpr,
     ids_per_row: tl.constexpr,
     ids_block: tl.constexpr,
+    lse,
+    entropy,
+    rank,
+    argmax,
 ):
-    """Store the log-probabilities of a row's ids, and what is asked for beside them.
-
-    `input` is where the row begins.
-    """
+    """Store the log-probabilities of a program's row, and what is asked for beside them."""
     row = tl.program_id(0).to(tl.int64)
+    input += row * cols
     places = tl.arange(0, ids_block)
     wanted = tl.load(ids + row * ids_per_row + places, mask=places < ids_per_row, other=0)
     is_column = (wanted >= 0) & (wanted < cols)
@@ -200,7 +198,6 @@ def one_log_prob(
     input,
     ids,
     cols: tl.constexpr,
-    log: tl.constexpr,
     block: tl.constexpr,
     ids_per_row: tl.constexpr,
     ids_block: tl.constexpr,
@@ -210,9 +207,8 @@ def one_log_prob(
     argmax=None,
 ):
     """Compute one row's log-probabilities, of a length that is a constant."""
-    start = input + tl.program_id(0).to(tl.int64) * cols
     _log_prob_of_row(
-        output, lse, entropy, rank, argmax, start, ids, cols, block, ids_per_row, ids_block
+        output, input, ids, cols, block, ids_per_row, ids_block, lse, entropy, rank, argmax
     )
 
 
@@ -222,7 +218,6 @@ def one_log_prob_of_any_length(
     input,
     ids,
     cols,
-    log: tl.constexpr,
     block: tl.constexpr,
     ids_per_row: tl.constexpr,
     ids_block: tl.constexpr,
@@ -232,7 +227,6 @@ def one_log_prob_of_any_length(
     argmax=None,
 ):
     """Compute one row's log-probabilities, of a length that is an argument of the launch."""
-    start = input + tl.program_id(0).to(tl.int64) * cols
     _log_prob_of_row(
-        output, lse, entropy, rank, argmax, start, ids, cols, block, ids_per_row, ids_block
+        output, input, ids, cols, block, ids_per_row, ids_block, lse, entropy, rank, argmax
     )

@@ -95,9 +95,11 @@ def launch_once(kernels: dict[Op, Any], problem: Problem, form: "Form", *arrays:
     if problem.ids_per_row:
         more["ids_per_row"] = problem.ids_per_row
         more["ids_block"] = triton.next_power_of_2(problem.ids_per_row)
+    if problem.fills_rows:  # by a kernel that computes softmax or its logarithm
+        more["log"] = problem.operator.is_log
     warps, block = form
     kernels[problem.op][(problem.rows,)](
-        out, *read, problem.cols, problem.operator.is_log, block, num_warps=warps, **more
+        out, *read, problem.cols, block=block, num_warps=warps, **more
     )
     return (out, *others)
 

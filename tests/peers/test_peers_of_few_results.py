@@ -113,7 +113,7 @@ from dataclasses import replace
 from tests.peers.test_peers_of_few_results import CHOSEN, arrays_for, check
 from explorer.model.element import DType
 from explorer.model.problem import Problem
-from explorer.ops import Op
+from explorer.ops import BACKWARD, FORWARD, OPERATORS, Op
 from explorer.peers import triton_softmax as peers
 from explorer.peers.torch_softmax import TORCH_TYPES
 
@@ -142,6 +142,18 @@ for problem in (CHOSEN, ONE, replace(CHOSEN, also="")):
             made = peers.launch_once(kernels, problem, form, x, ids, *written)
             for one, tensor in zip(problem.results, made, strict=True):
                 check(problem, arrays, one.name, tensor.numpy())
+
+x, grad = torch.randn(4, 100), torch.randn(4, 100)
+for op, backward in zip(FORWARD, BACKWARD, strict=True):
+    y = (torch.log_softmax if OPERATORS[op].is_log else torch.softmax)(x, -1)
+    own = (torch._log_softmax_backward_data if OPERATORS[op].is_log else
+           torch._softmax_backward_data)(grad, y, -1, torch.float32)
+    for name, read, expected in ((op, (x,), y), (backward, (y, grad), own)):
+        for kernels in (peers.OF_KNOWN_LENGTH, peers.OF_ANY_LENGTH):
+            problem = Problem(4, 100, op=name)
+            form = peers.forms(problem)[0]
+            (out,) = peers.launch_once(kernels, problem, form, *read, torch.empty(4, 100))
+            torch.testing.assert_close(out, expected)
 """
 
 
