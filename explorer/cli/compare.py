@@ -28,7 +28,7 @@ from explorer.cli.output import (
     say,
     show_result,
 )
-from explorer.cli.problem import Draw, Dtypes, drawn, listed, numbers_of
+from explorer.cli.problem import Also, Draw, Dtypes, IdsPerRow, drawn, listed, numbers_of
 from explorer.model.element import USUAL_TYPE
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import MAX_COLS, MAX_ROWS
@@ -110,6 +110,8 @@ def compare(
     rows: Rows = None,
     dtype: Dtypes = USUAL_TYPE.value,
     op: Operation = DEFAULT_OP,
+    ids_per_row: IdsPerRow = None,
+    also: Also = None,
     draw: Draw = None,
     peers: Peers = None,
     peer_limit: Limit = "180s",  # type: ignore[assignment]
@@ -130,7 +132,14 @@ def compare(
     before = read_compared(against) if against is not None else None
     if kept is not None:
         check_nothing_is_measured(
-            cols=cols, rows=rows, draw=draw, peers=peers, heuristic=heuristic, save=save
+            cols=cols,
+            rows=rows,
+            ids_per_row=ids_per_row,
+            also=also,
+            draw=draw,
+            peers=peers,
+            heuristic=heuristic,
+            save=save,
         )
         again = read_compared(kept)
         _show(again, out.form, plot, kept=True)
@@ -140,7 +149,7 @@ def compare(
         check_replaceable(save, COMPARISON, _SAVE_REMEDY)
     measured = partial(
         api.compare,
-        listed(sizes, dtype, [op]),
+        listed(sizes, dtype, [op], also, ids_per_row),
         peers=words("peers", peers) if peers is not None else None,
         peer_limit_s=peer_limit,
         heuristic=heuristic,
@@ -152,10 +161,7 @@ def compare(
     )
     run, code = _until_stopped(measured)
     run = replace(run, drawn=how)
-    if save is not None:
-        keep_result(save, run.as_dict(), _SAVE_REMEDY, f"{len(run.comparisons)} written")
-        if not code and not run.unmeasured:
-            _journal(save).unlink(missing_ok=True)
+    _keep(run, save, was_stopped=bool(code))
     _show(run, out.form, plot, kept=False)
     raise typer.Exit(code or _held_against(run, before))
 
@@ -257,6 +263,15 @@ def _teller(verbose: bool) -> "Callable[[Entered | NotEntered], None]":
             print(reply.trace, file=sys.stderr)
 
     return tell
+
+
+def _keep(run: "PeerRun", save: Path | None, *, was_stopped: bool) -> None:
+    """Write a run where --save asks for it, and drop its journal if nothing is left to measure."""
+    if save is None:
+        return
+    keep_result(save, run.as_dict(), _SAVE_REMEDY, f"{len(run.comparisons)} written")
+    if not was_stopped and not run.unmeasured:
+        _journal(save).unlink(missing_ok=True)
 
 
 def _journal(save: Path) -> Path:

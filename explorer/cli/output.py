@@ -19,6 +19,7 @@ import typer
 
 from explorer.cli.help import Group, UsageError
 from explorer.model.errors import ExplorerError, InvalidInput
+from explorer.model.query import option_of
 from explorer.system.user_files import write_file
 
 if TYPE_CHECKING:
@@ -307,6 +308,6 @@ def is_given(context: typer.Context, name: str) -> bool:
 
 def check_nothing_is_measured(**options: object) -> None:
     """Raise InvalidInput for an option beside --from that was given, and would change nothing."""
-    given = [f"--{name}" for name, value in options.items() if value not in (None, False)]
+    given = [option_of(name) for name, value in options.items() if value not in (None, False)]
     if given:
         raise InvalidInput(f"--from shows a file and measures nothing; drop {' and '.join(given)}")

@@ -151,14 +151,36 @@ Draw = Annotated[
     ),
 ]
 
+Also = Annotated[
+    str | None,
+    option(
+        f"--also {_HELP['also'][0]}",
+        _HELP["also"][1],
+        partial(from_text, "also"),
+        complete=completions.results,
+    ),
+]
+IdsPerRow = Annotated[
+    int | None,
+    option(
+        f"--ids-per-row {_HELP['ids_per_row'][0]}",
+        _HELP["ids_per_row"][1],
+        partial(from_text, "ids_per_row"),
+    ),
+]
+
 
 def listed(
-    sizes: Sequence[tuple[int, int | None]], dtypes: str, ops: Sequence[Op]
+    sizes: Sequence[tuple[int, int | None]],
+    dtypes: str,
+    ops: Sequence[Op],
+    also: str | None = None,
+    ids_per_row: int | None = None,
 ) -> list[Problem]:
     """Return the problems of (cols, rows) in each op and each type. Raises InvalidInput."""
     types = [DType.parse(name) for name in words("dtype", dtypes)]
     return [
-        ProblemQuery(width, dtype, height, op=op).problem()
+        ProblemQuery(width, dtype, height, op=op, also=also, ids_per_row=ids_per_row).problem()
         for op in ops
         for dtype in types
         for width, height in sizes

@@ -20,7 +20,16 @@ from explorer.cli.options import (
     words,
 )
 from explorer.cli.output import say, show_result, stopped
-from explorer.cli.problem import MOST_PROBLEMS, Draw, Dtypes, drawn, listed, numbers_of
+from explorer.cli.problem import (
+    MOST_PROBLEMS,
+    Also,
+    Draw,
+    Dtypes,
+    IdsPerRow,
+    drawn,
+    listed,
+    numbers_of,
+)
 from explorer.model.element import USUAL_TYPE
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import MAX_COLS, MAX_ROWS, Problem
@@ -89,6 +98,8 @@ def tune(
     rows: Rows = None,
     dtype: Dtypes = USUAL_TYPE.value,
     op: Ops = DEFAULT_OP,
+    ids_per_row: IdsPerRow = None,
+    also: Also = None,
     shapes: Shapes = None,
     draw: Draw = None,
     effort: EffortOf = Effort.DEFAULT,
@@ -102,7 +113,7 @@ def tune(
     from explorer.report.table import notices
     from explorer.report.tune import print_tuned, tuned_data
 
-    problems = _problems(cols, rows, dtype, op, shapes, draw, of.seed)
+    problems = _problems(cols, rows, dtype, op, shapes, draw, of.seed, also, ids_per_row)
     kept = "; the problems that were finished are kept, and the same command goes on"
     with stopped(kept), RunLine(notices()) as line:
         tuned = api.tune(
@@ -132,11 +143,16 @@ def _problems(
     shapes: Path | None,
     draw: int | None,
     seed: int,
+    also: str | None,
+    ids_per_row: int | None,
 ) -> list[Problem]:
     """Read the list of problems, or the file of them. Raises InvalidInput."""
     if shapes is not None:
-        if cols is not None or rows is not None or draw is not None:
-            raise InvalidInput("--shapes names whole problems; drop --cols, --rows and --draw")
+        if any(given is not None for given in (cols, rows, draw, also, ids_per_row)):
+            raise InvalidInput(
+                "--shapes names whole problems; drop --cols, --rows, --draw, --ids-per-row and "
+                "--also"
+            )
         from explorer.runtime.shapes import read_shapes
 
         return read_shapes(shapes)
@@ -150,7 +166,8 @@ def _problems(
     sizes = [(width, height) for width in widths for height in heights]
     if draw is not None:
         sizes = drawn(widths, [height for height in heights if height], draw, seed)
-    problems = listed(sizes, dtype, [Op.parse(name) for name in words("op", ops)])
+    kinds = [Op.parse(name) for name in words("op", ops)]
+    problems = listed(sizes, dtype, kinds, also, ids_per_row)
     if len(problems) > MOST_PROBLEMS:
         raise InvalidInput(
             f"these are {len(problems)} problems; one command takes {MOST_PROBLEMS} at most: give "

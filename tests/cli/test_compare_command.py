@@ -83,6 +83,14 @@ def test_every_shape_and_dtype_is_compared_and_shown(explorer, gpu):
     assert "4 losses" in ran.out and "left out: cudnn" in ran.out and "(all)" in ran.out
 
 
+def test_log_probs_are_compared_with_what_is_asked_for_beside_them(explorer, gpu):
+    ids = ("--op", "log_prob", "--ids-per-row", "2", "--also", "lse,rank")
+    ran = explorer("compare", *SHAPES, *ids, "--peers", "torch", "--json")
+    assert ran.code == 0, ran.err
+    problems = [one["problem"] for one in json.loads(ran.out)["comparisons"]]
+    assert [(one["ids_per_row"], one["also"]) for one in problems] == [(2, "lse,rank")] * 4
+
+
 def test_it_is_kept_and_shown_again_without_a_gpu(explorer, gpu):
     ran = explorer("compare", *SHAPES, "--save", "kept/c.json", "--json", "--peers", "torch,cupy")
     assert ran.code == 0, ran.err
@@ -268,6 +276,10 @@ def test_tracebacks_are_for_those_who_ask(explorer, gpu, monkeypatch):
         (("--cols", "8", "--save", "y", "--from", "x.json"), "nothing; drop --cols and --save\n"),
         (("--draw", "8", "--from", "x.json"), "measures nothing; drop --draw\n"),
         (("--rows", "8", "--from", "x.json"), "measures nothing; drop --rows\n"),
+        (("--also", "lse", "--from", "x.json"), "measures nothing; drop --also\n"),
+        (("--ids-per-row", "2", "--from", "x.json"), "measures nothing; drop --ids-per-row\n"),
+        (("--cols", "8", "--ids-per-row", "0"), "ids_per_row is '0'; it must be a whole number"),
+        (("--cols", "8", "--op", "logsumexp", "--also", "all"), "also is 'all'; no result of"),
         (("--peers", "torch", "--from", "x.json"), "measures nothing; drop --peers\n"),
         (("--heuristic", "--from", "x.json"), "measures nothing; drop --heuristic\n"),
         (("--draw", "0"), "draw is '0'; it must be a whole number from 1 to 10000"),

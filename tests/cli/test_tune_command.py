@@ -23,11 +23,29 @@ TABLES = Path(__file__).resolve().parents[2] / "studies" / "tuned"
 HELD_OUT = TABLES / "held-out"
 
 
-def listed(cols=None, rows=None, dtype="f32", op="softmax", shapes=None, draw=None, seed=0):
-    return _problems(cols, rows, dtype, op, shapes, draw, seed)
+def listed(
+    cols=None,
+    rows=None,
+    dtype="f32",
+    op="softmax",
+    shapes=None,
+    draw=None,
+    seed=0,
+    also=None,
+    ids_per_row=None,
+):
+    return _problems(cols, rows, dtype, op, shapes, draw, seed, also, ids_per_row)
 
 
 # ------------------------------------------------------------------ lists of problems
+
+
+def test_problems_have_ids_and_results_beside_the_output():
+    found = listed("8", "2,4", op="log_prob", also="entropy,lse", ids_per_row=3)
+    assert [(one.rows, one.ids_per_row, one.also) for one in found] == [
+        (2, 3, "lse,entropy"),
+        (4, 3, "lse,entropy"),
+    ]
 
 
 def test_a_range_has_powers_of_two_or_so_many_steps():
@@ -75,7 +93,9 @@ def test_drawn_problems_lie_between_and_are_the_seed_s():
         ({"cols": "1:100000:log:2000", "rows": "1,2,3,4,5,6,7,8,9,10"}, "one command takes 10000"),
         ({"cols": "8", "dtype": "f31"}, "f31"),
         ({"cols": "8", "op": "softmin"}, "softmin"),
-        ({"cols": "8", "shapes": Path("a.csv")}, "drop --cols, --rows and --draw"),
+        ({"cols": "8", "shapes": Path("a.csv")}, "drop --cols, --rows, --draw, --ids-per-row and"),
+        ({"also": "lse", "shapes": Path("a.csv")}, "--shapes names whole problems; drop --cols,"),
+        ({"ids_per_row": 2, "shapes": Path("a.csv")}, "--shapes names whole problems; drop --cols"),
     ],
 )
 def test_what_is_no_list_of_problems_is_said(given, said):
@@ -162,6 +182,17 @@ def test_a_run_ends_with_a_table_that_is_added_to(explorer, gpu):
     assert [one["problem"]["cols"] for one in data["problems"]] == [1024]
     assert data["problems"][0]["torch_over_best"] == pytest.approx(1.5, rel=0.01)
     assert [one.problem.cols for one in read_table(path).problems] == [1024, 2048, 4096]
+
+
+def test_log_probs_are_tuned_with_what_is_asked_for_beside_them(explorer, gpu):
+    ids = ("--op", "log_prob", "--ids-per-row", "2", "--also", "lse,rank")
+    ran = explorer(*RUN, *ids, "--json")
+    assert ran.code == 0, ran.err
+    problems = [one["problem"] for one in json.loads(ran.out)["problems"]]
+    assert [(one["ids_per_row"], one["also"]) for one in problems] == [(2, "lse,rank")] * 2
+    for words in (("--also", "lse"), ("--ids-per-row", "2")):  # of softmax
+        ran = explorer(*RUN, *words)
+        assert ran.code == 2 and len(ran.err.strip().splitlines()) == 1, ran.err
 
 
 def test_ctrl_c_keeps_what_was_tuned_and_the_same_command_goes_on(explorer, gpu):
