@@ -359,11 +359,17 @@ def few_results() -> str:
             shown = (microseconds(ours), percent(read / ours))
             table.add(str(one.problem), *shown, *(microseconds(theirs[n]) for n in rivals[::-1]))
     spans = {name: f"{min(of):.2f} to {max(of):.0f}" for name, of in factors.items()}
+    compiled = [
+        median(peer.samples_us) / median(one.ours_us)
+        for one in read_compared(RESULTS / "few-results-compiled-h200.json").comparisons
+        for peer in one.peers
+    ]
     return (
         f"At all {len(beside)} problems of an H200's table whose rows are dense, PyTorch, which "
         f"converts 16 bits to f32 first, takes {spans['torch']} times as long as our kernel, and a "
-        f"Triton kernel of one read, tuned for the problem, {spans['triton-tuned']} times. Some of "
-        f"them:\n\n{as_markdown(table)}"
+        f"Triton kernel of one read, tuned for the problem, {spans['triton-tuned']} times. What "
+        f"torch.compile makes takes {min(compiled):.1f} to {max(compiled):.1f} times as long at "
+        f"{len(compiled)} of them, of log-probabilities. Some of them:\n\n{as_markdown(table)}"
     )
 
 
