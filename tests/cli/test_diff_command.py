@@ -117,6 +117,7 @@ def test_a_trial_for_another_gpu_says_where_it_was_measured(explorer, searched):
     assert "was measured on" not in explorer("emit", "best", *SHAPE[:2], "--output", "-").err
 
 
+@pytest.mark.exhaustive
 def test_times_are_of_the_study_that_the_trials_are_of(
     explorer, searched, without_disassembler, monkeypatch
 ):

@@ -46,6 +46,7 @@ def needs_charts(name):
             pytest.importorskip(library, reason="charts need the extra softmax-explorer[report]")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", WRITERS)
 def test_what_was_written_is_replaced_and_nothing_else(explorer, tmp_path, name):
     needs_charts(name)

@@ -215,6 +215,7 @@ WRONG = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("what", WRONG)
 def test_a_result_that_is_wrong_is_named(what):
     name, right, wrong = WRONG[what]
@@ -241,6 +242,7 @@ def test_a_result_that_is_inexact_is_told_from_one_that_is_wrong():
     assert off.status is Status.WRONG and "of 18 elements are wrong" in off.sentence
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [result.name for result in results(SEVERAL)][1:])
 @pytest.mark.parametrize("odd", [0, 2])
 def test_a_result_that_is_not_written_or_written_beside_is_found(name, odd):
@@ -253,6 +255,7 @@ def test_a_result_that_is_not_written_or_written_beside_is_found(name, odd):
     assert kinds(before) == {Kind.OUT_OF_BOUNDS}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", IndexType)
 @pytest.mark.parametrize("half", ["id < 0", "id >= kCols", "int(id) < 0 || int(id) >= kCols"])
 def test_an_id_that_is_no_column_gives_no_number(dtype, half):

@@ -26,7 +26,7 @@ from explorer.tuning.study_reader import load_history
 PROBLEM = Problem(64, 256)
 
 
-@pytest.mark.parametrize("what", ["search", "replay"])
+@pytest.mark.parametrize("what", ["search", pytest.param("replay", marks=pytest.mark.exhaustive)])
 def test_two_duplicate_nothing_and_learn_from_each_other(url, what):
     """Both open a new database at once, with the same seed; finals are of all that was measured."""
     running = [started(url, 40, what), started(url, 25, what)]

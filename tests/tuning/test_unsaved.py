@@ -81,6 +81,7 @@ def merged_all(storage, files):
     return [one for file in files for one in merge_trials(storage, file)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", ["search", "replay"])
 @pytest.mark.parametrize("after", [0, 5])
 def test_nothing_that_finished_is_lost(tmp_path, monkeypatch, what, after):
