@@ -83,8 +83,8 @@ def _run(query: ProblemQuery, of: Where, budget_s: float | None, save: bool) -> 
     """Measure a journey, and keep it where that is wanted.
 
     Raises InvalidInput if no published kernel computes the op, or if there is neither a GPU nor a
-    recording of the problem. The shipped
-    recordings lack the presets, so that naming them would help nobody.
+    recording of the problem. The shipped recordings lack the presets, so that naming them would
+    help nobody.
     """
     from explorer.devices.names import why_no_gpu
     from explorer.evaluate.open_evaluator import open_evaluator

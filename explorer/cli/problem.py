@@ -73,20 +73,25 @@ _USUAL = {
 """The values where an option is left out."""
 
 
-def _option(name: str, remark: str = "") -> inspect.Parameter:
-    """Return an option as a parameter of a command; a default that says nothing is not shown."""
+def _declared(name: str, remark: str = "") -> Any:
+    """Return what a field of a problem is on the command line, as `option` does."""
     metavar, help_text = _HELP[name]
     if remark:
         help_text = f"{help_text.removesuffix('.')} ({remark})."
-    is_flag, names = name == "in_place", NAMED_FIELDS.get(name)
-    declared = option(
+    names = NAMED_FIELDS.get(name)
+    return option(
         f"{option_of(name)} {metavar}".rstrip(),
         help_text,
-        None if is_flag else partial(from_text, name),
+        partial(from_text, name) if metavar else None,
         complete=completions.among(*names) if names else _COMPLETED.get(name),
     )
+
+
+def _option(name: str, remark: str = "") -> inspect.Parameter:
+    """Return an option as a parameter of a command; a default that says nothing is not shown."""
+    is_flag = name == "in_place"
     kind: Any = bool if is_flag else str if _USUAL[name] is not None else str | None
-    annotation = Annotated[kind, declared]
+    annotation = Annotated[kind, _declared(name, remark)]
     place = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, place, default=_USUAL[name], annotation=annotation)
 
@@ -150,24 +155,8 @@ Draw = Annotated[
         whole_number("draw", 1, MOST_PROBLEMS),
     ),
 ]
-
-Also = Annotated[
-    str | None,
-    option(
-        f"--also {_HELP['also'][0]}",
-        _HELP["also"][1],
-        partial(from_text, "also"),
-        complete=completions.results,
-    ),
-]
-IdsPerRow = Annotated[
-    int | None,
-    option(
-        f"--ids-per-row {_HELP['ids_per_row'][0]}",
-        _HELP["ids_per_row"][1],
-        partial(from_text, "ids_per_row"),
-    ),
-]
+Also = Annotated[str | None, _declared("also")]
+IdsPerRow = Annotated[int | None, _declared("ids_per_row")]
 
 
 def listed(

@@ -400,9 +400,7 @@ class Problem:
     @property
     def results(self) -> tuple[Result, ...]:
         """What is computed: the operator's output, and what is asked for beside it."""
-        first, *others = self.operator.results
-        wanted = self.also.split(",")
-        return (first, *(result for result in others if result.name in wanted))
+        return self.operator.asked_for(self.also)
 
     def elements_of(self, extent: Extent) -> int:
         """Return how many elements of an operand or a result a row has."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from explorer.ops.operator import Choice, Extent, Operator, Result
-from explorer.ops.softmax import UNFOLDED
+from explorer.ops.softmax import UNFOLDED, log_of_ones
 from explorer.ops.truth import Doubles, Truth, Wide, exact_sums
 
 # ------------------------------------------------------------------ log-sum-exp
@@ -184,13 +184,6 @@ def _argmax(arrays: Mapping[str, Wide], _factor: Any, _lost: Any) -> Truth:
     return Truth(columns, np.zeros_like(columns))
 
 
-def _log_of_ones(n: Doubles, _: float) -> tuple[Doubles, Doubles]:
-    import numpy as np
-
-    with np.errstate(divide="ignore"):
-        return -np.log(n), 1.0 + np.abs(np.log(n))
-
-
 LOG_PROB = Operator(
     name="log_prob",
     title="log-probability",
@@ -202,7 +195,7 @@ LOG_PROB = Operator(
         Result(_argmax, Extent.ROW, "argmax", are_columns=True, combines=("greatest", "first")),
         *PAIR,
     ),
-    of_ones=_log_of_ones,
+    of_ones=log_of_ones,
     patterns=("ladders", "lone maxima", "outweighed", "no numbers"),
     takes=_takes("log_prob")
     | {

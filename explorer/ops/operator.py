@@ -125,6 +125,12 @@ class Operator:
         """What its times are compared with: reading alone where no result is a matrix."""
         return Limit.COPY if self.extent is Extent.MATRIX else Limit.READ
 
+    def asked_for(self, also: str) -> tuple[Result, ...]:
+        """Return the output and the results of these names, as lse,entropy, in their own order."""
+        first, *others = self.results
+        wanted = also.split(",")
+        return (first, *(result for result in others if result.name in wanted))
+
     @property
     def on_request(self) -> tuple[str, ...]:
         """The names of the results that are computed on request."""

@@ -88,7 +88,8 @@ UNFOLDED = ("exp2f", "expf", "__expf", "ex2.approx")
 """The exponentials that are relative to the maximum itself."""
 
 
-def _log_of_ones(n: Doubles, _: float) -> tuple[Doubles, Doubles]:
+def log_of_ones(n: Doubles, _: float) -> tuple[Doubles, Doubles]:
+    """Return the logarithm of 1 / n, and its magnitude, as `Operator.of_ones` documents it."""
     import numpy as np
 
     with np.errstate(divide="ignore"):
@@ -99,7 +100,7 @@ LOG_SOFTMAX = Operator(
     name="log_softmax",
     title="log-softmax",
     results=(Result(_log_softmax),),
-    of_ones=_log_of_ones,
+    of_ones=log_of_ones,
     patterns=("ladders", "lone maxima", "outweighed"),
     takes={
         "exp": Choice(

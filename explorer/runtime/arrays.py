@@ -2,9 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from explorer.model.element import IndexType
@@ -22,10 +20,12 @@ from explorer.runtime.layout import (
     Matrix,
     Spread,
     bad_id,
+    by_name,
     check_floating,
     check_index,
     dense_matrix,
     goes_in_turn,
+    in_turn,
     is_causal,
     is_converted,
     matrix_of,
@@ -295,9 +295,9 @@ class Arrays(ABC):
             x = self.converted(x, target, x)
         source = self.location(x)
         if source.matrix(call.dim) is None:
-            parts = self._in_parts(call, source)
-            if parts is not None:
-                results = parts(call, x)
+            spread = self._spread(call, source)
+            if spread is not None:
+                results = self._served_apart(spread, call, x)
                 if results is not None and out is not None:
                     results[0] = self.copied(results[0], out)
                 return results
@@ -312,42 +312,33 @@ class Arrays(ABC):
         if out is not None and self._is_covered(problem, source, out, others):
             log_once("an output that lies over a part of an input")
             return None
-        names = (result.name for result in results_of(call.op, call.also))
-        others |= dict(zip(names, made, strict=True))
-        return (
-            made if self._launch(problem, call, source, others.pop("output"), x, others) else None
-        )
+        others |= by_name(call.op, call.also, made)
+        output = others.pop("output")
+        return made if self._launch(problem, call, source, output, x, others) else None
 
-    def _in_parts(
-        self, call: Call, source: Location
-    ) -> Callable[[Call, Any], list[Any] | None] | None:
-        """Return a function that reads rows that do not lie one stride apart, without a copy.
+    def _spread(self, call: Call, source: Location) -> Spread | None:
+        """Return how rows lie among others that can be read without a copy.
 
-        None if there is none for such rows, and for results that are as large as the array.
+        None for rows that cannot, and for results that are as large as the array.
         """
         shape, strides = source.shape, source.strides
         fills_rows = OPERATORS[call.op].extent is Extent.MATRIX
         if strides is None or fills_rows or not 1 < call.dim == len(shape) - 1:
             return None
-        spread = spread_of(shape, strides)
-        if spread is None:
-            return None
-        if goes_in_turn(spread, shape, DTYPES[source.dtype].itemsize):
-            return self._in_turn
-        return partial(self._between, spread)
+        return spread_of(shape, strides)
 
-    def _in_turn(self, call: Call, x: Any) -> list[Any] | None:
-        """Return the results of our kernel by a launch for each index of the first axis."""
-        parts = []
-        for number, rows in enumerate(x):
-            index = None if call.index is None else call.index[number]
-            part = self._served(replace(call, dim=call.dim - 1, index=index), rows, None)
-            if part is None:
-                return None
-            parts.append(part)
-        return [self.numpy.stack(same) for same in zip(*parts, strict=True)]
+    def _served_apart(self, spread: Spread, call: Call, x: Any) -> list[Any] | None:
+        """Return the results of our kernel for rows that do not lie one stride apart."""
+        if not goes_in_turn(spread, x.shape, x.itemsize):
+            return self._served_between(spread, call, x)
+        return in_turn(
+            lambda rows, own: self._served(replace(call, dim=call.dim - 1, index=own), rows, None),
+            self.numpy.stack,
+            x,
+            call.index,
+        )
 
-    def _between(self, spread: Spread, call: Call, x: Any) -> list[Any] | None:
+    def _served_between(self, spread: Spread, call: Call, x: Any) -> list[Any] | None:
         """Return the results of our kernel for rows among others, whose results are dropped."""
         rows = self.strided(x, (spread.rows, x.shape[-1]), (spread.stride, 1))
         index = call.index

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -176,6 +177,22 @@ def goes_in_turn(spread: Spread, shape: Shape, itemsize: int) -> bool:
     return others * shape[-1] * itemsize > (shape[0] - 1) * BYTES_PER_LAUNCH
 
 
+def in_turn(
+    serve: Callable[[Any, Any], list[Any] | None], stack: Callable[..., Any], x: Any, ids: Any
+) -> list[Any] | None:
+    """Return the results of `serve` for each index of the first axis, of x and of its ids if any.
+
+    `stack` joins arrays along a new first axis. None if one index is not served.
+    """
+    parts = []
+    for number, rows in enumerate(x):
+        part = serve(rows, None if ids is None else ids[number])
+        if part is None:
+            return None
+        parts.append(part)
+    return [stack(same) for same in zip(*parts, strict=True)]
+
+
 # ------------------------------------------------------------------ ids
 
 
@@ -318,9 +335,13 @@ def mask_rows_of(shape: Shape, mask: Shape) -> int | None:
 
 @cache
 def results_of(op: Op, also: str) -> tuple[Result, ...]:
-    """Return the output of an operator and the results of these names, in the operator's order."""
-    first, *others = OPERATORS[op].results
-    return (first, *(result for result in others if result.name in also.split(",")))
+    """Return `Operator.asked_for`, which is kept because every call asks for it."""
+    return OPERATORS[op].asked_for(also)
+
+
+def by_name(op: Op, also: str, made: Iterable[Any]) -> dict[str, Any]:
+    """Return what there is for each result of a call, in the order of `results_of`, by its name."""
+    return {result.name: one for result, one in zip(results_of(op, also), made, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)

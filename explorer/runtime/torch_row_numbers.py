@@ -16,8 +16,10 @@ from explorer.runtime.layout import (
     Described,
     Spread,
     bad_id,
+    by_name,
     check_index,
     goes_in_turn,
+    in_turn,
     no_number,
     outside,
     positive,
@@ -106,9 +108,12 @@ def served(
     """
     spread = _spread(x, dim)
     if spread is not None:
-        is_in_turn = goes_in_turn(spread, tuple(x.shape), x.itemsize)
-        parts = _served_in_turn if is_in_turn else _served_between
-        results = parts(spread, op, x, scale, ids, also)
+        if goes_in_turn(spread, tuple(x.shape), x.itemsize):
+            results = in_turn(
+                lambda rows, own: served(op, rows, dim - 1, scale, own, also), torch.stack, x, ids
+            )
+        else:
+            results = _served_between(spread, op, x, scale, ids, also)
         if results is not None and out is not None:
             results[0] = out.copy_(results[0])
         return results
@@ -121,7 +126,7 @@ def served(
         return None
     beside = None
     if also or ids is not None:
-        beside = {r.name: one for r, one in zip(results_of(op, also), made, strict=True)}
+        beside = by_name(op, also, made)
         del beside["output"]
     if beside is not None and ids is not None:
         beside["ids"] = ids
@@ -136,19 +141,6 @@ def _spread(x: Tensor, dim: int) -> Spread | None:
     if not 1 < dim == x.dim() - 1 or x.is_contiguous() or matrix(x, dim) is not None:
         return None
     return spread_of(tuple(x.shape), x.stride())
-
-
-def _served_in_turn(
-    _: Spread, op: Op, x: Tensor, scale: float | None, ids: Tensor | None, also: str
-) -> list[Tensor] | None:
-    """Return what our kernel computes in a launch for each index of the first axis."""
-    parts = []
-    for number, rows in enumerate(x):
-        part = served(op, rows, x.dim() - 2, scale, None if ids is None else ids[number], also)
-        if part is None:
-            return None
-        parts.append(part)
-    return [torch.stack(same) for same in zip(*parts, strict=True)]
 
 
 def _served_between(
@@ -205,8 +197,7 @@ class _Numbers(torch.autograd.Function):  # type: ignore[misc]
     ) -> tuple[Tensor, ...]:
         every = ",".join(filter(None, (also, *_PAIR)))
         results = _without_gradient(op, x, dim, scale, ids, every)
-        names = (result.name for result in results_of(op, every))
-        made = dict(zip(names, results, strict=True))
+        made = by_name(op, every, results)
         ctx.told = op, dim, scale, also
         ctx.save_for_backward(x, ids, *(made[name] for name in _PAIR), made.get("entropy"))
         ctx.set_materialize_grads(False)
@@ -223,8 +214,7 @@ class _Numbers(torch.autograd.Function):  # type: ignore[misc]
         """
         op, dim, scale, also = ctx.told
         x, ids, *saved = ctx.saved_tensors
-        names = (result.name for result in results_of(op, also))
-        given = {name: grad for name, grad in zip(names, grads, strict=True) if grad is not None}
+        given = {n: grad for n, grad in by_name(op, also, grads).items() if grad is not None}
         compute = _gradient_of_framework if torch.is_grad_enabled() else _gradient
         result = compute(op, given, x, dim, scale, ids, *saved) if given else None
         return None, result, None, None, None, None
@@ -242,7 +232,7 @@ def _gradient_of_framework(
     """Return the gradient of x as a function of x and the gradients of the results."""
     also = ",".join(grads)
     results = _framework(op, x, dim, scale, ids, also)
-    made = {r.name: value for r, value in zip(results_of(op, also), results, strict=True)}
+    made = by_name(op, also, results)
     (result,) = torch.autograd.grad(
         [made[name] for name in grads], x, list(grads.values()), create_graph=True
     )
