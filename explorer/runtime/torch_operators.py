@@ -1,7 +1,7 @@
-"""Softmax of PyTorch's tensors: a function, and operators of `torch.library` with gradients.
+"""Operators of `torch.library` with gradients: softmax, and numbers of a row of PyTorch's tensors.
 
-A call avoids PyTorch's dispatcher if it can, because that takes twice as long as the launch. The
-operators are for gradients, `torch.compile`, modes and transforms, which need the dispatcher.
+They are for gradients, `torch.compile`, modes and transforms, which need PyTorch's dispatcher. All
+other calls avoid it, because that takes twice as long as the launch.
 """
 
 from typing import Any
@@ -10,214 +10,29 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from explorer.model.element import DType
-from explorer.model.errors import InvalidInput
-from explorer.runtime.layout import is_causal, plain_scale, whole_axis
-from explorer.runtime.torch_calls import (
-    backward,
-    call,
-    check_kind,
-    check_out,
-    checked_call,
-    framework,
-    hidden_elements,
-    skips_dynamo,
-)
-from explorer.system.plain_data import kind_of, shown
+from explorer.ops import FORWARD, OPERATORS, Op
+from explorer.ops.logsumexp import PAIR
+from explorer.runtime.layout import NOTHING, Call, by_name, given, outside
+from explorer.runtime.row_numbers import LEAST_GAP
+from explorer.runtime.torch_calls import TENSORS, backward, compute, skips_dynamo
 
-HALF = tuple(getattr(torch, dtype.array_name) for dtype in DType if dtype.is_half)
-
-# ------------------------------------------------------------------ operators
-
-
-_SCHEMAS = (
-    "softmax(Tensor x, int dim, float? scale, Tensor? mask, bool causal, Tensor? lengths, "
-    "ScalarType? dtype, bool log) -> Tensor",
-    "softmax_backward(Tensor grad, Tensor output, int dim, float? scale, ScalarType dtype, "
-    "bool log) -> Tensor",
-)
-
-_library = torch.library.Library("explorer", "DEF")
-for _schema in _SCHEMAS:
-    _library.define(_schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order))
-
-
-class _Softmax(torch.autograd.Function):  # type: ignore[misc]
-    """Softmax or log_softmax with its gradient."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        dim: int,
-        scale: float | None,
-        mask: Tensor | None,
-        causal: bool,
-        lengths: Tensor | None,
-        dtype: torch.dtype | None,
-        log: bool,
-    ) -> Tensor:
-        output = without_gradient(x, dim, scale, mask, causal, lengths, dtype, log)
-        ctx.dim, ctx.scale, ctx.causal, ctx.log, ctx.dtype = dim, scale, causal, log, x.dtype
-        ctx.mask_like = None if mask is None else (mask.shape, mask.dtype)
-        ctx.save_for_backward(output, lengths)
-        return output
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of x and of an additive mask; masked elements have none."""
-        output, lengths = ctx.saved_tensors
-        of_mask = ctx.mask_like is not None and ctx.needs_input_grad[3]
-        # The mask's gradient is summed before it is rounded to its type, which may be wider than
-        # x's.
-        scale, dtype = (None, output.dtype) if of_mask else (ctx.scale, ctx.dtype)
-        result = softmax_backward_operator(grad, output, ctx.dim, scale, dtype, ctx.log)
-        result = _where_visible(result, ctx.causal, lengths, ctx.log)
-        if not of_mask:
-            return result, None, None, None, None, None, None, None
-        shape, mask_dtype = ctx.mask_like
-        of_x = (result if ctx.scale is None else result * ctx.scale).to(ctx.dtype)
-        of_added = result.sum_to_size(shape).to(mask_dtype)
-        return of_x, None, None, of_added, None, None, None, None
-
-
-def _where_visible(gradient: Tensor, causal: bool, lengths: Tensor | None, log: bool) -> Tensor:
-    """Return a gradient that is 0 at masked elements, also in rows that are masked throughout.
-
-    The output of such a row is NaN. In other rows, softmax's gradient is 0 there by itself.
-    """
-    rows_of_nothing = lengths is not None or (causal and gradient.shape[-2] > gradient.shape[-1])
-    if not (log or rows_of_nothing):
-        return gradient
-    hidden = hidden_elements(gradient, causal, lengths)
-    return gradient if hidden is None else gradient.masked_fill(hidden, 0.0)
-
-
-class _SoftmaxBackward(torch.autograd.Function):  # type: ignore[misc]
-    """The gradient, with its own gradients by PyTorch's functions."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        grad: Tensor,
-        output: Tensor,
-        dim: int,
-        scale: float | None,
-        dtype: torch.dtype,
-        log: bool,
-    ) -> Tensor:
-        ctx.dim, ctx.scale, ctx.log = dim, scale, log
-        ctx.save_for_backward(grad, output)
-        return backward_without_gradient(grad, output, dim, scale, dtype, log)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of the output's gradient and of the output."""
-        first, output = ctx.saved_tensors
-        dim = ctx.dim
-        grad = grad.to(output.dtype) * (1.0 if ctx.scale is None else ctx.scale)
-        if ctx.log:
-            weights = output.exp()
-            of_first = grad - (grad * weights).sum(dim, keepdim=True)
-            of_output = -grad * weights * first.sum(dim, keepdim=True)
-        else:
-            mean = (grad * output).sum(dim, keepdim=True)
-            of_first = output * (grad - mean)
-            of_output = grad * (first - (first * output).sum(dim, keepdim=True)) - first * mean
-        return of_first.to(first.dtype), of_output, None, None, None, None
-
-
-@skips_dynamo
-def _compute(x: Tensor, *arguments: Any) -> Tensor:
-    """Compute the operator `softmax` on plain tensors."""
-    dim, scale, mask, causal, lengths, dtype, log = arguments
-    return call(log, x, dim, scale, mask, causal, lengths, dtype, None).contiguous()
-
-
-def below_autograd(operator: Any, *arguments: Any) -> Tensor:
-    """Call the dispatcher once more, for keys below autograd: modes and fake tensors."""
-    with torch._C._AutoDispatchBelowAutograd():
-        result: Tensor = operator(*arguments)
-    return result
-
-
-@skips_dynamo
-def without_gradient(x: Tensor, *arguments: Any) -> Tensor:
-    """Compute `softmax`, without the dispatcher if possible, which takes 6 us."""
-    if _are_bare(x, arguments[2], arguments[4]):
-        return _compute(x, *arguments)
-    return below_autograd(softmax_operator, x, *arguments)
-
-
-@skips_dynamo
-def backward_without_gradient(grad: Tensor, output: Tensor, *arguments: Any) -> Tensor:
-    """Compute `softmax_backward`, as `without_gradient` does."""
-    if is_bare(grad) and is_bare(output):
-        return backward(grad, output, *arguments)
-    return below_autograd(softmax_backward_operator, grad, output, *arguments)
-
-
-@skips_dynamo
-def _differentiate(x: Tensor, *arguments: Any) -> Tensor:
-    """Compute `softmax` with its gradient, if one is needed."""
-    if needs_own_formulas(x):  # compiled code calls this without that check
-        dim, scale, mask, causal, lengths, dtype, log = arguments
-        return framework(checked_call(log, x.shape, dim, scale, mask, causal, lengths, dtype), x)
-    needed = needs_gradient(x, arguments[2])
-    result: Tensor = (_Softmax.apply if needed else without_gradient)(x, *arguments)
-    return result
-
-
-@skips_dynamo
-def _differentiate_backward(grad: Tensor, output: Tensor, *arguments: Any) -> Tensor:
-    needed = needs_gradient(grad, output)
-    compute = _SoftmaxBackward.apply if needed else backward_without_gradient
-    result: Tensor = compute(grad, output, *arguments)
-    return result
-
-
-def _register_lowerings() -> None:
-    """Register our lowerings with Inductor when it traces our operators with fake tensors."""
-    from explorer.runtime import torch_inductor  # which imports this module
-
-    torch_inductor.register()
-
-
-def _shape(x: Tensor, *arguments: Any) -> Tensor:
-    _register_lowerings()
-    dtype: torch.dtype | None = arguments[5]
-    return torch.empty(x.shape, dtype=dtype or x.dtype, device=x.device)
-
-
-def _shape_backward(grad: Tensor, output: Tensor, *arguments: Any) -> Tensor:
-    _register_lowerings()
-    return torch.empty(output.shape, dtype=arguments[2], device=output.device)
-
-
-_library.impl("softmax", _compute, "CompositeExplicitAutograd")
-_library.impl("softmax", _differentiate, "Autograd")
-_library.impl("softmax_backward", backward, "CompositeExplicitAutograd")
-_library.impl("softmax_backward", _differentiate_backward, "Autograd")
-torch.library.register_fake("explorer::softmax", _shape, lib=_library)
-torch.library.register_fake("explorer::softmax_backward", _shape_backward, lib=_library)
-softmax_operator = torch.ops.explorer.softmax.default
-softmax_backward_operator = torch.ops.explorer.softmax_backward.default
-
-# ------------------------------------------------------------------ function
+# ------------------------------------------------------------------ kinds of tensors
 
 
 _transforms = torch._C._functorch.peek_interpreter_stack
 _modes = torch._C._len_torch_dispatch_stack
 _is_traced = torch._C._is_tracing
-is_compiled = torch.compiler.is_dynamo_compiling
-"""Returns whether `torch.compile` traces this call; in traced code it is the constant True."""
 _NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
+HAS_VMAP = hasattr(torch.library, "register_vmap")  # PyTorch 2.4 has not
 
 
 def is_bare(x: Tensor) -> bool:
     """Return whether a tensor is plain memory, and no mode, transform or tracer is active."""
+    kind = type(x)
     return (
-        is_memory(x)
+        (kind is Tensor or kind is torch.nn.Parameter)
+        and not x.is_neg()
+        and not x.is_nested
         and _transforms() is None
         and not _modes()
         and forward_ad._current_level < 0
@@ -231,10 +46,14 @@ def is_memory(x: Tensor) -> bool:
     return (kind is Tensor or kind is torch.nn.Parameter) and not x.is_neg() and not x.is_nested
 
 
-def _are_bare(x: Tensor, mask: Tensor | None, lengths: Tensor | None) -> bool:
-    return (
-        is_bare(x) and (mask is None or is_memory(mask)) and (lengths is None or is_memory(lengths))
-    )
+def are_bare(x: Tensor, arrays: dict[str, Tensor]) -> bool:
+    """Return whether x is bare, and what is read beside it is plain memory."""
+    return is_bare(x) and are_memory(arrays)
+
+
+def are_memory(arrays: dict[str, Tensor]) -> bool:
+    """Return whether all arrays beside x are plain memory."""
+    return all(map(is_memory, arrays.values()))
 
 
 def needs_gradient(x: Tensor, other: Tensor | None = None) -> bool:
@@ -261,119 +80,351 @@ def _are_vmaps() -> bool:
     return all(one.key() == torch._C._functorch.TransformType.Vmap for one in transforms)
 
 
-def no_tensor(name: str, given: Any) -> TypeError:
-    """Return the error of an argument that is no tensor."""
-    return TypeError(f"{name} is {kind_of(given)}; it must be a tensor")
+def by_framework(call: Call, x: Tensor) -> list[Tensor]:
+    """Compute a checked call by PyTorch's own functions, which can be differentiated."""
+    return TENSORS.framework(call.checked(tuple(x.shape), TENSORS.name_of), x)
 
 
-_DTYPE = torch.dtype
-"""A global name, which is faster, because each call with a type reads it."""
+# ------------------------------------------------------------------ gradient of softmax
 
 
-def plain_arguments(
-    dim: Any, scale: Any, dtype: Any
-) -> tuple[int, float | None, torch.dtype | None]:
-    """Return a call's axis, scale and type as PyTorch's operators take them.
+class _Softmax(torch.autograd.Function):  # type: ignore[misc]
+    """Softmax or log_softmax with its gradient."""
 
-    Raises TypeError for a value of another kind, and InvalidInput for too large a number.
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mask: Tensor | None, call: Call) -> Tensor:
+        (output,) = without_gradient(call, x)
+        ctx.call, ctx.dtype = call.alone(), x.dtype
+        ctx.mask_like = None if mask is None else (mask.shape, mask.dtype)
+        ctx.save_for_backward(output, call.arrays.get("lengths"))
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of x and of an additive mask; masked elements have none."""
+        output, lengths = ctx.saved_tensors
+        call, log = ctx.call, OPERATORS[ctx.call.op].is_log
+        of_mask = ctx.mask_like is not None and ctx.needs_input_grad[1]
+        # The mask's gradient is summed before it is rounded to its type, which may be wider than
+        # x's.
+        scale, dtype = (None, output.dtype) if of_mask else (call.scale, ctx.dtype)
+        result = softmax_backward_operator(grad, output, call.dim, scale, dtype, log)
+        result = _where_visible(result, call.causal, lengths, log)
+        if not of_mask:
+            return result, None, None
+        shape, mask_dtype = ctx.mask_like
+        of_x = (result if call.scale is None else result * call.scale).to(ctx.dtype)
+        return of_x, result.sum_to_size(shape).to(mask_dtype), None
+
+
+def _where_visible(gradient: Tensor, causal: bool, lengths: Tensor | None, log: bool) -> Tensor:
+    """Return a gradient that is 0 at masked elements, also in rows that are masked throughout.
+
+    The output of such a row is NaN. In other rows, softmax's gradient is 0 there by itself.
     """
-    if isinstance(scale, Tensor):
-        raise TypeError("scale is a tensor; it must be a number: or give x * scale for x")
-    if dtype is float:  # which PyTorch takes for this type, too
-        dtype = torch.float64
-    if dtype is not None and not isinstance(dtype, torch.dtype):
-        raise TypeError(f"dtype is {shown(dtype)}; it must be a torch.dtype, such as torch.float16")
-    return whole_axis(dim), None if scale is None else plain_scale(scale), dtype
+    rows_of_nothing = lengths is not None or (causal and gradient.shape[-2] > gradient.shape[-1])
+    if not (log or rows_of_nothing):
+        return gradient
+    hidden = TENSORS.hidden(gradient, causal, lengths)
+    return gradient if hidden is None else gradient.masked_fill(hidden, 0.0)
 
 
-def _check_out(x: Tensor, mask: Tensor | None, dtype: torch.dtype | None, out: Any) -> None:
-    if not isinstance(out, Tensor):
-        raise no_tensor("out", out)
-    check_out(x, dtype or x.dtype, out)
-    if needs_gradient(x, mask):
-        raise InvalidInput("out is given, and a gradient is asked for: give one of them up")
+class _SoftmaxBackward(torch.autograd.Function):  # type: ignore[misc]
+    """The gradient, with its own gradients by PyTorch's functions."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: Tensor, output: Tensor, *arguments: Any) -> Tensor:
+        ctx.dim, ctx.scale, _, ctx.log = arguments
+        ctx.save_for_backward(grad, output)
+        return backward_without_gradient(grad, output, *arguments)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the output's gradient and of the output."""
+        first, output = ctx.saved_tensors
+        dim = ctx.dim
+        grad = grad.to(output.dtype) * (1.0 if ctx.scale is None else ctx.scale)
+        if ctx.log:
+            weights = output.exp()
+            of_first = grad - (grad * weights).sum(dim, keepdim=True)
+            of_output = -grad * weights * first.sum(dim, keepdim=True)
+        else:
+            mean = (grad * output).sum(dim, keepdim=True)
+            of_first = output * (grad - mean)
+            of_output = grad * (first - (first * output).sum(dim, keepdim=True)) - first * mean
+        return of_first.to(first.dtype), of_output, None, None, None, None
 
 
-def traced(
-    log: bool,
+# ------------------------------------------------------------------ gradient of a row's numbers
+
+
+_PAIR = tuple(result.name for result in PAIR)
+"""The results that a gradient is computed from: exponentials are relative to the first, and their
+sum has the second as its logarithm. One number for both would round each probability, by 4e-6 where
+it is 64."""
+
+
+class _Numbers(torch.autograd.Function):  # type: ignore[misc]
+    """The results of an operator with their gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, call: Call) -> tuple[Tensor, ...]:
+        every = call._replace(also=",".join(filter(None, (call.also, *_PAIR))))
+        made = by_name(every.results, without_gradient(every, x))
+        ctx.call = call.alone()
+        saved = (call.arrays.get("ids"), *(made[name] for name in _PAIR), made.get("entropy"))
+        ctx.save_for_backward(x, *saved)
+        ctx.set_materialize_grads(False)
+        constant = (r.name for r in call.results if r.are_columns or r.name in _PAIR)
+        ctx.mark_non_differentiable(*(made[name] for name in constant))
+        return tuple(made[result.name] for result in call.results)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Return the gradient of x, by PyTorch's operators, which `torch.compile` fuses.
+
+        Where gradients of it are asked for, PyTorch differentiates its own functions.
+        """
+        x, ids, *saved = ctx.saved_tensors
+        told = by_name(ctx.call.results, grads)
+        call, of_results = ctx.call._replace(arrays=given(ids=ids)), given(**told)
+        if not of_results:
+            return None, None
+        if torch.is_grad_enabled():
+            return _gradient_of_framework(call, of_results, x), None
+        return _gradient(call, of_results, x, ids, *saved), None
+
+
+def _gradient_of_framework(call: Call, grads: dict[str, Tensor], x: Tensor) -> Tensor:
+    """Return the gradient of x as a function of x and the gradients of the results."""
+    call = call._replace(also=",".join(grads))
+    made = by_name(call.results, TENSORS.framework(call, x))
+    (result,) = torch.autograd.grad(
+        [made[name] for name in grads], x, list(grads.values()), create_graph=True
+    )
+    return result
+
+
+def _gradient(
+    call: Call,
+    grads: dict[str, Tensor],
     x: Tensor,
-    dim: int,
-    scale: float | None,
-    mask: Tensor | str | None,
-    lengths: Tensor | None,
-    dtype: torch.dtype | None,
-    out: Tensor | None,
+    ids: Tensor | None,
+    maximum: Tensor,
+    log_sum: Tensor,
+    entropy: Tensor | None,
 ) -> Tensor:
-    """Compute as `softmax_of` does, for `torch.compile`, which traces this function.
+    """Return the gradient of x: each row's probabilities times a number, and more at its ids.
 
-    Each later call checks every name again that was read while tracing, which takes 15 ns a name.
-    So plain calls read few names.
+    The number differs among elements by the gradient of the entropy alone. It has the sum by which
+    exponentials are divided, and the scale.
     """
-    if not isinstance(x, Tensor):
-        from explorer.runtime import functions  # which imports this module
+    dim, scale = call.dim, call.scale
+    gaps = TENSORS.scaled(x if scale is None else x.to(maximum.dtype), scale) - maximum
+    per_sum = (-log_sum).exp() * (1.0 if scale is None else scale)
+    output, of_ids = grads.get("output"), None
+    number: Any = grads.get("lse", 0.0)
+    if ids is None:
+        number = output
+    elif output is not None:
+        of_ids = output.masked_fill(outside(ids, x.shape[-1]), 0)
+        number = number - of_ids.sum(dim, keepdim=True)
+    of_entropy = grads.get("entropy")
+    if of_entropy is None:
+        result = gaps.exp_().mul_(number * per_sum)
+    else:
+        number = number + of_entropy * (log_sum - entropy)
+        weights = gaps.exp()
+        gaps.clamp_(min=-LEAST_GAP)  # else 0 times -inf
+        result = weights.mul_(number * per_sum - gaps.mul_(of_entropy * per_sum))
+    if ids is not None and of_ids is not None:
+        columns = ids.masked_fill(outside(ids, x.shape[-1]), 0).long()
+        result.scatter_add_(dim, columns, of_ids if scale is None else of_ids * scale)
+    return result.to(x.dtype)
 
-        result: Tensor = functions.function_for(x)(log, x, dim, scale, mask, lengths, dtype, out)
-        return result
-    if mask is not None or lengths is not None or out is not None:
-        return softmax_of(log, x, dim, scale, mask, lengths, dtype, out)
-    if dtype is None and x.is_cuda and x.is_floating_point() and x.itemsize == 2:
-        dtype = _autocast_type()
-    plain: Tensor = softmax_operator(x, dim, scale, None, False, None, dtype, log)
-    return plain
+
+# ------------------------------------------------------------------ registration
 
 
-def _autocast_type() -> torch.dtype | None:
-    """Return the type to which autocast converts 16-bit tensors on CUDA; None if it is off."""
-    return torch.float32 if torch.is_autocast_enabled("cuda") else None
+_library = torch.library.Library("explorer", "DEF")
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
+_SOFTMAX = (
+    "softmax(Tensor x, int dim, float? scale, Tensor? mask, bool causal, Tensor? lengths, "
+    "ScalarType? dtype, bool log) -> Tensor"
+)
+_SOFTMAX_BACKWARD = (
+    "softmax_backward(Tensor grad, Tensor output, int dim, float? scale, ScalarType dtype, "
+    "bool log) -> Tensor"
+)
+_ROWS = "(Tensor x, int dim, float? scale, Tensor? ids=None, str also='') -> Tensor[]"
+
+
+def _register(schema: str, compute: Any, differentiate: Any, shapes: Any) -> Any:
+    """Register an operator by its functions below and at autograd, and that of fake tensors."""
+    name = schema.partition("(")[0]
+
+    def fake(*arguments: Any) -> Any:
+        from explorer.runtime import torch_inductor  # which imports this module
+
+        torch_inductor.register()  # when operators are traced for the first time
+        return shapes(*arguments)
+
+    _library.define(schema, tags=_TAGS)
+    _library.impl(name, skips_dynamo(compute), "CompositeExplicitAutograd")
+    _library.impl(name, skips_dynamo(differentiate), "Autograd")
+    torch.library.register_fake(f"explorer::{name}", fake, lib=_library)
+    return getattr(torch.ops.explorer, name).default
+
+
+def below_autograd(operator: Any, *arguments: Any) -> Any:
+    """Call the dispatcher once more, for keys below autograd: modes and fake tensors."""
+    with torch._C._AutoDispatchBelowAutograd():
+        return operator(*arguments)
+
+
+def dense(call: Call, x: Tensor) -> list[Tensor]:
+    """Compute a call on plain tensors; the results are dense."""
+    return [result.contiguous() for result in compute(call, x)]
 
 
 @skips_dynamo
-def softmax_of(
+def without_gradient(call: Call, x: Tensor) -> list[Tensor]:
+    """Compute a call, without the dispatcher if possible, which takes 6 us."""
+    if are_bare(x, call.arrays):
+        return dense(call, x)
+    results = below_autograd(operator_of(call.op), x, *arguments_of(call))
+    return list(results) if isinstance(results, (list, tuple)) else [results]
+
+
+@skips_dynamo
+def differentiated(call: Call, x: Tensor) -> list[Tensor]:
+    """Compute a call with its gradients, if these are needed."""
+    if needs_own_formulas(x):  # compiled code calls this without that check
+        return by_framework(call, x)
+    if not needs_gradient(x, call.arrays.get("mask")):
+        return without_gradient(call, x)
+    return with_gradient(call, x)
+
+
+def with_gradient(call: Call, x: Tensor) -> list[Tensor]:
+    """Compute a call so that autograd gets its gradients."""
+    if call.fills_rows:
+        return [_Softmax.apply(x, call.arrays.get("mask"), call)]
+    if x.is_complex() or not x.numel():  # which have no maximum
+        return by_framework(call, x)
+    return list(_Numbers.apply(x, call))
+
+
+def _empty(call: Call, x: Tensor) -> list[Tensor]:
+    """Return memory for the results of a call, which is dense."""
+    ids, dtype = call.arrays.get("ids"), TENSORS.result_type(call, x)
+    shape = tuple(x.shape)
+    return [
+        torch.empty(
+            call.result_shape(shape, result.extent),
+            dtype=ids.dtype if ids is not None and result.are_columns else dtype,
+            device=x.device,
+        )
+        for result in call.results
+    ]
+
+
+# ------------------------------------------------------------------ softmax
+
+
+def softmax_call(
+    dim: int,
+    scale: float | None,
+    mask: Tensor | None,
+    causal: bool,
+    lengths: Tensor | None,
+    dtype: torch.dtype | None,
     log: bool,
-    x: Tensor,
-    dim: int = -1,
-    scale: float | None = None,
-    mask: Tensor | str | None = None,
-    lengths: Tensor | None = None,
-    dtype: torch.dtype | None = None,
-    out: Tensor | None = None,
-) -> Tensor:
-    """Compute softmax or log_softmax of a tensor, as `explorer.softmax` documents it."""
-    causal = mask is not None and is_causal(mask)
-    added = None if causal else mask
-    if added is not None and not isinstance(added, Tensor):
-        raise no_tensor("mask", added)
-    if lengths is not None and not isinstance(lengths, Tensor):
-        raise no_tensor("lengths", lengths)
-    if dtype is None and x.is_cuda and x.dtype in HALF and _autocast_type() is not None:
-        dtype = torch.float32 if out is None else getattr(out, "dtype", None)
-    if torch.compiler.is_compiling():
-        if out is not None:
-            _check_out(x, added, dtype, out)
-        result = torch.ops.explorer.softmax(x, dim, scale, added, causal, lengths, dtype, log)
-        return result if out is None else out.copy_(result)
-    if (
-        dim.__class__ is not int
-        or (scale is not None and scale.__class__ is not float and scale.__class__ is not int)
-        or (dtype is not None and dtype.__class__ is not _DTYPE)
-    ):
-        dim, scale, dtype = plain_arguments(dim, scale, dtype)
-    differentiated = needs_gradient(x, added)
-    are_bare = _are_bare(x, added, lengths)
-    if are_bare and not differentiated and (out is None or is_memory(out)):
-        return call(log, x, dim, scale, added, causal, lengths, dtype, out)
-    if out is not None:
-        _check_out(x, added, dtype, out)
-    if x.is_nested and x.layout is torch.strided:  # it has no shape to check others against
-        if causal or any(given is not None for given in (scale, added, lengths)):
-            raise InvalidInput("x is a nested tensor: give neither scale nor mask nor lengths")
-        check_kind(dtype or x.dtype, is_argument=dtype is not None)
-        result = (torch.log_softmax if log else torch.softmax)(x, dim, dtype=dtype)
-    elif needs_own_formulas(x):
-        checked = checked_call(log, x.shape, dim, scale, added, causal, lengths, dtype)
-        result = framework(checked, x)
-    elif differentiated and are_bare:  # without the dispatcher, which would be called twice
-        result = _Softmax.apply(x, dim, scale, added, causal, lengths, dtype, log)
-    else:
-        result = softmax_operator(x, dim, scale, added, causal, lengths, dtype, log)
-    return result if out is None else out.copy_(result)
+) -> Call:
+    """Return the call of the arguments of `explorer::softmax` beside x."""
+    is_plain = mask is None and lengths is None
+    arrays = NOTHING if is_plain else given(mask=mask, lengths=lengths)
+    return Call(FORWARD[log], dim, scale, dtype, causal, arrays=arrays)
+
+
+softmax_operator = _register(
+    _SOFTMAX,
+    lambda x, *told: dense(softmax_call(*told), x)[0],
+    lambda x, *told: differentiated(softmax_call(*told), x)[0],
+    lambda x, *told: _empty(softmax_call(*told), x)[0],
+)
+
+
+@skips_dynamo
+def backward_without_gradient(grad: Tensor, output: Tensor, *arguments: Any) -> Tensor:
+    """Compute `softmax_backward`, as `without_gradient` does."""
+    if is_bare(grad) and is_bare(output):
+        return backward(grad, output, *arguments)
+    result: Tensor = below_autograd(softmax_backward_operator, grad, output, *arguments)
+    return result
+
+
+def _differentiate_backward(grad: Tensor, output: Tensor, *arguments: Any) -> Tensor:
+    needed = needs_gradient(grad, output)
+    compute = _SoftmaxBackward.apply if needed else backward_without_gradient
+    result: Tensor = compute(grad, output, *arguments)
+    return result
+
+
+softmax_backward_operator = _register(
+    _SOFTMAX_BACKWARD,
+    backward,
+    _differentiate_backward,
+    lambda grad, output, *told: torch.empty(output.shape, dtype=told[2], device=output.device),
+)
+
+# ------------------------------------------------------------------ numbers of rows
+
+
+def _rows_operator(op: Op) -> Any:
+    """Register an operator of numbers of a row, and return it."""
+
+    def call_of(dim: int, scale: float | None, ids: Tensor | None = None, also: str = "") -> Call:
+        return Call(op, dim, scale, also=also, arrays=given(ids=ids))
+
+    operator = _register(
+        f"{op}{_ROWS}",
+        lambda x, *told: dense(call_of(*told), x),
+        lambda x, *told: differentiated(call_of(*told), x),
+        lambda x, *told: _empty(call_of(*told), x),
+    )
+
+    def batched(info: Any, axes: Any, x: Tensor, *told: Any) -> tuple[list[Tensor], list[int]]:
+        """Compute under `vmap`: the batched axis becomes the first one of x and ids."""
+
+        def first(tensor: Tensor, axis: int | None) -> Tensor:
+            if axis is not None:
+                return tensor.movedim(axis, 0)
+            return tensor.expand(info.batch_size, *tensor.shape)
+
+        call = call_of(*told)
+        own = {name: first(ids, axes[3]) for name, ids in call.arrays.items()}
+        batch = call._replace(dim=call.dim + 1, arrays=own)
+        results = operator(first(x, axes[0]), *arguments_of(batch))
+        return results, [0] * len(results)
+
+    if HAS_VMAP:
+        torch.library.register_vmap(f"explorer::{op}", batched, lib=_library)
+    return operator
+
+
+_ROW_OPERATORS = {op: _rows_operator(op) for op in (Op.LOGSUMEXP, Op.LOG_PROB)}
+
+
+def operator_of(op: Op) -> Any:
+    """Return the operator of `torch.library` that computes an op."""
+    return _ROW_OPERATORS.get(op, softmax_operator)
+
+
+def arguments_of(call: Call) -> tuple[Any, ...]:
+    """Return a call's arguments beside x, as its operator of `torch.library` takes them."""
+    dim, scale, arrays = call.dim, call.scale, call.arrays
+    if call.op in _ROW_OPERATORS:
+        return dim, scale, arrays.get("ids"), call.also
+    mask, lengths, log = arrays.get("mask"), arrays.get("lengths"), OPERATORS[call.op].is_log
+    return dim, scale, mask, call.causal, lengths, call.dtype, log

@@ -14,10 +14,10 @@ from emulated_plans import EmulatedPlan
 import explorer
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask
-from explorer.ops import OPERATORS, Op
-from explorer.runtime import arrays, layout
-from explorer.runtime.arrays import Arrays, Location
-from explorer.runtime.layout import Call, Masking
+from explorer.ops import FORWARD, OPERATORS, Op
+from explorer.runtime import layout, library, recipes
+from explorer.runtime.arrays import Arrays
+from explorer.runtime.layout import Call
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = [np.dtype(name) for name in ("float32", "float64", "float16")] + [BF16]
@@ -30,16 +30,22 @@ class NumpyArrays(Arrays):
     numpy = np
 
     def __init__(self, device=0, has_strides=True):
-        self.device = device
+        self.number = device
         self.has_strides = has_strides
         self.frameworks = 0
         self.capturing = False
+        self.functions = {Op.SOFTMAX: softmax, Op.LOG_SOFTMAX: log_softmax}
 
-    def location(self, x):
-        strides = tuple(stride // x.itemsize for stride in x.strides) if self.has_strides else None
-        return Location(x.ctypes.data, x.shape, strides, str(x.dtype), self.device)
+    def device(self, x):
+        return self.number if x.ctypes else None
 
-    def dtype_name(self, dtype):
+    def address(self, x):
+        return x.ctypes.data
+
+    def strides(self, x):
+        return tuple(stride // x.itemsize for stride in x.strides) if self.has_strides else None
+
+    def name_of(self, dtype):
         return str(np.dtype(dtype))
 
     def converted(self, x, dtype, like):
@@ -61,15 +67,21 @@ class NumpyArrays(Arrays):
         self.frameworks += 1
         return super().framework(call, x)
 
-    def softmax(self, log, x, dim):
-        with np.errstate(all="ignore"):
-            x = x - x.max(dim, keepdims=True)
-            total = np.exp(x).sum(dim, keepdims=True)
-            return x - np.log(total) if log else np.exp(x) / total
-
     def copied(self, result, out):
         out[...] = result
         return out
+
+
+def log_softmax(x, dim):
+    with np.errstate(all="ignore"):
+        x = x - x.max(dim, keepdims=True)
+        return x - np.log(np.exp(x).sum(dim, keepdims=True))
+
+
+def softmax(x, dim):
+    with np.errstate(all="ignore"):
+        x = x - x.max(dim, keepdims=True)
+        return np.exp(x) / np.exp(x).sum(dim, keepdims=True)
 
 
 @pytest.fixture
@@ -84,15 +96,17 @@ def ours(monkeypatch):
     def current():
         yield
 
-    monkeypatch.setattr(arrays, "service", SimpleNamespace(get=get))
-    monkeypatch.setattr(arrays, "plan_of", lambda problem: EmulatedPlan(problem, launched))
-    monkeypatch.setattr(arrays, "gpu", lambda device: SimpleNamespace(current=current))
+    plans = SimpleNamespace(plan_of=lambda problem: EmulatedPlan(problem, launched))
+    monkeypatch.setattr(recipes, "service", SimpleNamespace(get=get))
+    monkeypatch.setattr(recipes, "launcher", plans)
+    monkeypatch.setattr(library, "gpu", lambda device: SimpleNamespace(current=current))
     return launched
 
 
 def call(x, dim=-1, *, op=Op.SOFTMAX, by=None, **told):
     names = ("scale", "mask", "lengths", "dtype", "out")
-    return (by or NumpyArrays()).compute(op, x, dim, *(told.get(name) for name in names))
+    log = FORWARD.index(op)
+    return (by or NumpyArrays()).softmax_of(log, x, dim, *(told.get(name) for name in names))
 
 
 def expected(x, dim=-1, **told):
@@ -250,7 +264,7 @@ def test_while_a_graph_is_captured_nothing_is_loaded(ours, monkeypatch):
     def get(problem, device, *, may_load=True):
         asked.append(may_load)
 
-    monkeypatch.setattr(arrays.service, "get", get)
+    monkeypatch.setattr(recipes.service, "get", get)
     by, x = NumpyArrays(), randn(3, 5)
     close(call(x, by=by), expected(x))
     by.capturing = True
@@ -266,7 +280,7 @@ def test_what_is_not_ours_is_the_librarys(ours):
     assert not ours
 
 
-PLAIN = Call(Op.SOFTMAX, -1, None, None, None, Masking(False, None, None), None)
+PLAIN = Call(Op.SOFTMAX, -1)
 
 
 def test_an_array_at_an_odd_address_is_the_librarys(ours):
@@ -339,7 +353,7 @@ def test_numbers_of_other_libraries_are_taken(ours):
 
 
 def logsumexp(x, dim=-1, *, by=None, keepdim=False, scale=1, out=None):
-    return (by or NumpyArrays()).logsumexp(x, dim, keepdim, scale, out)
+    return (by or NumpyArrays()).logsumexp_of(x, dim, keepdim, scale, out)
 
 
 def log_sums(x, dim=-1, *, keepdim=False, scale=1, dtype=None):
@@ -443,7 +457,7 @@ BOTH = pytest.mark.parametrize("device", [0, -1], ids=["kernels", "library"])
 
 
 def log_prob(x, index, *, device=0, scale=1, also=NAMES, check=False):
-    return NumpyArrays(device).log_prob(x, index, scale, also, check)
+    return NumpyArrays(device).log_prob_of(x, index, scale, also, check)
 
 
 def are_true(got, x, ids, scale=1.0):
