@@ -8,6 +8,7 @@ import cupyx.scipy.special
 
 from explorer.ops import Op
 from explorer.runtime.arrays import Arrays
+from explorer.runtime.launcher import Plan, gpu
 from explorer.runtime.layout import Shape
 
 
@@ -48,9 +49,12 @@ class CupyArrays(Arrays):
         """Return a new dense array on the current GPU, which is that of the call."""
         return cupy.empty(shape, dtype)
 
-    def stream(self, device: int) -> int:
-        """Return the current stream of a GPU."""
-        return int(cupy.cuda.get_current_stream().ptr)
+    def launch(
+        self, plan: Plan, device: int, source: int, output: int, others: dict[str, int]
+    ) -> None:
+        """Launch a plan on the current stream of a GPU."""
+        with gpu(device).current():
+            plan.launch(int(cupy.cuda.get_current_stream().ptr), source, output, **others)
 
     def is_capturing(self, device: int) -> bool:
         """Return whether a graph is captured on the current stream."""

@@ -56,16 +56,12 @@ class JaxArrays(Arrays):
         with jax.default_device(next(iter(like.devices()))):
             return jnp.zeros(shape, dtype).block_until_ready()
 
-    def stream(self, device: int) -> int:
-        """Return the default stream."""
-        return LEGACY_STREAM
-
     def launch(
         self, plan: Plan, device: int, source: int, output: int, others: dict[str, int]
     ) -> None:
         """Launch a plan, and wait: JAX's own streams do not wait for the default one."""
-        super().launch(plan, device, source, output, others)
         with gpu(device).current():
+            plan.launch(LEGACY_STREAM, source, output, **others)
             checked(driver.cuStreamSynchronize(LEGACY_STREAM))
 
     def check_call(self, name: str, out: Any, *arrays: Any) -> None:

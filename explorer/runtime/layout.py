@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from explorer.model.element import DType, IndexType
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import Mask, Problem
+from explorer.model.problem import Mask
 from explorer.ops import OPERATORS, Extent, Op, Result
 from explorer.system.plain_data import shown, whole_of
 
@@ -181,23 +181,6 @@ def goes_in_turn(spread: Spread, shape: Shape, itemsize: int) -> bool:
 # ------------------------------------------------------------------ ids
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
-    """The shape of an array, and the name of its type, such as int32."""
-
-    shape: Shape
-    dtype: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ids:
-    """The ids of each row, which lie one stride apart."""
-
-    per_row: int
-    stride: int
-    dtype: IndexType
-
-
 def outside(ids: Any, cols: int) -> Any:
     """Return which elements of an array of ids are no columns."""
     return (ids < 0) | (ids >= cols)
@@ -208,34 +191,36 @@ def bad_id(value: int, place: Shape, cols: int) -> InvalidInput:
     return InvalidInput(f"index is {value} at {place}; it must be from 0 to {cols - 1}")
 
 
-def check_index(shape: Shape, index: Described) -> None:
+def check_index(shape: Shape, index: Shape, dtype: str) -> None:
     """Raise InvalidInput for ids that do not fit the rows of an array of a shape."""
     if not shape:
         raise InvalidInput("x has no axis; log-probabilities are of rows along its last one")
     if not shape[-1]:
         raise InvalidInput(f"x is of shape {shape}; its last axis must have an element at least")
-    if index.dtype not in ID_DTYPES:
-        raise InvalidInput(f"index is of {index.dtype}; it must be of int32 or int64")
-    if index.shape != shape[:-1] and index.shape[:-1] != shape[:-1]:
+    if dtype not in ID_DTYPES:
+        raise InvalidInput(f"index is of {dtype}; it must be of int32 or int64")
+    if index != shape[:-1] and index[:-1] != shape[:-1]:
         several = f"{', '.join(map(str, shape[:-1]))}, K" if shape[1:] else "K,"
         raise InvalidInput(
-            f"index is of shape {index.shape}; for x of shape {shape} it must be of shape "
+            f"index is of shape {index}; for x of shape {shape} it must be of shape "
             f"{shape[:-1]}, or of ({several}) for K ids a row"
         )
-    if index.shape != shape[:-1] and not index.shape[-1]:
-        raise InvalidInput(f"index is of shape {index.shape}; a row must have an id at least")
+    if index != shape[:-1] and not index[-1]:
+        raise InvalidInput(f"index is of shape {index}; a row must have an id at least")
 
 
 # ------------------------------------------------------------------ masks
 
 
 def check_masks(
-    shape: Shape, dim: int, causal: bool, mask: Described | None, lengths: Described | None
+    shape: Shape, dim: int, causal: bool, arrays: dict[str, Any], name_of: Callable[[Any], str]
 ) -> None:
     """Raise InvalidInput for masks that cannot mask an array of a shape over an axis.
 
-    A call has at most one of a causal mask, an additive mask and lengths.
+    A call has at most one of a causal mask, an additive mask and lengths. `name_of` names an
+    element type.
     """
+    mask, lengths = arrays.get("mask"), arrays.get("lengths")
     count = causal + (mask is not None) + (lengths is not None)
     if count and not shape:
         raise InvalidInput("x has no axis; a mask is for rows along its last one")
@@ -245,22 +230,24 @@ def check_masks(
         raise InvalidInput("mask is 'causal'; x must have rows and columns, and has one axis")
     if count > 1:
         raise InvalidInput("mask and lengths exclude each other: give one of them")
-    if mask is not None and "float" not in mask.dtype:
-        raise InvalidInput(
-            f"mask is of {mask.dtype}; a mask is added: give 0 where an element counts "
-            "and -inf where it does not"
-        )
-    if mask is not None and not broadcasts(mask.shape, shape):
-        raise InvalidInput(f"mask is of shape {mask.shape}; it must broadcast to x's, {shape}")
-    if lengths is not None and lengths.dtype not in LENGTH_DTYPES:
-        raise InvalidInput(
-            f"lengths is of {lengths.dtype}; it must be of whole numbers with a sign, such as int32"
-        )
-    if lengths is not None and not broadcasts(lengths.shape, shape[:-1]):
-        raise InvalidInput(
-            f"lengths is of shape {lengths.shape}; it must broadcast to x's without the "
-            f"last axis, {shape[:-1]}"
-        )
+    for name, array, to, which in (
+        ("mask", mask, shape, f"x's, {shape}"),
+        ("lengths", lengths, shape[:-1], f"x's without the last axis, {shape[:-1]}"),
+    ):
+        if array is None:
+            continue
+        dtype, own = name_of(array.dtype), tuple(array.shape)
+        if name == "mask" and "float" not in dtype:
+            raise InvalidInput(
+                f"mask is of {dtype}; a mask is added: give 0 where an element counts "
+                "and -inf where it does not"
+            )
+        if name == "lengths" and dtype not in LENGTH_DTYPES:
+            raise InvalidInput(
+                f"lengths is of {dtype}; it must be of whole numbers with a sign, such as int32"
+            )
+        if not broadcasts(own, to):
+            raise InvalidInput(f"{name} is of shape {own}; it must broadcast to {which}")
 
 
 def is_causal(mask: Any) -> bool:
@@ -353,12 +340,7 @@ class Call(NamedTuple):
         `name_of` names an element type. Raises IndexError, and what `check_masks` raises.
         """
         dim = positive(self.dim, len(shape))
-        masks = (self.arrays.get("mask"), self.arrays.get("lengths"))
-        mask, lengths = (
-            None if one is None else Described(tuple(one.shape), name_of(one.dtype))
-            for one in masks
-        )
-        check_masks(shape, dim, self.causal, mask, lengths)
+        check_masks(shape, dim, self.causal, self.arrays, name_of)
         return self._replace(dim=dim)
 
     def mask_on(self, shape: Shape) -> tuple[Mask, int]:
@@ -410,44 +392,3 @@ def is_converted(dtype: DType, target: DType, mask: DType | None) -> bool:
         return False
     is_exact = target is dtype.arithmetic and dtype.itemsize < target.itemsize
     return not is_exact or mask is not dtype
-
-
-def problem_of(
-    op: Op,
-    dtype: DType,
-    source: Matrix,
-    *,
-    out_dtype: DType | None = None,
-    output: Matrix | None = None,
-    scaled: bool = False,
-    mask: Mask = Mask.NONE,
-    mask_rows: int = 0,
-    in_place: bool = False,
-    ids: Ids | None = None,
-    also: str = "",
-) -> Problem:
-    """Return the problem of a call, by default with a dense output.
-
-    A scale is passed at run time, so the problem's is 1. Raises InvalidInput if no kernel computes
-    it, such as for a mask over a middle axis.
-    """
-    if output is None:
-        output = source if in_place else Matrix(source.rows, source.cols, source.inner, source.cols)
-    return Problem(
-        rows=source.rows,
-        cols=source.cols,
-        dtype=dtype,
-        op=op,
-        out_dtype=out_dtype,
-        scale=1.0 if scaled else None,
-        mask=mask,
-        mask_rows=mask_rows,
-        inner=source.inner,
-        input_stride=source.stride,
-        output_stride=output.stride,
-        in_place=in_place,
-        ids_per_row=ids.per_row if ids else 0,
-        ids_dtype=ids.dtype if ids else None,
-        ids_stride=ids.stride if ids else 0,
-        also=also,
-    )

@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from explorer.ops import Op
-from explorer.runtime.launcher import Plan, gpu
+from explorer.runtime.launcher import Plan
 from explorer.runtime.layout import (
     DTYPES,
     Call,
-    Described,
     Matrix,
     Shape,
     are_dense,
@@ -31,7 +30,7 @@ from explorer.runtime.layout import (
     positive,
     whole_axis,
 )
-from explorer.runtime.recipes import Recipe, Served, make_recipe
+from explorer.runtime.recipes import Apart, Recipe, make_recipe
 from explorer.runtime.row_numbers import numbers
 
 # ------------------------------------------------------------------ libraries
@@ -131,20 +130,15 @@ class Library(ABC):
         return False
 
     @abstractmethod
-    def stream(self, device: int) -> int:
-        """Return the stream for work on a GPU."""
-
     def launch(
         self, plan: Plan, device: int, source: int, output: int, others: dict[str, int]
     ) -> None:
-        """Launch a plan on arrays at these addresses."""
-        with gpu(device).current():
-            plan.launch(self.stream(device), source, output, **others)
+        """Launch a plan on arrays at these addresses, on the current stream of a GPU."""
 
     def written(self, out: Any) -> None:  # noqa: B027  (most libraries need nothing)
         """Do what must follow a launch that wrote to a given output."""
 
-    def recipe(self, call: Call, x: Any, out: Any) -> Served | None:
+    def recipe(self, call: Call, x: Any, out: Any) -> Recipe | Apart | None:
         """Return how a call is served, checked; None if the library must compute it."""
         return make_recipe(self, call, x, out)
 
@@ -276,7 +270,7 @@ class RowFunctions(Library):
         _, factor = self.plain(-1, scale)
         self.check_x(x, may_be_complex=False)
         self.check_beside("index", index, x)
-        check_index(tuple(x.shape), Described(tuple(index.shape), self.name_of(index.dtype)))
+        check_index(tuple(x.shape), tuple(index.shape), self.name_of(index.dtype))
         if check:
             self.check_columns(index, x.shape[-1])
         drops = index.ndim < x.ndim

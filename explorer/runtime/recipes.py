@@ -4,9 +4,9 @@ A recipe holds all that calls of one kind have in common, so that a library can 
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from explorer.model.element import IndexType
+from explorer.model.element import DType, IndexType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Problem
 from explorer.ops import OPERATORS
@@ -15,14 +15,12 @@ from explorer.runtime.launcher import Plan
 from explorer.runtime.layout import (
     DTYPES,
     Call,
-    Ids,
     Matrix,
     Shape,
     Spread,
     dense_matrix,
     goes_in_turn,
     is_converted,
-    problem_of,
     spread_of,
 )
 from explorer.runtime.service import log_once, service
@@ -75,33 +73,7 @@ def _prepares(library: "Library", call: Call, x: Any, read: str) -> dict[str, Pr
     return made
 
 
-def _ids(library: "Library", call: Call) -> Ids | None:
-    """Return the layout of a call's ids, as a kernel reads them; None without ids."""
-    ids = call.arrays.get("ids")
-    if ids is None:
-        return None
-    count, rows = ids.shape[-1], library.matrix(ids, len(ids.shape) - 1)
-    dtype = parse_name(IndexType, "ids", library.name_of(ids.dtype))
-    return Ids(count, rows.stride if rows else count, dtype)
-
-
 # ------------------------------------------------------------------ recipes
-
-
-class Served(Protocol):
-    """How calls of one kind are served."""
-
-    @property
-    def problem(self) -> Problem | None:
-        """The problem, if there is one launch of it."""
-
-    def serve(
-        self, x: Any, out: Any, scale: float | None, arrays: Mapping[str, Any]
-    ) -> list[Any] | None:
-        """Launch, and return the results, the first one in `out`; None if these arrays do not fit.
-
-        `arrays` are those that are read beside x, by their names.
-        """
 
 
 def plan_of(library: "Library", problem: Problem, device: int) -> Plan | None:
@@ -111,21 +83,21 @@ def plan_of(library: "Library", problem: Problem, device: int) -> Plan | None:
     return None if loaded is None else launcher.plan_of(loaded)
 
 
-def make_recipe(library: "Library", call: Call, x: Any, out: Any) -> Served | None:
+def make_recipe(library: "Library", call: Call, x: Any, out: Any) -> "Recipe | Apart | None":
     """Return how a call is served; None if the library must compute it, now or always.
 
     Raises InvalidInput and IndexError for a call that contradicts itself.
     """
     shape, is_on_gpu = tuple(x.shape), library.is_on_gpu(x)
     call = call.checked(shape, library.name_of)
-    own, target = library.name_of(x.dtype), library.name_of(library.result_type(call, x))
-    if 0 in shape or not (is_on_gpu and own in DTYPES and target in DTYPES):
-        log_once(f"{own} of shape {shape} to {target}{'' if is_on_gpu else ', not on a GPU'}")
+    names = library.name_of(x.dtype), library.name_of(library.result_type(call, x))
+    own, target = (DTYPES.get(name) for name in names)
+    if 0 in shape or not is_on_gpu or own is None or target is None:
+        log_once(f"{' to '.join(names)} of shape {shape}{'' if is_on_gpu else ', not on a GPU'}")
         return None
     mask = call.arrays["mask"].dtype if "mask" in call.arrays else x.dtype
-    mask_type = DTYPES.get(library.name_of(mask))
     is_gradient = OPERATORS[call.op].is_gradient
-    casts = not is_gradient and is_converted(DTYPES[own], DTYPES[target], mask_type)
+    casts = not is_gradient and is_converted(own, target, DTYPES.get(library.name_of(mask)))
     source = None if casts else library.matrix(x, call.dim)
     if is_gradient and source != dense_matrix(shape, call.dim):  # it reads two matrices
         source = None
@@ -146,12 +118,12 @@ def make_recipe(library: "Library", call: Call, x: Any, out: Any) -> Served | No
         (
             result.name,
             call.result_shape(shape, result.extent),
-            call.arrays["ids"].dtype if result.are_columns else library.type_of(target),
+            call.arrays["ids"].dtype if result.are_columns else library.type_of(names[1]),
         )
         for result in call.results
     )
     converted = library.type_of(problem.dtype.array_name) if source is None else None
-    prepares = _prepares(library, call, x, read)
+    prepares = _prepares(library, call, x, read.array_name)
     return library.recipes_are(library, problem, plan, results, converted, prepares)
 
 
@@ -161,8 +133,8 @@ def _problem(
     x: Any,
     out: Any,
     source: Matrix | None,
-    own: str,
-    target: str,
+    own: DType,
+    target: DType,
 ) -> Problem:
     """Return the problem of a call; raises InvalidInput if no kernel computes it.
 
@@ -175,28 +147,34 @@ def _problem(
         raise InvalidInput("an output whose rows are not one stride apart")
     mask, mask_rows = call.mask_on(shape)
     in_place = out is not None and source is not None and library.address(out) == library.address(x)
-    return problem_of(
-        call.op,
-        DTYPES[own],
-        source or dense_matrix(shape, call.dim),
-        out_dtype=DTYPES[target],
-        output=output,
-        scaled=call.scale is not None,
+    source = source or dense_matrix(shape, call.dim)
+    more: dict[str, Any] = {}
+    if "ids" in call.arrays:
+        ids = call.arrays["ids"]
+        count, rows = ids.shape[-1], library.matrix(ids, len(ids.shape) - 1)
+        dtype = parse_name(IndexType, "ids", library.name_of(ids.dtype))
+        more = {"ids_per_row": count, "ids_dtype": dtype}
+        more["ids_stride"] = rows.stride if rows else count
+    return Problem(
+        rows=source.rows,
+        cols=source.cols,
+        dtype=own,
+        op=call.op,
+        out_dtype=target,
+        scale=None if call.scale is None else 1.0,  # it is passed at run time
         mask=mask,
         mask_rows=mask_rows,
+        inner=source.inner,
+        input_stride=source.stride,
+        output_stride=output.stride,
         in_place=in_place,
-        ids=_ids(library, call),
         also=call.also,
+        **more,
     )
 
 
 class Recipe:
     """How calls of one kind are served by a launch: the conversion of x, and the results."""
-
-    __slots__ = (
-        "converted", "in_place", "input_bytes", "library", "output_bytes", "plan", "prepares",
-        "problem", "results",
-    )  # fmt: skip
 
     def __init__(
         self,
@@ -223,7 +201,10 @@ class Recipe:
     def serve(
         self, x: Any, out: Any, scale: float | None, arrays: Mapping[str, Any]
     ) -> list[Any] | None:
-        """Launch, and return the results (`Served.serve`)."""
+        """Launch, and return the results, the first one in `out`; None if these arrays do not fit.
+
+        `arrays` are those that are read beside x, by their names.
+        """
         library, plan = self.library, self.plan
         address = library.address
         if self.converted is not None:
@@ -301,7 +282,7 @@ class Apart:
     def serve(
         self, x: Any, out: Any, scale: float | None, arrays: Mapping[str, Any]
     ) -> list[Any] | None:
-        """Launch, and return the results, which are dense (`Served.serve`)."""
+        """Launch, and return the results, which are dense (`Recipe.serve`)."""
         call = self.call._replace(scale=scale)
         is_in_turn = goes_in_turn(self.spread, tuple(x.shape), x.itemsize)
         results = (self._in_turn if is_in_turn else self._between)(call, x, arrays)

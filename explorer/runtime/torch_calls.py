@@ -20,7 +20,7 @@ from explorer.runtime.layout import (
     positive,
 )
 from explorer.runtime.library import Library
-from explorer.runtime.recipes import Recipe, Served, make_recipe
+from explorer.runtime.recipes import Apart, Recipe, make_recipe
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -95,8 +95,6 @@ _CONTIGUOUS = torch.contiguous_format
 class TensorRecipe(Recipe):
     """How calls of one kind on tensors are served; plain ones with the least work."""
 
-    __slots__ = ("fills_rows", "is_alike", "is_plain", "shape", "target")
-
     def __init__(self, *told: Any) -> None:
         super().__init__(*told)
         problem = self.problem
@@ -117,7 +115,7 @@ class TensorRecipe(Recipe):
     def serve(
         self, x: Tensor, out: Tensor | None, scale: float | None, arrays: Mapping[str, Tensor]
     ) -> list[Tensor] | None:
-        """Launch, and return the results (`Served.serve`)."""
+        """Launch, and return the results (`Recipe.serve`)."""
         if arrays or not self.is_plain:
             return super().serve(x, out, scale, arrays)
         plan, is_given = self.plan, out is not None
@@ -152,9 +150,9 @@ class _Threads(threading.local):
     """Each thread's recipes, because a plan belongs to one thread."""
 
     def __init__(self) -> None:
-        self.recipes: dict[Any, Served] = {}
+        self.recipes: dict[Any, Recipe | Apart] = {}
 
-    def keep(self, key: Any, recipe: Served) -> None:
+    def keep(self, key: Any, recipe: Recipe | Apart) -> None:
         """Store a recipe. If there are too many, all are dropped, and made again when needed."""
         if len(self.recipes) >= MOST_RECIPES:
             self.recipes.clear()
@@ -228,11 +226,6 @@ class Tensors(Library):
         """Return whether a graph is being captured, into which no kernel can be loaded."""
         return bool(torch.cuda.is_current_stream_capturing())
 
-    def stream(self, device: int) -> int:
-        """Return the current stream of a GPU."""
-        stream: int = _raw_stream(device)
-        return stream
-
     def launch(
         self, plan: Plan, device: int, source: int, output: int, others: dict[str, int]
     ) -> None:
@@ -247,7 +240,7 @@ class Tensors(Library):
         """Tell autograd of it, as PyTorch does, so that a backward that saved it raises."""
         increment_version(out)
 
-    def recipe(self, call: Call, x: Tensor, out: Tensor | None = None) -> Served | None:
+    def recipe(self, call: Call, x: Tensor, out: Tensor | None = None) -> Recipe | Apart | None:
         """Return how a call is served; None if PyTorch must compute it.
 
         Only the first call of a kind is checked. Later ones find its recipe by a key.

@@ -3,7 +3,6 @@
 Our kernels are run by the emulator, on the memory of the arrays.
 """
 
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -15,7 +14,7 @@ import explorer
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask
 from explorer.ops import FORWARD, OPERATORS, Op
-from explorer.runtime import layout, library, recipes
+from explorer.runtime import layout, recipes
 from explorer.runtime.arrays import Arrays
 from explorer.runtime.layout import Call
 
@@ -57,8 +56,8 @@ class NumpyArrays(Arrays):
     def empty(self, shape, dtype, like):
         return np.full(shape, 77, dtype=np.dtype(dtype))
 
-    def stream(self, device):
-        return 0
+    def launch(self, plan, device, source, output, others):
+        plan.launch(0, source, output, **others)
 
     def is_capturing(self, device):
         return self.capturing
@@ -92,14 +91,9 @@ def ours(monkeypatch):
     def get(problem, device, *, may_load=True):
         return loaded.setdefault(problem, SimpleNamespace(problem=problem).problem)
 
-    @contextmanager
-    def current():
-        yield
-
     plans = SimpleNamespace(plan_of=lambda problem: EmulatedPlan(problem, launched))
     monkeypatch.setattr(recipes, "service", SimpleNamespace(get=get))
     monkeypatch.setattr(recipes, "launcher", plans)
-    monkeypatch.setattr(library, "gpu", lambda device: SimpleNamespace(current=current))
     return launched
 
 
@@ -203,6 +197,7 @@ def test_scale_and_masks(ours, op):
         close(call(x, op=op, **kind), expected(x, op=op, **kind))
     assert len(ours) == len(told)
     assert {problem.mask for problem in ours} == set(Mask)
+    assert {problem.scale for problem in ours} == {None, 1.0}  # every scale has the same problem
 
 
 def test_a_mask_that_repeats_within_the_array_is_the_librarys(ours):
@@ -233,6 +228,22 @@ def test_the_output_is_written_where_it_is_told(ours):
     assert call(x, by=by, out=turned) is turned
     close(turned, expected(x))
     assert by.frameworks == 1
+
+
+def test_all_that_a_call_says_is_in_the_problem(ours):
+    x, out = randn(6, 9).astype(np.float16)[:, :5], np.empty((6, 7), np.float32)[:, :5]
+    call(x, op=Op.LOG_SOFTMAX, mask=randn(3, 5).astype(np.float16)[:1], dtype="float32", out=out)
+    assert ours[0].as_dict() == {
+        "rows": 6,
+        "cols": 5,
+        "dtype": "f16",
+        "op": "log_softmax",
+        "out_dtype": "f32",
+        "mask": "additive",
+        "mask_rows": 1,
+        "input_stride": 9,
+        "output_stride": 7,
+    }
 
 
 def test_in_place(ours):
