@@ -43,7 +43,7 @@ def _as_x(library: "Library", array: Any, x: Any) -> Any:
 def _each_row(library: "Library", lengths: Any, x: Any) -> Any:
     """Return a number of 32 bits for each row."""
     lengths = library.converted(lengths, library.type_of("int32"), x)
-    return library.broadcast(lengths, tuple(x.shape[:-1]))
+    return library.broadcast(lengths, x.shape[:-1])
 
 
 def _each_row_of_64_bits(library: "Library", lengths: Any, x: Any) -> Any:

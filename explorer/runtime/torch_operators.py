@@ -4,6 +4,8 @@ They are for gradients, `torch.compile`, modes and transforms, which need PyTorc
 other calls avoid it, because that takes twice as long as the launch.
 """
 
+from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -329,6 +331,16 @@ def _empty(call: Call, x: Tensor) -> list[Tensor]:
     ]
 
 
+def _operator(schema: str, call_of: Callable[..., Call], returned: Callable[..., Any]) -> Any:
+    """Register an operator by the call of its arguments beside x, and what it makes of results."""
+    return _register(
+        schema,
+        lambda x, *told: returned(dense(call_of(*told), x)),
+        lambda x, *told: returned(differentiated(call_of(*told), x)),
+        lambda x, *told: returned(_empty(call_of(*told), x)),
+    )
+
+
 # ------------------------------------------------------------------ softmax
 
 
@@ -347,12 +359,7 @@ def softmax_call(
     return Call(FORWARD[log], dim, scale, dtype, causal, arrays=arrays)
 
 
-softmax_operator = _register(
-    _SOFTMAX,
-    lambda x, *told: dense(softmax_call(*told), x)[0],
-    lambda x, *told: differentiated(softmax_call(*told), x)[0],
-    lambda x, *told: _empty(softmax_call(*told), x)[0],
-)
+softmax_operator = _operator(_SOFTMAX, softmax_call, itemgetter(0))
 
 
 @skips_dynamo
@@ -387,12 +394,7 @@ def _rows_operator(op: Op) -> Any:
     def call_of(dim: int, scale: float | None, ids: Tensor | None = None, also: str = "") -> Call:
         return Call(op, dim, scale, also=also, arrays=given(ids=ids))
 
-    operator = _register(
-        f"{op}{_ROWS}",
-        lambda x, *told: dense(call_of(*told), x),
-        lambda x, *told: differentiated(call_of(*told), x),
-        lambda x, *told: _empty(call_of(*told), x),
-    )
+    operator = _operator(f"{op}{_ROWS}", call_of, list)
 
     def batched(info: Any, axes: Any, x: Tensor, *told: Any) -> tuple[list[Tensor], list[int]]:
         """Compute under `vmap`: the batched axis becomes the first one of x and ids."""
