@@ -89,8 +89,8 @@ class Library(ABC):
         return strides is None or are_dense(tuple(x.shape), strides)
 
     def are_on_one(self, x: Any, other: Any) -> bool:
-        """Return whether two arrays are on one device."""
-        return self.device(x) == self.device(other)
+        """Return whether two arrays are on one device; another library's array is on none."""
+        return isinstance(x, type(other)) and self.device(x) == self.device(other)
 
     def cast(self, x: Any, dtype: Any, like: Any) -> Any:
         """Return an array of a type, on the device of `like`."""

@@ -68,7 +68,7 @@ def _prepares(library: "Library", call: Call, x: Any, read: str) -> dict[str, Pr
         elif name == "ids":  # whose rows may lie one stride apart
             if library.matrix(array, len(array.shape) - 1) is None:
                 made[name] = _dense
-        elif dtype != read or not (library.is_dense(array) and library.are_on_one(array, x)):
+        elif dtype != read or not (library.are_on_one(array, x) and library.is_dense(array)):
             made[name] = _as_x
     return made
 

@@ -207,6 +207,29 @@ def test_a_mask_that_repeats_within_the_array_is_the_librarys(ours):
     assert by.frameworks == 3 and not ours
 
 
+class OnHost:
+    """An array that is not on x's GPU, as NumPy's are for CuPy."""
+
+    def __init__(self, values):
+        self.values, self.shape, self.dtype = values, values.shape, values.dtype
+
+    def clip(self, *ends):
+        return self.values.clip(*ends)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+
+def test_masks_and_lengths_of_another_library_are_copied(ours):
+    x = randn(2, 5)
+    for told in ({"mask": randn(5)}, {"lengths": np.array([1, 4])}):
+        ((name, values),) = told.items()
+        close(call(x, **{name: OnHost(values)}), expected(x, **told))
+        by = NumpyArrays(device=-1)
+        close(call(x, by=by, **{name: OnHost(values)}), expected(x, **told))
+    assert len(ours) == 2
+
+
 def test_a_mask_keeps_its_digits_where_the_result_is_wider(ours):
     x = np.zeros((2, 4), np.float16)
     mask = np.array([0, 10.003, np.finfo(np.float32).min, -np.inf], np.float32)
