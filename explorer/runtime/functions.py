@@ -200,11 +200,11 @@ def _for_tensors() -> Any:
         return None
     from explorer.runtime import (
         torch_fast_calls,  # noqa: F401  it follows the option from its import on
-        torch_functions,
+        torch_operators,
     )
 
-    _is_traced, _traced = torch_functions.is_compiled, torch_functions.traced
-    return torch_functions.FUNCTIONS
+    _is_traced, _traced = torch_operators.is_compiled, torch_operators.traced
+    return torch_operators.FUNCTIONS
 
 
 _tensors: Any = _for_tensors()

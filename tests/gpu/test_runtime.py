@@ -24,7 +24,6 @@ from explorer.runtime import (  # noqa: E402
     service,
     torch_calls,
     torch_fast_calls,
-    torch_functions,
     torch_operators,
     torch_override,
 )
@@ -206,7 +205,6 @@ def in_python(monkeypatch):
 
     monkeypatch.setattr(torch_calls, "compute", counted)  # what the function is served by at first
     monkeypatch.setattr(torch_operators, "compute", counted)
-    monkeypatch.setattr(torch_functions, "compute", counted)
     yield served
     explorer.set_options(compiled_calls=False)
 
