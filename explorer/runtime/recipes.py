@@ -4,6 +4,7 @@ A recipe holds all that calls of one kind have in common, so that a library can 
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from explorer.model.element import DType, IndexType
@@ -88,12 +89,14 @@ def make_recipe(library: "Library", call: Call, x: Any, out: Any) -> "Recipe | A
 
     Raises InvalidInput and IndexError for a call that contradicts itself.
     """
-    shape, is_on_gpu = tuple(x.shape), library.is_on_gpu(x)
+    shape = tuple(x.shape)
     call = call.checked(shape, library.name_of)
     names = library.name_of(x.dtype), library.name_of(library.result_type(call, x))
     own, target = (DTYPES.get(name) for name in names)
-    if 0 in shape or not is_on_gpu or own is None or target is None:
-        log_once(f"{' to '.join(names)} of shape {shape}{'' if is_on_gpu else ', not on a GPU'}")
+    if 0 in shape or not library.is_on_gpu(x) or own is None or target is None:
+        place = "an array that is empty" if library.is_on_gpu(x) else "an array that is on no GPU"
+        unknown = [name for name in names if name not in DTYPES]
+        log_once(f"elements of {unknown[0]}" if unknown else place)
         return None
     mask = call.arrays["mask"].dtype if "mask" in call.arrays else x.dtype
     is_gradient = OPERATORS[call.op].is_gradient
@@ -104,7 +107,7 @@ def make_recipe(library: "Library", call: Call, x: Any, out: Any) -> "Recipe | A
     if source is None and not casts:
         spread = _spread(library, call, x)
         if spread is not None:
-            return Apart(library, call, spread)
+            return Apart(library, call.alone(), spread)
     try:
         read = target if casts else own
         problem = _problem(library, call, x, out, source, read, target)
@@ -173,27 +176,22 @@ def _problem(
     )
 
 
+@dataclass(eq=False)
 class Recipe:
     """How calls of one kind are served by a launch: the conversion of x, and the results."""
 
-    def __init__(
-        self,
-        library: "Library",
-        problem: Problem,
-        plan: Plan,
-        results: tuple[tuple[str, Shape, Any], ...],
-        converted: Any,
-        prepares: dict[str, Prepare],
-    ) -> None:
-        self.library = library
-        self.problem = problem
-        self.plan = plan
-        self.results = results
-        """The name, shape and type of each result, the output first."""
-        self.converted = converted
-        """The type of a dense copy of x that is made; None if x is read as it is."""
-        self.prepares = prepares
-        """What makes an array beside x ready, by its name; others are read as they are."""
+    library: "Library"
+    problem: Problem
+    plan: Plan
+    results: tuple[tuple[str, Shape, Any], ...]
+    """The name, shape and type of each result, the output first."""
+    converted: Any
+    """The type of a dense copy of x that is made; None if x is read as it is."""
+    prepares: dict[str, Prepare]
+    """What makes an array beside x ready, by its name; others are read as they are."""
+
+    def __post_init__(self) -> None:
+        problem = self.problem
         self.in_place = problem.in_place
         self.input_bytes = problem.input_elements * problem.dtype.itemsize
         self.output_bytes = problem.output_elements * problem.output_dtype.itemsize
@@ -266,18 +264,18 @@ def _spread(library: "Library", call: Call, x: Any) -> Spread | None:
     return spread_of(tuple(x.shape), strides)
 
 
+@dataclass(eq=False)
 class Apart:
     """How calls on rows that do not lie one stride apart are served without a copy of them.
 
     Others between them are read as well, or there is a launch for each index of the first axis.
     """
 
-    problem = None
-
-    def __init__(self, library: "Library", call: Call, spread: Spread) -> None:
-        self.library = library
-        self.call = call.alone()
-        self.spread = spread
+    library: "Library"
+    call: Call
+    """The call without its arrays."""
+    spread: Spread
+    problem: None = None
 
     def serve(
         self, x: Any, out: Any, scale: float | None, arrays: Mapping[str, Any]

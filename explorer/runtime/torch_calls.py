@@ -95,8 +95,8 @@ _CONTIGUOUS = torch.contiguous_format
 class TensorRecipe(Recipe):
     """How calls of one kind on tensors are served; plain ones with the least work."""
 
-    def __init__(self, *told: Any) -> None:
-        super().__init__(*told)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         problem = self.problem
         _, self.shape, self.target = self.results[0]
         self.is_plain = (
