@@ -207,10 +207,9 @@ class Recipe:
         address = library.address
         if self.converted is not None:
             x = library.converted(x, self.converted, x)
-        read = arrays
-        if self.prepares:
-            made = {name: make(library, arrays[name], x) for name, make in self.prepares.items()}
-            read = {**arrays, **made}  # references that keep them allocated until the launch
+        read = dict(arrays)  # references that keep them allocated until the launch
+        for name, make in self.prepares.items():
+            read[name] = make(library, arrays[name], x)
         if out is None:
             _, shape, dtype = self.results[0]
             results = [library.empty(shape, dtype, x)]

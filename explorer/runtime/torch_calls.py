@@ -164,6 +164,10 @@ _threads = _Threads()
 # ------------------------------------------------------------------ tensors
 
 
+Told = Call | tuple[Any, ...]
+"""A call, or its fields in their order: what serves most calls need not make a record of them."""
+
+
 class Tensors(Library):
     """Calls on tensors without gradients, which need not be plain memory."""
 
@@ -240,7 +244,7 @@ class Tensors(Library):
         """Tell autograd of it, as PyTorch does, so that a backward that saved it raises."""
         increment_version(out)
 
-    def recipe(self, call: Call, x: Tensor, out: Tensor | None = None) -> Recipe | Apart | None:
+    def recipe(self, call: Told, x: Tensor, out: Tensor | None = None) -> Recipe | Apart | None:
         """Return how a call is served; None if PyTorch must compute it.
 
         Only the first call of a kind is checked. Later ones find its recipe by a key.
@@ -252,13 +256,14 @@ class Tensors(Library):
         if out is not None:
             out_layout = True if out.is_contiguous() else out.stride()
             key += (out_layout, out.data_ptr() == x.data_ptr())
-        if arrays or causal or also:
+        if causal or also:
             key += (causal, also)
+        if arrays:
             for name, one in arrays.items():
                 key += (name, one.dtype, one.shape, one.stride(), one.get_device())
         recipe = _threads.recipes.get(key)
         if recipe is None:
-            recipe = make_recipe(self, call, x, out)
+            recipe = make_recipe(self, Call(*call), x, out)
             if recipe is not None:
                 _threads.keep(key, recipe)
         elif shapes.logs and recipe.problem is not None:
@@ -267,7 +272,7 @@ class Tensors(Library):
 
     def compute(
         self,
-        call: Call,
+        call: Told,
         x: Tensor,
         out: Tensor | None = None,
         keep: Callable[[Any, Tensor], None] | None = None,
@@ -276,20 +281,21 @@ class Tensors(Library):
 
         If a kernel has served the call, `keep` is called with its recipe and the result.
         """
+        _, _, scale, _, _, _, arrays = call
         try:
             recipe = self.recipe(call, x, out)
             if recipe is not None:
-                results = recipe.serve(x, out, call.scale, call.arrays)
+                results = recipe.serve(x, out, scale, arrays)
                 if results is not None:
                     if keep is not None:
                         keep(recipe, results[0])
                     return results
-            results = self.framework(call, x)
+            results = self.framework(Call(*call), x)
             return results if out is None else [out.copy_(results[0])]
         except (RuntimeError, OverflowError):  # checks for the reason; other calls pay nothing
-            check_dense(x=x, out=out, **call.arrays)
-            if call.scale is not None:
-                plain_scale(call.scale)
+            check_dense(x=x, out=out, **arrays)
+            if scale is not None:
+                plain_scale(scale)
             raise
 
 

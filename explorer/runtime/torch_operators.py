@@ -461,6 +461,7 @@ def arguments_of(call: Call) -> tuple[Any, ...]:
 is_compiled = torch.compiler.is_dynamo_compiling
 """Returns whether `torch.compile` traces this call; in traced code it is the constant True."""
 
+_is_compiling = torch.compiler.is_compiling
 _HALF = tuple(getattr(torch, dtype.array_name) for dtype in DType if dtype.is_half)
 _DTYPE = torch.dtype
 """A global name, which is faster, because each call with a type reads it."""
@@ -558,7 +559,7 @@ def softmax_of(
             raise no_tensor(name, array)
     if dtype is None and x.is_cuda and x.dtype in _HALF and _autocast_type() is not None:
         dtype = torch.float32 if out is None else getattr(out, "dtype", None)
-    if torch.compiler.is_compiling():
+    if _is_compiling():
         if out is not None:
             _check_out(x, arrays.get("mask"), dtype or x.dtype, out)
         call = Call(FORWARD[log], dim, scale, dtype, causal, "", arrays)
@@ -570,15 +571,15 @@ def softmax_of(
         or (dtype is not None and dtype.__class__ is not _DTYPE)
     ):
         dim, scale, dtype = plain_arguments(dim, scale, dtype)
-    told = FORWARD[log], dim, scale, dtype, causal, "", arrays
-    call = tuple.__new__(Call, told)  # 0.1 us less than Call(*told)
+    told = FORWARD[log], dim, scale, dtype, causal, "", arrays  # 0.1 us less than a Call
     may_need_gradient = x.requires_grad or arrays
     is_differentiated = may_need_gradient and needs_gradient(x, arrays.get("mask"))
     are_plain = is_bare(x) and (not arrays or are_memory(arrays))
     if are_plain and not is_differentiated and (out is None or is_memory(out)):
         if out is not None:
             check_out(x, dtype or x.dtype, out)
-        return compute(call, x, out)[0]
+        return compute(told, x, out)[0]
+    call = Call(*told)
     if out is not None:
         _check_out(x, arrays.get("mask"), dtype or x.dtype, out)
     if are_plain and is_differentiated:
