@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from explorer.choose.across_rows import across_rows
 from explorer.choose.one_block import one_block
-from explorer.choose.read_once import read_once
+from explorer.choose.read_once import each_element, read_once
 from explorer.choose.residency import elements_of_an_sm, row_of, waves, with_likely_residency
 from explorer.choose.short_rows import FEW_WAVES, short_row
 from explorer.choose.wide_rows import two_launches, wide_row
@@ -98,6 +98,8 @@ def _ideas(problem: Problem, gpu: GpuSpec, *, may_split: bool) -> Iterator[Confi
 
 def _shape(problem: Problem, gpu: GpuSpec, *, may_split: bool) -> Config:
     """Return the threads, blocks and accesses that suit the length of a row."""
+    if not problem.operator.reduces:
+        return each_element(problem, gpu)
     if problem.inner > 1:
         return across_rows(problem, gpu)
     if not problem.fills_rows:

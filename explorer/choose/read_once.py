@@ -12,7 +12,7 @@ from explorer.model.config import WARPS, Config
 from explorer.model.gpu_spec import WARP, GpuSpec
 from explorer.model.problem import Mask, Problem, power_of_two
 from explorer.model.work_split import masks_ends
-from explorer.space.design_rules import LEAST_THREADS, has_spans, widest_vector
+from explorer.space.design_rules import LEAST_THREADS, WIDE_ROW, has_spans, widest_vector
 
 LONGEST_STAGED_BYTES = 128
 """Bytes of a row up to which the rows of a block come by staged tiles. Of 19 to 51 columns of bf16
@@ -119,3 +119,26 @@ def _by_cluster(problem: Problem, gpu: GpuSpec) -> Config:
     if wanted > blocks * threads and _factor(problem) > 1 and not few:
         return replace(cluster_of(2, 128), cache="none", unroll=4)  # no registers are left
     return cluster_of(blocks, min(threads, 512))
+
+
+# ------------------------------------------------------------------ elements that stand alone
+
+
+MOST_ELEMENT_ACCESSES = 2
+"""Accesses of a thread to a row of whose elements each stands alone."""
+
+
+def each_element(problem: Problem, gpu: GpuSpec) -> Config:
+    """Return a kernel whose threads each take some elements of a row, all in flight at once.
+
+    Few wide rows are shared by blocks, so that each SM has some.
+    """
+    vector = 16 if problem.cols >= 256 else max(widest_vector(problem), problem.dtype.itemsize)
+    threads = math.ceil(problem.row_bytes / (vector * MOST_ELEMENT_ACCESSES))
+    threads = power_of_two(min(threads, 256))
+    accesses = problem.row_bytes / (vector * threads)
+    unroll = 4 if accesses >= 8 else MOST_ELEMENT_ACCESSES if accesses > 1 else 1
+    idea = replace(row_of(threads, vector), cache="none", cache_holds="input", unroll=unroll)
+    wanted = power_of_two(math.ceil(4 * gpu.sm_count / problem.rows))
+    blocks = min(gpu.cluster_blocks, wanted, power_of_two(math.ceil(accesses / 8)))
+    return replace(idea, cluster=max(1, blocks)) if problem.cols >= WIDE_ROW else idea

@@ -57,6 +57,7 @@ _HELP = {
         "NAME,...",
         "Results beside the output, for an op that has some, such as lse,entropy.",
     ),
+    "ignore_index": ("I", "The id of rows that do not count, of cross_entropy; default: -100."),
 }
 """The options of a problem in the order of help, with what stands for the value, and their help."""
 

@@ -22,6 +22,7 @@ from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import WARP
 from explorer.model.problem import Mask, Problem, results
 from explorer.model.work_split import WorkSplit, borrows_ends, keeps_packed, masks_ends
+from explorer.ops import Extent
 
 MOST_EARLY_IDS = 4
 """Ids that a thread reads ahead of a row, and keeps in registers."""
@@ -119,11 +120,15 @@ class Traits:
     def _results(self, split: WorkSplit) -> dict[str, Any]:
         """Return what is stored of a row, and what its threads combine for that."""
         problem = self.problem
+        has_target = "ignore_index" in problem.operator.options
+        elementwise = not problem.operator.reduces
         return {
             # Whether each row has a few results, which its first threads store.
             "per_row": not problem.fills_rows,
             "results": [result.name for result in problem.results],
             "stored_as": {one.name: one.stored or one.name for one in problem.results},
+            # The operands that have a number for each row.
+            "of_rows": [n for n, e in problem.operator.operands.items() if e is Extent.ROW],
             # The C++ types of those beside the output.
             "types_too": {one.name: one.dtype.cuda.name for one in results(problem)[1:]},
             # What a row's threads combine beside maximum and sum. Whole numbers among it are as
@@ -136,6 +141,11 @@ class Traits:
             # Whether a thread has so many ids that it reads them where it stores their results.
             "gathers_late": problem.ids_per_row > MOST_EARLY_IDS * self.config.threads_per_row,
             "Id": problem.ids_dtype.cuda.name if problem.ids_dtype else "",
+            # Whether a row has a target, by which it may be ignored. It is added apart from the
+            # others, unless maximum and sum are known: then each element stands alone.
+            "has_target": has_target,
+            "sets_apart": has_target and not elementwise,
+            "elementwise": elementwise,
             "ids_step": "kIds" if problem.is_dense else "ids_stride",
         }
 
@@ -199,6 +209,8 @@ class Traits:
     def _body(self, online: bool) -> str:
         """Which kernel of a row computes it, where the op is no gradient."""
         config = self.config
+        if not self.problem.operator.reduces:
+            return "elementwise"
         if self.is_simple:
             return "simple"
         if config.rows_per_thread > 1:
@@ -379,6 +391,7 @@ class Traits:
             "mask": f"const Element* {read_only}mask",
             "lengths": f"const int* {read_only}lengths",
             "ids": f"const Id* {read_only}ids",
+            **{name: f"const {real}* {read_only}{name}_of_rows" for name in names["of_rows"]},
             "output": f"{out}Element* {restrict}output",
             # The name of one result is that of a row's number.
             **{n: f"{t}* {restrict}{n}_of_rows" for n, t in names["types_too"].items()},
@@ -410,22 +423,13 @@ class Traits:
         middle axis it is told the slices instead of the rows.
         """
         problem, config = self.problem, self.config
-        real, out = names["real"], names["out"]
+        real = names["real"]
         whole = "array" if split.across_rows else "matrix"
         twice = {"input": whole, "output": whole, "input_stride": "stride"}
         one = twice | {"output_stride": "stride"} if problem.in_place else {}
         passed = renamed(names["arguments"], one)
         asked = list(HostCall.of(problem, config).names)
-        arrays = {
-            whole: "Element*",
-            "input": "const Element*",
-            "grad": "const Element*",
-            "mask": "const Element*",
-            "ids": "const Id*",
-            "output": f"{out}Element*",
-            **{name: f"{kind}*" for name, kind in names["types_too"].items()},
-            "scratch": f"{'State' if config.splits_launches else real}*",
-        }
+        arrays = self._arrays(whole, names)
         declarations = {
             **names["parameters"],
             **{name: f"{pointer} {name}" for name, pointer in arrays.items()},
@@ -448,6 +452,21 @@ class Traits:
                 f"static_cast<{arrays[name]}>({name})" if name in arrays else name for name in asked
             ],
             "needed_arch": needed_arch(config, self.overlapped),
+        }
+
+    def _arrays(self, whole: str, names: Mapping[str, Any]) -> dict[str, str]:
+        """Return the types of the arrays that the host's function takes, by their names."""
+        real, out = names["real"], names["out"]
+        return {
+            whole: "Element*",
+            "input": "const Element*",
+            "grad": "const Element*",
+            "mask": "const Element*",
+            "ids": "const Id*",
+            **dict.fromkeys(names["of_rows"], f"const {real}*"),
+            "output": f"{out}Element*",
+            **{name: f"{kind}*" for name, kind in names["types_too"].items()},
+            "scratch": f"{'State' if self.config.splits_launches else real}*",
         }
 
     def _expressions(self, names: Mapping[str, Any]) -> dict[str, Any]:
@@ -501,7 +520,8 @@ class Traits:
 
     def _reference_of(self, maximum: str) -> str:
         """Return what exponentials are relative to, given the maximum."""
-        changed = self._folded or not self.problem.fills_rows
+        finite = not self.problem.fills_rows or "ignore_index" in self.problem.operator.options
+        changed = self._folded or finite
         return f"reference_of({maximum})" if changed else maximum
 
     def _reference_kept(self, maximum: str) -> str:

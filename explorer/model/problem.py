@@ -106,6 +106,9 @@ WHOLE_FIELDS = {
 _WHOLE_OR_NONE = ("mask_rows", "input_stride", "output_stride", "ids_per_row", "ids_stride")
 """Those for which None means the default, as 0 does."""
 
+OPTIONS: dict[str, Any] = {"ignore_index": -100}
+"""The fields that some operators take, and the values that None stands for there."""
+
 _TYPES_OR_NONE = ("out_dtype", "ids_dtype")
 """The types for which None means the default."""
 
@@ -128,6 +131,11 @@ def read_field(name: str, value: Any) -> Any:
             raise InvalidInput(
                 f"{name} is {shown(value)}; it must be a whole number from 1 to {most}"
             )
+        return number
+    if name == "ignore_index":
+        number = whole_of(value)
+        if number is None or not -(2**63) <= number < 2**63:
+            raise InvalidInput(f"{name} is {shown(value)}; it must be a whole number of 64 bits")
         return number
     if name == "scale" and not _is_number(value):
         raise InvalidInput(f"scale is {shown(value)}; it must be a finite number")
@@ -175,6 +183,8 @@ class Problem:
     """Ids from the first of a row to the first of the next; 0 becomes `ids_per_row`."""
     also: str = ""
     """The results on request, as lse,entropy; they come in the operator's order."""
+    ignore_index: int | None = None
+    """The id of rows that do not count; None becomes -100 for an operator that ignores rows."""
 
     def __post_init__(self) -> None:
         if not (  # the usual case by one test, because programs make many problems
@@ -184,6 +194,7 @@ class Problem:
             and type(self.ids_per_row) is type(self.ids_stride) is int
             and type(self.also) is str
             and (self.scale is None or type(self.scale) is float)
+            and (self.ignore_index is None or type(self.ignore_index) is int)
         ):
             self._check_types()
         check_extent("rows", self.rows, MAX_ROWS)
@@ -205,10 +216,22 @@ class Problem:
             self._default("mask_rows", self.mask_rows or 1)
         if self.also:
             self._default("also", self._in_order(self.also))
-        faults = (self._ids_fault(), self._layout_fault(), self._mask_fault(), self._kind_fault())
+        self._set_options()
+        faults = (
+            self._options_fault(),
+            self._ids_fault(),
+            self._layout_fault(),
+            self._mask_fault(),
+            self._kind_fault(),
+        )
         for fault in faults:
             if fault:
                 raise InvalidInput(fault)
+
+    def _set_options(self) -> None:
+        for name in self.operator.options:
+            if getattr(self, name) is None:
+                self._default(name, OPTIONS[name])
 
     def _check_types(self) -> None:
         """Convert NumPy's numbers to Python's; raises InvalidInput for a value of a wrong type."""
@@ -218,8 +241,9 @@ class Problem:
             self._default(name, 0 if left_out else read_field(name, value))
         read_field("in_place", self.in_place)
         self._default("also", read_field("also", self.also or ""))
-        if self.scale is not None:
-            self._default("scale", read_field("scale", self.scale))
+        for name in ("scale", *OPTIONS):
+            if getattr(self, name) is not None:
+                self._default(name, read_field(name, getattr(self, name)))
 
     def _default(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -233,6 +257,17 @@ class Problem:
                 there_are = f"it has {', '.join(known)}" if known else "it has none on request"
                 raise InvalidInput(f"also is {shown(name)}; no result of {self.op}: {there_are}")
         return ",".join(name for name in known if name in names)
+
+    def _options_fault(self) -> str:
+        taken = self.operator.options
+        given = [name for name in OPTIONS if getattr(self, name) is not None and name not in taken]
+        if given:
+            return f"{self.op} takes no {given[0]}: leave it out"
+        if "ignore_index" in taken and self.ids_per_row > 1:
+            return (
+                f"ids_per_row is {self.ids_per_row}; {self.op} has one target a row: leave it out"
+            )
+        return ""
 
     def _ids_fault(self) -> str:
         if not self._has_ids:
@@ -362,10 +397,16 @@ class Problem:
 
         With lengths whole rows count, since lengths are data.
         """
-        matrices = len(self.operator.matrices)
-        masked = self.mask_rows * self.cols if self.mask is Mask.ADDITIVE else 0
         ids = self.rows * self.ids_per_row * self.ids_dtype.itemsize if self.ids_dtype else 0
-        return (matrices * self.visible + masked) * self.dtype.itemsize + ids
+        of_rows = list(self.operator.operands.values()).count(Extent.ROW)
+        numbers = of_rows * self.rows * self.dtype.arithmetic.itemsize
+        return self.elements_read * self.dtype.itemsize + ids + numbers
+
+    @property
+    def elements_read(self) -> int:
+        """Elements that must be read: each visible one of each input matrix once, and of a mask."""
+        masked = self.mask_rows * self.cols if self.mask is Mask.ADDITIVE else 0
+        return len(self.operator.matrices) * self.visible + masked
 
     @property
     def written_bytes(self) -> int:
@@ -465,15 +506,22 @@ class Problem:
     def from_dict(cls, values: Any) -> "Problem":
         """Read what `as_dict` wrote. Raises InvalidInput for an unknown name or a wrong value."""
         given = read_object(values, "problem")
-        read = read_fields(cls, {**given, "scale": None}, "problem")
-        if (scale := given.get("scale")) is None:
-            return read
-        return replace(read, scale=read_number(scale, "scale", least=-math.inf))
+        unusual = {name: given.get(name) for name in ("scale", *OPTIONS)}
+        read = read_fields(cls, {**given, **dict.fromkeys(unusual)}, "problem")
+        if (scale := unusual.pop("scale")) is not None:
+            read = replace(read, scale=read_number(scale, "scale", least=-math.inf))
+        told = {name: value for name, value in unusual.items() if value is not None}
+        return replace(read, **told) if told else read
 
     def __str__(self) -> str:
         same = self.output_dtype is self.usual_result
         dtypes = str(self.dtype) if same else f"{self.dtype}->{self.output_dtype}"
         return " ".join([f"{self.op} {dtypes} {self.rows}x{self.cols}", *self._particulars()])
+
+    @property
+    def _unusual_options(self) -> list[str]:
+        """The names of options that have another value than they usually have."""
+        return [name for name in self.operator.options if getattr(self, name) != OPTIONS[name]]
 
     @property
     def _strides(self) -> tuple[int, ...]:
@@ -492,6 +540,7 @@ class Problem:
             *(["in place"] if self.in_place else []),
             *([f"{self.ids_per_row} {self.ids_dtype} ids"] if self.ids_dtype else []),
             *([f"with {self.also}"] if self.also else []),
+            *(f"{name} {getattr(self, name)}" for name in self._unusual_options),
         ]
 
 
@@ -552,17 +601,19 @@ def inputs(problem: Problem) -> tuple[Operand, ...]:
 
     `input` is the matrix, or for a backward op the forward's output; `grad` that output's
     gradient, of the same type and place; `ids` some columns of each row; `lengths` a number of
-    columns a row; `mask` a dense (mask_rows, cols) matrix that is added.
+    columns a row; `mask` a dense (mask_rows, cols) matrix that is added. What has another number
+    for each row is of the arithmetic's type.
     """
     rows, cols, dtype = problem.rows, problem.cols, problem.dtype
-    arrays = [
-        Operand.of_rows(name, dtype, rows, cols, problem.input_stride)
-        if extent is Extent.MATRIX
-        else Operand.of_rows(
-            name, _ids_dtype(problem), rows, problem.elements_of(extent), problem.ids_stride
-        )
-        for name, extent in problem.operator.operands.items()
-    ]
+    of_extent: dict[Extent, tuple[ElementType, int]] = {
+        Extent.MATRIX: (dtype, problem.input_stride),
+        Extent.IDS: (_ids_dtype(problem), problem.ids_stride),
+        Extent.ROW: (dtype.arithmetic, 1),
+    }
+    arrays = []
+    for name, extent in problem.operator.operands.items():
+        kind, stride = of_extent[extent]
+        arrays.append(Operand.of_rows(name, kind, rows, problem.elements_of(extent), stride))
     if problem.mask is Mask.LENGTHS:
         arrays.append(Operand.of_rows("lengths", IndexType.INT32, rows, 1))
     if problem.mask is Mask.ADDITIVE:

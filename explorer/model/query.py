@@ -216,6 +216,8 @@ def from_text(name: str, text: str) -> Any:
         return extents(name, MAX_ROWS)(text)
     if name == "axis":
         return whole_number(name, -MOST_AXES, MOST_AXES - 1)(text)
+    if name == "ignore_index":
+        return whole_number(name, -(2**63), 2**63 - 1)(text)
     if name == "scale":
         value = float(text) if _NUMBER.fullmatch(str(text).strip()) else nan
         if not isfinite(value):
@@ -273,6 +275,8 @@ class ProblemKeywords(TypedDict, total=False):
     """Ids from the first of a row to the first of the next."""
     also: str | None
     """Results that are computed on request, such as lse,entropy."""
+    ignore_index: int | None
+    """The id of rows that do not count, for an operator that ignores some; left out: -100."""
 
 
 def query_from_words(words: list[str]) -> ProblemQuery | None:

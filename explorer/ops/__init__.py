@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from explorer.ops import logsumexp, softmax
+from explorer.ops import cross_entropy, logsumexp, softmax
 from explorer.ops.operator import Choice, Extent, Limit, Operator, Result
 from explorer.system.plain_data import parse_name
 
@@ -29,6 +29,9 @@ class Op(StrEnum):
     LOG_SOFTMAX_BACKWARD = "log_softmax_backward"
     LOGSUMEXP = "logsumexp"
     LOG_PROB = "log_prob"
+    CROSS_ENTROPY = "cross_entropy"
+    CROSS_ENTROPY_BACKWARD = "cross_entropy_backward"
+    CROSS_ENTROPY_WITH_GRADIENT = "cross_entropy_with_gradient"
 
     @classmethod
     def parse(cls, text: str) -> "Op":
@@ -45,6 +48,9 @@ OPERATORS = {
         softmax.LOG_SOFTMAX_BACKWARD,
         logsumexp.LOGSUMEXP,
         logsumexp.LOG_PROB,
+        cross_entropy.CROSS_ENTROPY,
+        cross_entropy.CROSS_ENTROPY_BACKWARD,
+        cross_entropy.CROSS_ENTROPY_WITH_GRADIENT,
     )
 }
 """Each operator by its name."""

@@ -10,7 +10,7 @@ from explorer.ops.truth import Doubles, Truth, Wide, exact_sums
 # ------------------------------------------------------------------ log-sum-exp
 
 
-def _maximum_and_sum(x: Wide) -> tuple[Wide, Wide]:
+def maximum_and_sum(x: Wide) -> tuple[Wide, Wide]:
     """Return the finite number that exponentials are relative to, and their sum, as columns.
 
     The number is the row's maximum, or the arithmetic's greatest or lowest number for an infinite
@@ -26,7 +26,7 @@ def _maximum_and_sum(x: Wide) -> tuple[Wide, Wide]:
         return maximum, np.exp(x - maximum).sum(axis=1, keepdims=True)
 
 
-def _of_size(values: Wide, size: Wide, x: Wide) -> Truth:
+def of_size(values: Wide, size: Wide, x: Wide) -> Truth:
     """Return a truth whose errors are relative to `size`, and at least to 1.
 
     A sum near 1 is rounded by as much as its logarithm.
@@ -45,10 +45,10 @@ def _logsumexp(arrays: Mapping[str, Wide], _factor: Any, _lost: Any) -> Truth:
     import numpy as np
 
     x = arrays["input"]
-    maximum, total = _maximum_and_sum(x)
+    maximum, total = maximum_and_sum(x)
     with np.errstate(divide="ignore", invalid="ignore"):
         log_sum = np.log(total)
-        return _of_size(maximum + log_sum, np.maximum(np.abs(maximum), np.abs(log_sum)), x)
+        return of_size(maximum + log_sum, np.maximum(np.abs(maximum), np.abs(log_sum)), x)
 
 
 def _maximum(arrays: Mapping[str, Wide], _factor: Any, _lost: Any) -> Truth:
@@ -57,7 +57,7 @@ def _maximum(arrays: Mapping[str, Wide], _factor: Any, _lost: Any) -> Truth:
 
     x = arrays["input"]
     numbers = np.where(np.isnan(x), -np.inf, x)
-    maximum, _ = _maximum_and_sum(numbers)
+    maximum, _ = maximum_and_sum(numbers)
     return Truth(maximum, np.zeros_like(maximum))
 
 
@@ -67,8 +67,8 @@ def _log_sum(arrays: Mapping[str, Wide], _factor: Any, _lost: Any) -> Truth:
 
     x = arrays["input"]
     with np.errstate(divide="ignore"):
-        log_sum = np.log(_maximum_and_sum(x)[1])
-    return _of_size(log_sum, np.abs(log_sum), x)
+        log_sum = np.log(maximum_and_sum(x)[1])
+    return of_size(log_sum, np.abs(log_sum), x)
 
 
 PAIR = (
@@ -85,7 +85,7 @@ def _of_ones(n: Doubles, _: float) -> tuple[Doubles, Doubles]:
     return np.log(n), np.maximum(1.0, np.log(np.maximum(n, 1.0)))
 
 
-def _takes(name: str) -> dict[str, Choice]:
+def takes_few_results(name: str) -> dict[str, Choice]:
     """Return the parameters that make sense for an operator that stores a few numbers a row."""
     return {
         "exp": Choice(
@@ -117,7 +117,7 @@ LOGSUMEXP = Operator(
     results=(Result(_logsumexp, Extent.ROW, stored="lse"), *PAIR),
     of_ones=_of_ones,
     patterns=("ladders", "lone maxima", "outweighed"),
-    takes=_takes("logsumexp"),
+    takes=takes_few_results("logsumexp"),
     is_log=True,
     torch="logsumexp",
 )
@@ -125,7 +125,7 @@ LOGSUMEXP = Operator(
 # ------------------------------------------------------------------ log-probabilities
 
 
-def _chosen(x: Wide, ids: Any) -> Wide:
+def chosen(x: Wide, ids: Any) -> Wide:
     """Return the elements of a row's ids, of shape (rows, k): NaN for an id that is no column."""
     import numpy as np
 
@@ -139,9 +139,9 @@ def _log_prob(arrays: Mapping[str, Wide], _factor: Any, _lost: Any) -> Truth:
     import numpy as np
 
     x = arrays["input"]
-    maximum, total = _maximum_and_sum(x)
+    maximum, total = maximum_and_sum(x)
     with np.errstate(divide="ignore", invalid="ignore"):
-        values = (_chosen(x, arrays["ids"]) - maximum) - np.log(total)
+        values = (chosen(x, arrays["ids"]) - maximum) - np.log(total)
     return Truth(values, np.asarray(1.0 + np.abs(values)), exact_sums(x))
 
 
@@ -153,12 +153,12 @@ def _entropy(arrays: Mapping[str, Wide], _factor: Any, _lost: Any) -> Truth:
     import numpy as np
 
     x = arrays["input"]
-    maximum, total = _maximum_and_sum(x)
+    maximum, total = maximum_and_sum(x)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         gaps = x - maximum
         terms = np.where(np.exp(gaps) == 0.0, 0.0, np.exp(gaps) * gaps)
         values = np.asarray(np.log(total) - terms.sum(axis=1, keepdims=True) / total)
-    return _of_size(values, np.abs(values), x)
+    return of_size(values, np.abs(values), x)
 
 
 def _rank(arrays: Mapping[str, Wide], _factor: Any, _lost: Any) -> Truth:
@@ -166,7 +166,7 @@ def _rank(arrays: Mapping[str, Wide], _factor: Any, _lost: Any) -> Truth:
     import numpy as np
 
     x = arrays["input"]
-    first = _chosen(x, arrays["ids"][:, :1])
+    first = chosen(x, arrays["ids"][:, :1])
     greater = (x > first).sum(axis=1, keepdims=True, dtype=x.dtype)
     ranks = np.where(np.isnan(first), -1.0, greater).astype(x.dtype)
     return Truth(ranks, np.zeros_like(ranks))
@@ -197,7 +197,7 @@ LOG_PROB = Operator(
     ),
     of_ones=log_of_ones,
     patterns=("ladders", "lone maxima", "outweighed", "no numbers"),
-    takes=_takes("log_prob")
+    takes=takes_few_results("log_prob")
     | {
         "algorithm": Choice(
             ("online-block-max",),

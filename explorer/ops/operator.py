@@ -88,6 +88,9 @@ class Operator:
     """The name of the operator whose gradient this is; empty if it is none."""
     operands: Mapping[str, Extent] = field(default_factory=lambda: {"input": Extent.MATRIX})
     """The extent of each array that it reads, by its name."""
+    options: tuple[str, ...] = ()
+    """The fields of a problem that it takes beside those of all: `ignore_index`. Its truths find
+    their values by these names beside the operands."""
     is_log: bool = False
     """Whether the results are logarithms, or gradients by way of them."""
     torch: str = ""
@@ -104,6 +107,14 @@ class Operator:
     def allows(self, parameter: str, value: Any) -> bool:
         """Return whether a value of a parameter of the space makes sense."""
         return parameter not in self.takes or value in self.takes[parameter].values
+
+    @property
+    def reduces(self) -> bool:
+        """Whether a row's elements are combined, and not each taken with what is known of its row.
+
+        A kernel of the latter has neither maxima nor sums.
+        """
+        return "log_sum" not in self.operands
 
     @property
     def forward(self) -> str:

@@ -40,11 +40,11 @@ def _softmax(arrays: Mapping[str, Wide], _factor: Any, _lost: Any) -> Truth:
             shifted = x[rows] - x[rows].max(axis=1, keepdims=True)
             exponentials = np.exp(shifted)
             values[rows] = exponentials / exponentials.sum(axis=1, keepdims=True)
-            magnitude[rows] = values[rows] * _growth(shifted)
+            magnitude[rows] = values[rows] * growth(shifted)
     return Truth(values, magnitude, exact_sums(x))
 
 
-def _growth(shifted: Wide) -> Wide:
+def growth(shifted: Wide) -> Wide:
     """Return the factor by which each exponential's error may grow with its distance from the max.
 
     `shifted` is the row minus its maximum: infinite or NaN where either of them is.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
 from explorer.model.problem import Mask, Problem
-from explorer.ops import Op
+from explorer.ops import OPERATORS, Extent, Op
 from explorer.ops.truth import EXACT_TERMS
 from explorer.reference.distances import EQUAL_TERMS
 from explorer.reference.gradients import vary_gradients
@@ -27,7 +27,7 @@ from explorer.reference.layout import Array, saturated
 from explorer.reference.masks import vary_masks
 from explorer.reference.patterns import ONE_GREATEST, leading_patterns, patterns_for
 from explorer.reference.rows import Pattern, Shares
-from explorer.reference.truth import truth_of
+from explorer.reference.truth import truth_of, truths_of
 
 PATTERN_COLS = 2**20
 """Wider rows repeat their pattern, since the host could not hold them otherwise."""
@@ -379,6 +379,9 @@ def _with_other_arrays(
     if problem.ids_dtype:
         arrays["input"] = matrix = _greatest_last(matrix)
         arrays["ids"] = _ids(problem, matrix, rng)
+    of_rows = [n for n, extent in problem.operator.operands.items() if extent is Extent.ROW]
+    if of_rows:
+        arrays |= _kept_of_rows(problem, arrays, of_rows, rng)
     if problem.mask is Mask.LENGTHS:
         arrays["lengths"] = rng.integers(0, problem.cols + 1, problem.rows, np.int32)
     if problem.mask is Mask.ADDITIVE:
@@ -386,6 +389,28 @@ def _with_other_arrays(
         added[rng.random(added.shape) < 0.2] = -np.inf
         arrays["mask"] = added.astype(matrix.dtype)
     return arrays
+
+
+def _kept_of_rows(
+    problem: Problem, arrays: dict[str, Array], names: list[str], rng: np.random.Generator
+) -> dict[str, Array]:
+    """Return numbers of each row, of shape (rows, 1): what a forward pass kept of it, or noise.
+
+    Some of the noise is 0, 1, or so large or small that a factor that is left out shows.
+    """
+    truths: dict[str, Any] = {}
+    for op, operator in OPERATORS.items():
+        also = ",".join(name for name in names if name in operator.on_request)
+        if also and list(operator.operands) == ["input"]:
+            keeps = Problem(problem.rows, problem.cols, problem.dtype, op, also=also)
+            truths |= truths_of(replace(keeps, scale=problem.scale), arrays)
+    number = problem.dtype.arithmetic.numpy
+    factors = rng.standard_normal((problem.rows, 1)) * rng.choice([0.0, 1e-4, 1.0, 1.0, 100.0])
+    with np.errstate(over="ignore"):
+        return {
+            name: (truths[name].values if name in truths else factors).astype(number)
+            for name in names
+        }
 
 
 def _greatest_last(matrix: Array) -> Array:

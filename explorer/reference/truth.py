@@ -118,6 +118,7 @@ def truths_of(problem: Problem, arrays: dict[str, Array]) -> dict[str, Truth]:
         name: arrays[name].astype(wide) if name in operator.matrices else arrays[name]
         for name in operator.operands
     }
+    operands |= {name: getattr(problem, name) for name in operator.options}
     if not operator.is_gradient:
         operands["input"] = counted(problem, arrays)
     factor = 1.0 if problem.scale is None else _rounded(np.float64(problem.scale), problem)

@@ -120,6 +120,9 @@ def residencies(
 
 def _ideas(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
     """Every kind of kernel for the problem's rows, legal or not."""
+    if not problem.operator.reduces:
+        yield from _by_elements(problem, gpu)
+        return
     if problem.inner > 1:
         yield from _across_rows(problem, gpu)
     elif problem.cols <= LONGEST_WITHIN_A_WARP:
@@ -285,6 +288,27 @@ def _read_once(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
                 yield replace(kept, exchange="mbarrier", **of_size)
             elif each > MOST_ACCESSES:
                 yield replace(looped, exchange="mbarrier", unroll=4, **of_size)
+        blocks *= 2
+
+
+def _by_elements(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
+    """Yield elements that stand alone, with 1 to 8 accesses of a thread in flight.
+
+    Rows are shared by a part of a warp to a block, or by blocks that form a cluster only to share
+    them.
+    """
+    plain = Config(exp="ex2.approx", cache="none", cache_holds="input")
+    for size in (2, 4, 8, 16, 32, 64, 128, 256, 512):
+        for width in dict.fromkeys((16, _widths(problem)[0], 8)):
+            accesses = problem.row_bytes / (width * size)
+            idea = replace(plain, threads=max(128, size), threads_per_row=size, vector_bytes=width)
+            for unroll in (1, 2, 4, 8):
+                if unroll <= 2 * accesses <= 128 * unroll:
+                    yield replace(idea, unroll=unroll)
+    blocks = 2
+    while blocks <= gpu.cluster_blocks and problem.cols >= WIDE_ROW:
+        for unroll in (2, 4):
+            yield replace(plain, cluster=blocks, unroll=unroll)
         blocks *= 2
 
 

@@ -31,6 +31,8 @@ from explorer.reference.truth import truths_of
 
 AGREEMENT = 1e-14
 
+KEPT = "lse,maximum,log_sum"
+
 EVERY = "lse,entropy,rank,argmax,maximum,log_sum"
 
 KINDS = [
@@ -59,6 +61,10 @@ KINDS = [
     Problem(130, 37, op=Op.LOG_PROB, also=EVERY, ids_per_row=3, ids_stride=5, output_stride=4),
     Problem(130, 37, op=Op.LOG_PROB, also=EVERY, ids_dtype=IndexType.INT32, scale=-0.7),
     Problem(5, 600, op=Op.LOG_PROB, also=EVERY, ids_per_row=700),
+    *(Problem(130, 37, dtype, Op.CROSS_ENTROPY, also=KEPT) for dtype in DType),
+    Problem(130, 37, op=Op.CROSS_ENTROPY, ids_dtype=IndexType.INT32, ids_stride=3, output_stride=2),
+    Problem(130, 37, op=Op.CROSS_ENTROPY_BACKWARD, scale=-0.7, ignore_index=36),
+    Problem(130, 37, op=Op.CROSS_ENTROPY_WITH_GRADIENT, also=f"loss,{KEPT}", scale=0.3),
 ]
 
 

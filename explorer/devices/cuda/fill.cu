@@ -52,6 +52,11 @@ extern "C" __global__ void fill_lengths(int* out, long long count, int cols, uns
   });
 }
 
+// Numbers of rows, from 0 to 1.
+extern "C" __global__ void fill_numbers(Number* out, long long count, unsigned seed) {
+  fill_with(out, count, [=](long long i, Number& to) { to = static_cast<Number>(random_of(i, seed) % 4096u) / 4096; });
+}
+
 #if READS_IDS
 extern "C" __global__ void fill_ids(Id* out, long long count, int cols, unsigned seed) {
   fill_with(out, count, [=](long long i, Id& to) { to = random_of(i, seed) % static_cast<unsigned>(cols); });

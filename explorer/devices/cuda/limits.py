@@ -175,12 +175,8 @@ def contiguous_kind(problem: Problem) -> Kind:
         return Kind.STREAM if _second(problem) else Kind.READ
     if is_plain_copy(problem):
         return Kind.COPY
-    size = problem.written_bytes
-    return (
-        Kind.PAIR
-        if problem.read_bytes == 2 * size and problem.operator.is_gradient
-        else Kind.STREAM
-    )
+    is_pair = _read_bytes(problem) == 2 * _written_bytes(problem) and problem.operator.is_gradient
+    return Kind.PAIR if is_pair else Kind.STREAM
 
 
 def only_reads(problem: Problem) -> bool:
@@ -188,15 +184,21 @@ def only_reads(problem: Problem) -> bool:
     return problem.limit == Limit.READ
 
 
+def _read_bytes(problem: Problem) -> int:
+    """Return the bytes that a limit reads: of matrices, but not of what is a few numbers a row."""
+    return problem.elements_read * problem.dtype.itemsize
+
+
 def _written_bytes(problem: Problem) -> int:
-    """Return the bytes that a limit writes."""
-    return 0 if only_reads(problem) else problem.written_bytes
+    """Return the bytes that a limit writes, likewise."""
+    output = problem.rows * problem.cols * problem.output_dtype.itemsize
+    return 0 if only_reads(problem) else output
 
 
 def is_plain_copy(problem: Problem) -> bool:
     """Whether a copy moves as many bytes: one matrix is read, and as much is written."""
     one_matrix = not problem.operator.is_gradient and not problem.mask_rows
-    return one_matrix and problem.read_bytes == _written_bytes(problem)
+    return one_matrix and _read_bytes(problem) == _written_bytes(problem)
 
 
 def limit_shapes(problem: Problem) -> list[LimitShape]:
@@ -482,7 +484,7 @@ class Limits:
 
     def _by_driver(self, index: int) -> None:
         target, source = self._sets.output(index), self._sets.input(index)
-        size, stream = self._problem.written_bytes, self._tools.stream
+        size, stream = _written_bytes(self._problem), self._tools.stream
         checked(driver.cuMemcpyDtoDAsync(target, source, size, stream))
 
     def _enqueue(self, shape: LimitShape, index: int) -> None:
@@ -522,7 +524,7 @@ def launch(tools: Tools, shape: LimitShape, problem: Problem, addresses: dict[st
         return
     written = -(-_written_bytes(problem) // shape.word_bytes)
     if shape.kind is Kind.STREAM:
-        rest = seen if second == "grad" else problem.read_bytes - seen if second else 0
+        rest = seen if second == "grad" else _read_bytes(problem) - seen if second else 0
         read = {"input": -(-seen // shape.word_bytes), second: -(-rest // shape.word_bytes)}
         moved = {**read, "output": written}
         words = max(moved.values())

@@ -15,7 +15,7 @@ from explorer.devices.cuda.program import Program, checked
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType, ElementType, IndexType
 from explorer.model.problem import Mask, Operand, Problem, results
-from explorer.ops import OPERATORS
+from explorer.ops import OPERATORS, Extent
 
 # ------------------------------------------------------------------ checks
 
@@ -47,9 +47,11 @@ class Question(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("input", "second", "columns", "output")),
+        *((name, ctypes.c_void_p) for name in ("log_sum", "loss_grad")),
         *((name, ctypes.c_longlong) for name in ("rows", "inner", "input_stride")),
-        *((name, ctypes.c_longlong) for name in ("output_stride", "ids_stride", "mask_rows")),
-        *((name, ctypes.c_double) for name in ("scale", "tolerance", "exact_tolerance")),
+        *((name, ctypes.c_longlong) for name in ("output_stride", "ids_stride_or_mask_rows")),
+        ("scale", ctypes.c_double),
+        *((name, ctypes.c_float) for name in ("tolerance", "exact_tolerance")),
         *((name, ctypes.c_int) for name in ("cols", "result_cols", "asked", "masked", "steps")),
     ]
 
@@ -65,15 +67,18 @@ class Question(ctypes.Structure):
         scale = 1.0 if problem.scale is None else problem.scale
         return cls(
             input=addresses.get("input"),
-            second=addresses.get("grad", addresses.get("mask")),
+            second=next(
+                (addresses[n] for n in ("grad", "mask", "maximum") if n in addresses), None
+            ),
             columns=addresses.get("lengths", addresses.get("ids")),
             output=addresses.get(result.name),
+            log_sum=addresses.get("log_sum"),
+            loss_grad=addresses.get("loss_grad"),
             rows=problem.rows,
             inner=problem.inner,
             input_stride=problem.input_stride,
             output_stride=result.stride,
-            ids_stride=problem.ids_stride,
-            mask_rows=problem.mask_rows,
+            ids_stride_or_mask_rows=problem.ids_stride or problem.mask_rows,
             scale=float(problem.dtype.arithmetic.numpy.type(scale)),
             tolerance=allowed.relative,
             exact_tolerance=allowed.exact_relative,
@@ -172,6 +177,7 @@ def _truths(problem: Problem, asked: Sequence[Operand]) -> Iterator[str]:
     """Yield CUDA C++ that works out the truth of some results."""
     yield f"#define OP {_constant(problem.op)}"
     yield f"#define READS_IDS {str(problem.ids_dtype is not None).lower()}"
+    yield f"#define IGNORED {problem.ignore_index or 0}"
     yield from _elements(problem, asked)
     yield f"enum Asked {{ {', '.join(map(_constant, _ASKED))} }};"
     yield f"constexpr unsigned kAsked = {sum(1 << _ASKED.index(one.name) for one in asked)};"
@@ -203,6 +209,7 @@ def _elements(problem: Problem, asked: Sequence[Operand]) -> Iterator[str]:
         yield f"DEFINE_ELEMENT({of.name}, {numbers}, {functions})"
     yield f"using Element = {element.cuda.name};"
     yield f"using Id = {ids.cuda.name};"
+    yield f"using Number = {element.arithmetic.cuda.name};"
     yield f"constexpr bool kWide = {str(element.in_double).lower()};  // arithmetic is fp64"
 
 
@@ -237,18 +244,19 @@ class Tools:
             program.__exit__(None, None, None)
 
     def fill(self, problem: Problem, operand: Operand, address: int, count: int, seed: int) -> None:
-        """Fill `count` elements of an operand: nearly normal noise, lengths, or ids.
+        """Fill `count` elements of an operand: noise, numbers of rows, lengths, or ids.
 
-        Noise has some outliers. A backward op's `input` gets possible outputs of the forward op for
-        such noise.
+        Noise is nearly normal, with some outliers. A backward op's `input` gets possible outputs of
+        the forward op for such noise.
         """
         if isinstance(operand.dtype, IndexType):
             entry = f"fill_{operand.name}"
         elif operand.name == "input" and problem.operator.is_gradient:
             entry = f"fill_{problem.operator.forward}"
         else:
-            entry = "fill_noise"
-        cols = () if entry == "fill_noise" else (problem.cols,)
+            of_rows = problem.operator.operands.get(operand.name) is Extent.ROW
+            entry = "fill_numbers" if of_rows else "fill_noise"
+        cols = () if entry in ("fill_noise", "fill_numbers") else (problem.cols,)
         arguments = (address, count, *cols, seed & 0xFFFFFFFF)
         types = (_POINTER, _LONG, *(_INT for _ in cols), ctypes.c_uint)
         blocks = min(4096, -(-count // 256))

@@ -7,26 +7,42 @@ constexpr double kUnderflow = kWide ? 0x1p-1070 : 0x1p-125;
 #define INFINITY_64 __longlong_as_double(0x7ff0000000000000ll)
 constexpr double kGreatest = kWide ? 1.7976931348623157e308 : 3.4028234663852886e38;
 
-enum Op { kSoftmax, kLogSoftmax, kSoftmaxBackward, kLogSoftmaxBackward, kLogsumexp, kLogProb };
+enum Op {
+  kSoftmax,
+  kLogSoftmax,
+  kSoftmaxBackward,
+  kLogSoftmaxBackward,
+  kLogsumexp,
+  kLogProb,
+  kCrossEntropy,
+  kCrossEntropyBackward,
+  kCrossEntropyWithGradient
+};
 constexpr Op kOp = OP;
+// Ops whose rows have a target, which is added apart from the others.
+constexpr bool kSetsApart = kOp == kCrossEntropy || kOp == kCrossEntropyWithGradient;
 enum Mask { kNone, kCausal, kLengths, kAdditive };
 
 // A problem and one of its results. Of a structure of more than 128 bytes NVRTC takes the address, which
 // the emulator does not know: therefore some operands, of which a problem has one at most, share a field.
 struct Question {
   const Element* input;
-  const Element* second;  // a gradient, or an additive mask
+  const void* second;     // a gradient, an additive mask, or maxima of rows
   const void* columns;    // the rows' lengths, or ids
   const void* output;     // the result that is asked about
+  const Number* log_sum;
+  const Number* loss_grad;
   long long rows;
   long long inner;
   long long input_stride;
   long long output_stride;  // of the result
-  long long ids_stride;
-  long long mask_rows;
+  union {
+    long long ids_stride;
+    long long mask_rows;
+  };
   double scale;
-  double tolerance;        // relative to an element's magnitude
-  double exact_tolerance;  // the same in rows whose sum is exact
+  float tolerance;        // relative to an element's magnitude
+  float exact_tolerance;  // the same in rows whose sum is exact
   int cols;
   int result_cols;  // elements of the result in a row
   int asked;        // which result: an Asked
@@ -64,7 +80,7 @@ __device__ double counted(const Question& q, long long row, int limit, int col) 
   double x = widen(q.input[place_in_input(q, row, col)]);
   const double factor = x != -INFINITY_64 ? q.scale : 1.0;
   if (q.masked == kAdditive) {
-    const double added = widen(q.second[row % q.mask_rows * q.cols + col]);
+    const double added = widen(static_cast<const Element*>(q.second)[row % q.mask_rows * q.cols + col]);
     if (kWide) return fma(x, factor, added);
     return fmaf(static_cast<float>(x), static_cast<float>(factor), static_cast<float>(added));
   }
@@ -73,7 +89,7 @@ __device__ double counted(const Question& q, long long row, int limit, int col) 
 }
 
 __device__ double gradient(const Question& q, long long row, int col) {
-  return widen(q.second[place_in_input(q, row, col)]);
+  return widen(static_cast<const Element*>(q.second)[place_in_input(q, row, col)]);
 }
 
 // exp(x - y), corrected for the rounding of the difference, which would be many ulps of the result.
@@ -128,10 +144,16 @@ __device__ bool holds_for_row(const Question& q, Condition condition) {
   return q.cols <= kExactTerms && sum_row(q, [&](int i) { return condition(i) ? 0.0 : 1.0; }) == 0.0;
 }
 
+__device__ Id id_of(const Question& q, long long row, int number) {
+  return static_cast<const Id*>(q.columns)[row * q.ids_stride + number];
+}
+
+__device__ bool is_column(const Question& q, Id id) { return id >= 0 && id < q.cols; }
+
 // The element of a row's id; NaN for an id that is no column.
 __device__ double chosen(const Question& q, long long row, int limit, int number) {
-  const Id id = static_cast<const Id*>(q.columns)[row * q.ids_stride + number];
-  return id < 0 || id >= q.cols ? nan("") : counted(q, row, limit, static_cast<int>(id));
+  const Id id = id_of(q, row, number);
+  return is_column(q, id) ? counted(q, row, limit, static_cast<int>(id)) : nan("");
 }
 
 // The first column of a row's greatest number; -1 if it has none.
@@ -162,15 +184,23 @@ __device__ double of_asked(const Question& q, long long row, const Row& r, doubl
 
 __device__ Row row_of(const Question& q, long long row) {
   Row r = {limit_of(q, row), 0.0, 0.0, 0.0, false, 0.0};
-  if (kOp == kSoftmax || kOp == kLogSoftmax || kOp == kLogsumexp || kOp == kLogProb) {
+  if (kOp == kCrossEntropyBackward) return r;
+  if (kOp == kSoftmax || kOp == kLogSoftmax || kOp == kLogsumexp || kOp == kLogProb || kSetsApart) {
     double maximum = -INFINITY_64;
     for (int i = threadIdx.x; i < q.cols; i += blockDim.x) maximum = fmax(maximum, counted(q, row, r.limit, i));
     const double greatest = reduce_block(maximum, -INFINITY_64, [](double a, double b) { return fmax(a, b); });
     // A finite maximum: the exponential of +inf is then infinite, and that of -inf is 0, in all rows.
-    const bool is_clamped = kOp == kLogsumexp || kOp == kLogProb;
+    const bool is_clamped = kOp == kLogsumexp || kOp == kLogProb || kSetsApart;
     r.maximum = is_clamped ? fmax(fmin(greatest, kGreatest), -kGreatest) : greatest;
     if (kOp == kLogProb) r.of_asked = of_asked(q, row, r, greatest);
     r.sum = sum_row(q, [&](int i) { return exp_of_difference(counted(q, row, r.limit, i), r.maximum); });
+    if (kSetsApart) {
+      const Id target = id_of(q, row, 0);
+      r.of_asked = sum_row(q, [&](int i) {
+        return i == target ? 0.0 : exp_of_difference(counted(q, row, r.limit, i), r.maximum);
+      });
+      return r;
+    }
     const auto is_0_or_masked = [&](int i) {
       const double x = counted(q, row, r.limit, i);
       return x == 0.0 || x == -INFINITY_64;
@@ -224,12 +254,56 @@ __device__ Truth truth_of_row(const Question& q, long long row, const Row& r, in
   return of_size(r.maximum + log_sum, fmax(fabs(r.maximum), fabs(log_sum)), r);
 }
 
+// How much an exponential's error grows with its distance from the maximum.
+__device__ double growth_of(double gap) {
+  return gap >= kNearGap && isfinite(gap) ? ldexp(2.0, ilogb(gap / kNearGap)) : 1.0;
+}
+
+// The truth of a result of a row that has a target: its loss, or what is kept of it.
+__device__ Truth truth_of_target(const Question& q, long long row, const Row& r) {
+  if (asks(q, kMaximum)) return {r.maximum, 0.0, false, 0.0};
+  const double target = chosen(q, row, r.limit, 0);
+  const double log_sum = target == r.maximum ? log1p(r.of_asked) : log(r.sum);
+  if (asks(q, kLse)) return of_size(r.maximum + log_sum, fmax(fabs(r.maximum), fabs(log_sum)), r);
+  if (asks(q, kLogSum)) {
+    return {log_sum, fmax(target == r.maximum ? 0.0 : 1.0, fabs(log_sum)), false, 0.0};
+  }
+  const double loss = id_of(q, row, 0) == IGNORED ? 0.0 : (r.maximum - target) + log_sum;
+  return {loss, fabs(loss), false, 0.0};
+}
+
+// The truth of an element of the gradient of a loss.
+__device__ Truth truth_of_loss_gradient(const Question& q, long long row, const Row& r, int col) {
+  const Id target = id_of(q, row, 0);
+  if (!is_column(q, target) || target == IGNORED) return {0.0, 0.0, false, 0.0};
+  const double factor = q.scale * static_cast<double>(q.loss_grad[row]);
+  const bool is_known = kOp == kCrossEntropyBackward;
+  const double maximum = is_known ? static_cast<double>(static_cast<const Number*>(q.second)[row]) : r.maximum;
+  const double x = counted(q, row, r.limit, col);
+  double y, lost = 1.0;
+  if (is_known) {
+    const double log_sum = static_cast<double>(q.log_sum[row]);
+    y = col == target ? expm1((x - maximum) - log_sum) : exp((x - maximum) - log_sum);
+    lost = fmax(1.0, exp(-log_sum));
+  } else {
+    y = (col == target ? -r.of_asked : exp_of_difference(x, maximum)) / r.sum;
+  }
+  const double growth = col == target || !isfinite(x) ? 1.0 : growth_of(maximum - x);
+  const double size = fabs(factor * y) * growth;
+  const bool is_some = isfinite(x) && factor != 0.0;
+  return {factor * y, is_some ? not_zero(size) : size, false, fabs(factor) * kUnderflow * lost};
+}
+
 __device__ Truth truth_of(const Question& q, long long row, const Row& r, int col) {
+  if (kOp == kCrossEntropyBackward) return truth_of_loss_gradient(q, row, r, col);
+  if (kSetsApart) {
+    const bool is_gradient = kOp == kCrossEntropyWithGradient && asks(q, kOutput);
+    return is_gradient ? truth_of_loss_gradient(q, row, r, col) : truth_of_target(q, row, r);
+  }
   if (kOp == kSoftmax) {
     const double x = counted(q, row, r.limit, col);
     const double y = exp_of_difference(x, r.maximum) / r.sum;
-    const double gap = isfinite(x) ? r.maximum - x : 0.0;
-    const double growth = gap >= kNearGap && isfinite(gap) ? ldexp(2.0, ilogb(gap / kNearGap)) : 1.0;
+    const double growth = growth_of(isfinite(x) ? r.maximum - x : 0.0);
     return {y, isfinite(x) ? not_zero(y * growth) : y * growth, r.exact, 0.0};
   }
   if (kOp == kLogSoftmax) {

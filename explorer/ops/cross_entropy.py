@@ -1,0 +1,232 @@
+"""Cross-entropy of class indices: the loss of each row."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from explorer.ops.logsumexp import chosen, maximum_and_sum, of_size, takes_few_results
+from explorer.ops.operator import Choice, Extent, Operator, Result
+from explorer.ops.softmax import UNFOLDED, growth
+from explorer.ops.truth import Doubles, Truth, Wide
+
+# ------------------------------------------------------------------ the loss
+
+
+def _is_class(arrays: Mapping[str, Any]) -> Wide:
+    """Return whether each row's id is a column of it, of shape (rows, 1)."""
+    import numpy as np
+
+    ids = arrays["ids"][:, :1]
+    return np.asarray((ids >= 0) & (ids < arrays["input"].shape[1]))
+
+
+def _apart(arrays: Mapping[str, Any]) -> tuple[Wide, Wide, Wide]:
+    """Return the maximum, the logarithm of the sum, and the loss that ignores no row, as columns.
+
+    The target's exponential is added apart: its row's others alone have the digits of a loss near
+    0, which is log(1 + their sum).
+    """
+    import numpy as np
+
+    x, ids = arrays["input"], arrays["ids"][:, :1]
+    maximum, total = maximum_and_sum(x)
+    target = chosen(x, ids)
+    others = x.copy()
+    inside = _is_class(arrays)
+    np.put_along_axis(others, np.where(inside, ids, 0).astype(np.int64), -np.inf, axis=1)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        rest = np.exp(others - maximum).sum(axis=1, keepdims=True)
+        is_greatest = inside & (target == maximum)
+        log_sum = np.asarray(np.where(is_greatest, np.log1p(rest), np.log(total)))
+        return maximum, log_sum, np.asarray((maximum - target) + log_sum)
+
+
+def _loss(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
+    """Return max - x + log(sum of e^(x - max)) of the target: 0 for a row that is ignored.
+
+    A target that is no column has NaN. Both terms are positive: nothing cancels.
+    """
+    import numpy as np
+
+    loss = _apart(arrays)[2]
+    ignored = arrays["ids"][:, :1] == arrays["ignore_index"]
+    values = np.where(ignored, 0.0, loss)
+    return Truth(values, np.abs(values))
+
+
+def _lse(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
+    import numpy as np
+
+    maximum, log_sum, _ = _apart(arrays)
+    with np.errstate(invalid="ignore"):
+        values, size = maximum + log_sum, np.maximum(np.abs(maximum), np.abs(log_sum))
+    return of_size(values, size, arrays["input"])
+
+
+def _maximum(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
+    """Return the number that exponentials are relative to, which is exact."""
+    import numpy as np
+
+    x = arrays["input"]
+    maximum, _ = maximum_and_sum(np.where(np.isnan(x), -np.inf, x))
+    return Truth(maximum, np.zeros_like(maximum))
+
+
+def _log_sum(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
+    """Return the logarithm of the sum; where the target is the greatest, errors are relative."""
+    import numpy as np
+
+    x = arrays["input"]
+    maximum, log_sum, _ = _apart(arrays)
+    with np.errstate(invalid="ignore"):
+        is_greatest = _is_class(arrays) & (chosen(x, arrays["ids"][:, :1]) == maximum)
+    size = np.abs(log_sum)
+    return Truth(log_sum, np.where(is_greatest, size, np.maximum(1.0, size)))
+
+
+def _of_ones(n: Doubles, _: float) -> tuple[Doubles, Doubles]:
+    import numpy as np
+
+    with np.errstate(divide="ignore"):
+        return np.log(n), np.abs(np.log(n))
+
+
+_OF_LOSSES = takes_few_results("cross_entropy") | {
+    "algorithm": Choice(
+        ("online-block-max",),
+        "cross_entropy adds the target's exponential apart: algorithm is online-block-max",
+    ),
+    "staging": Choice(("direct",), "cross_entropy reads rows as they come: staging is direct"),
+    "arrangement": Choice(
+        ("striped",),
+        "cross_entropy divides each row among its threads: arrangement is striped",
+    ),
+    "cache": Choice(
+        ("registers", "none"),
+        "cross_entropy reads a row once: cache is registers or none",
+    ),
+}
+
+CROSS_ENTROPY = Operator(
+    name="cross_entropy",
+    title="cross-entropy",
+    results=(
+        Result(_loss, Extent.ROW, stored="loss"),
+        Result(_lse, Extent.ROW, "lse"),
+        Result(_maximum, Extent.ROW, "maximum"),
+        Result(_log_sum, Extent.ROW, "log_sum"),
+    ),
+    of_ones=_of_ones,
+    patterns=("ladders", "lone maxima", "outweighed", "no numbers"),
+    takes=_OF_LOSSES,
+    operands={"input": Extent.MATRIX, "ids": Extent.IDS},
+    options=("ignore_index",),
+    is_log=True,
+)
+
+
+# ------------------------------------------------------------------ its gradient
+
+
+def _of_each(name: str, value: Any, why: str) -> dict[str, Choice]:
+    return {name: Choice((value,), f"cross_entropy_backward {why}: {name} is {value}")}
+
+
+_OF_EACH_ELEMENT = {
+    **_of_each("algorithm", "three-pass", "looks for no maximum"),
+    **_of_each("reduction", "shuffle", "reduces nothing"),
+    **_of_each("cache", "none", "reads each element once"),
+    **_of_each("cache_holds", "input", "keeps nothing"),
+    "exp": Choice(UNFOLDED, "cross_entropy_backward subtracts the maximum itself"),
+    **_of_each("normalise", "reciprocal", "divides by nothing"),
+    **_of_each("launches", "one", "has one pass"),
+    **_of_each("staging", "direct", "takes elements as they come"),
+    **_of_each("sum", "plain", "adds nothing up"),
+    **_of_each("exchange", "barrier", "has blocks that tell each other nothing"),
+    **_of_each("arrangement", "striped", "divides each row among its threads"),
+    **_of_each("rows_per_thread", 1, "has enough loads of one row in flight"),
+}
+
+
+def _gradient(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Truth:
+    """Return (e^(x - max - log_sum) - [the target's]) times the loss's gradient and the scale.
+
+    Maximum and logarithm of the sum are operands. The target's is formed as e^z - 1, of which none
+    of the digits cancel. Rows that are ignored, and rows whose target is no column, have zeros.
+    """
+    import numpy as np
+
+    x, ids = arrays["input"], arrays["ids"][:, :1]
+    gaps = x - arrays["maximum"]
+    counts = _is_class(arrays) & (ids != arrays["ignore_index"])
+    is_target = (np.arange(x.shape[1])[None, :] == ids) & counts
+    with np.errstate(invalid="ignore", over="ignore"):
+        exponents = gaps - arrays["log_sum"]
+        shares = np.where(is_target, np.expm1(exponents), np.exp(exponents))
+        factors = factor * arrays["loss_grad"]
+        values = np.where(counts, factors * shares, 0.0)
+        size = np.abs(values) * np.where(is_target, 1.0, growth(gaps))
+        underflow = np.abs(factors) * lost * np.maximum(1.0, np.exp(-arrays["log_sum"]))
+    return Truth(values, size, None, np.where(counts, underflow, 0.0)[:, 0])
+
+
+CROSS_ENTROPY_BACKWARD = Operator(
+    name="cross_entropy_backward",
+    title="gradient of cross-entropy",
+    results=(Result(_gradient),),
+    of_ones=lambda n, _: (1.0 / n, 1.0 / n),
+    patterns=("ladders", "no numbers"),
+    takes=_OF_EACH_ELEMENT,
+    operands={
+        "input": Extent.MATRIX,
+        "ids": Extent.IDS,
+        "maximum": Extent.ROW,
+        "log_sum": Extent.ROW,
+        "loss_grad": Extent.ROW,
+    },
+    options=("ignore_index",),
+)
+"""Of the logits themselves, and of what the forward operator has kept of each row."""
+
+
+# ------------------------------------------------------------------ both in one pass
+
+
+def _gradient_at_once(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Truth:
+    """Return (e^(x - max) / sum - [the target's]) times the loss's gradient and the scale.
+
+    The target's is minus the others' sum over the sum of all.
+    """
+    import numpy as np
+
+    x, ids = arrays["input"], arrays["ids"][:, :1]
+    counts = _is_class(arrays) & (ids != arrays["ignore_index"])
+    is_target = (np.arange(x.shape[1])[None, :] == ids) & counts
+    maximum, _ = maximum_and_sum(x)
+    with np.errstate(invalid="ignore", over="ignore"):
+        gaps = x - maximum
+        exponentials = np.exp(gaps)
+        others = np.where(is_target, 0.0, exponentials)
+        rest = others.sum(axis=1, keepdims=True)
+        total = exponentials.sum(axis=1, keepdims=True)
+        factors = factor * arrays["loss_grad"]
+        values = np.where(counts, factors * np.where(is_target, -rest, exponentials) / total, 0.0)
+        size = np.abs(values) * np.where(is_target, 1.0, growth(gaps))
+        underflow = np.where(counts, np.abs(factors) * lost, 0.0)
+    return Truth(values, size, None, underflow[:, 0])
+
+
+CROSS_ENTROPY_WITH_GRADIENT = Operator(
+    name="cross_entropy_with_gradient",
+    title="cross-entropy with its gradient",
+    results=(
+        Result(_gradient_at_once),
+        Result(_loss, Extent.ROW, "loss"),
+        *CROSS_ENTROPY.results[1:],
+    ),
+    of_ones=lambda n, _: (1.0 / n, 1.0 / n),
+    patterns=("ladders", "lone maxima", "outweighed", "no numbers"),
+    takes={name: choice for name, choice in _OF_LOSSES.items() if name != "store_hint"},
+    operands={"input": Extent.MATRIX, "ids": Extent.IDS, "loss_grad": Extent.ROW},
+    options=("ignore_index",),
+)
+"""The gradient is that of the losses times `loss_grad`, which must be known beforehand."""
