@@ -1,8 +1,9 @@
 """softmax-explorer: emit, verify and time CUDA softmax kernels; keep the fastest per problem.
 
-`explorer.softmax`, `log_softmax`, `logsumexp` and `log_prob` compute with these kernels, on arrays
-of PyTorch, CuPy and JAX. `explorer.search`, `emit`, `verify` and `compare` do what the commands of
-these names do, and return dataclasses. Names are imported when they are first asked for.
+`explorer.softmax`, `log_softmax`, `logsumexp`, `log_prob` and `cross_entropy` compute with these
+kernels, on arrays of PyTorch, CuPy and JAX. `explorer.search`, `emit`, `verify` and `compare` do
+what the commands of these names do, and return dataclasses. Names are imported when they are first
+asked for.
 """
 
 import importlib
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from explorer.ptx_emulator import Finding
     from explorer.runtime.functions import (
         LogProbs,
+        RowLosses,
+        cross_entropy,
+        cross_entropy_backward,
+        cross_entropy_forward,
         log_prob,
         log_softmax,
         logsumexp,
@@ -62,6 +67,10 @@ _MODULES = {
     "explorer.ptx_emulator": ("Finding",),
     "explorer.runtime.functions": (
         "LogProbs",
+        "RowLosses",
+        "cross_entropy",
+        "cross_entropy_backward",
+        "cross_entropy_forward",
         "log_prob",
         "log_softmax",
         "logsumexp",
@@ -100,6 +109,7 @@ __all__ = [
     "ProblemKeywords",
     "Progress",
     "Resources",
+    "RowLosses",
     "SearchResult",
     "TrialRecord",
     "TunedProblem",
@@ -108,6 +118,9 @@ __all__ = [
     "Verdict",
     "WrongKernel",
     "compare",
+    "cross_entropy",
+    "cross_entropy_backward",
+    "cross_entropy_forward",
     "emit",
     "log_prob",
     "log_shapes",

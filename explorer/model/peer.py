@@ -29,7 +29,8 @@ class PeerBuffers:
     ids: tuple[int, ...] = ()
     """Of an op that reads some: (rows, ids_per_row), each a column."""
     others: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """By the name of each result on request, one number a row, where launches may write it."""
+    """By their names, numbers of each row: operands, and results on request, which launches may
+    write."""
 
 
 class ReadyPeer(Protocol):

@@ -166,7 +166,7 @@ def _wide(x: Tensor) -> Tensor:
     return x if x.dtype is torch.float64 else x.float()
 
 
-ALSO = ("lse", "entropy", "rank", "argmax")
+ALSO = ("loss", "lse", "entropy", "rank", "argmax")
 """The results on request that are computed with PyTorch and with Triton."""
 
 
@@ -182,11 +182,35 @@ def _log_prob(x: Tensor, ids: Tensor, *, also: Sequence[str] = (), **given: Tens
     return (chosen, *(too[name]() for name in also)) if also else chosen
 
 
+def _loss(x: Tensor, ids: Tensor, **_: Tensor) -> Tensor:
+    return torch.nn.functional.cross_entropy(_wide(x), ids[:, 0].long(), reduction="none")
+
+
+def _loss_gradient(
+    x: Tensor, ids: Tensor, maximum: Tensor, log_sum: Tensor, loss_grad: Tensor, **_: Tensor
+) -> Tensor:
+    shares = (_wide(x) - (maximum + log_sum)).exp()
+    shares.scatter_add_(-1, ids.long(), shares.new_full((), -1.0).expand_as(ids))
+    return (shares * loss_grad).to(x.dtype)
+
+
+def _loss_with_gradient(
+    x: Tensor, ids: Tensor, loss_grad: Tensor, *, also: Sequence[str] = (), **_: Tensor
+) -> Results:
+    lse = torch.logsumexp(_wide(x), -1, keepdim=True)
+    gradient = _loss_gradient(x, ids, lse, torch.zeros_like(lse), loss_grad)
+    loss = (lse - torch.gather(_wide(x), -1, ids.long()))[:, 0]
+    return (gradient, loss) if also else gradient
+
+
 FORWARD: dict[Op, Call] = {
     Op.SOFTMAX: lambda x, **given: torch.softmax(x, -1, **given),
     Op.LOG_SOFTMAX: lambda x, **given: torch.log_softmax(x, -1, **given),
     Op.LOGSUMEXP: lambda x, **given: torch.logsumexp(_wide(x), -1, **given),
     Op.LOG_PROB: _log_prob,
+    Op.CROSS_ENTROPY: _loss,
+    Op.CROSS_ENTROPY_BACKWARD: _loss_gradient,
+    Op.CROSS_ENTROPY_WITH_GRADIENT: _loss_with_gradient,
 }
 """By the op, the function of its operands; `out=` may give it the output."""
 

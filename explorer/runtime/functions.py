@@ -5,9 +5,9 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from explorer.model.errors import ExplorerError
+from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.runtime.layout import check_switch
-from explorer.system.plain_data import kind_of
+from explorer.system.plain_data import kind_of, shown, whole_of
 
 if TYPE_CHECKING:
     from explorer.runtime.torch_override import Registration
@@ -170,6 +170,110 @@ def log_prob(
     also = tuple(name for name, value in asked.items() if value)
     first, *others = function_for(x, "log_prob_of")(x, index, scale, also, check)
     return LogProbs(first, **dict(zip(also, others, strict=True)))
+
+
+REDUCTIONS = ("mean", "sum", "none")
+"""What becomes of the losses of rows."""
+
+
+def cross_entropy(
+    x: Any,
+    target: Any,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    scale: float = 1,
+    dim: int | None = None,
+) -> Any:
+    """Return the cross-entropy of class indices: log(sum(exp(x))) less the target's element.
+
+    x             A tensor of PyTorch, or an array of CuPy or JAX, such as logits, of types of 16,
+                  32 or 64 bits.
+    target        The class of each row, of int32 or int64, of the shape of x without the axis of
+                  classes, and on x's device. It may have strides.
+    ignore_index  The target of rows that do not count: their loss and their gradient are 0, also
+                  where the row holds NaN.
+    reduction     "mean" over the rows that count, "sum", or "none" for a loss of each row.
+    scale         The factor that x is multiplied with first, in f32 for 16-bit types.
+    dim           The axis of classes; None is 1 as in PyTorch, or 0 where x has one axis alone. x
+                  is copied unless it is the last one.
+
+    Losses are of f32 for types of 16 bits too, and else of x's type. Each row is read once. The
+    target's exponential is added apart from the others, so that a loss near 0 has all of its
+    digits, and so has the target's gradient. Sums of losses are in f64. A mean over no row is NaN.
+    A target that is no class, and is not ignored, has the loss NaN and the gradient 0; nothing is
+    read for it.
+
+    A tensor has its gradient, which a kernel computes from x and two numbers of each row that are
+    kept, in one read and one write. PyTorch can differentiate it once more. Nothing waits for the
+    GPU, so that a CUDA graph can capture all of it. `torch.compile` may trace a call.
+
+    Raises TypeError for another kind of array or of argument, and `explorer.InvalidInput` for a
+    target of another shape, type or device, and for class probabilities.
+    """
+    if reduction not in REDUCTIONS:
+        raise InvalidInput(
+            f"reduction is {shown(reduction)}; it must be one of {', '.join(REDUCTIONS)}"
+        )
+    ignored = _ignored(ignore_index)
+    return function_for(x, "cross_entropy_of")(x, target, ignored, reduction, scale, dim)
+
+
+class RowLosses(NamedTuple):
+    """The losses of rows, and what their gradient needs of each: `cross_entropy_forward`."""
+
+    loss: Any
+    maximum: Any
+    log_sum: Any
+    """The logarithm of the sum of exponentials that are relative to the maximum."""
+
+
+def cross_entropy_forward(
+    x: Any, target: Any, *, ignore_index: int = -100, scale: float = 1, dim: int | None = None
+) -> RowLosses:
+    """Return the loss of each row, and what `cross_entropy_backward` takes.
+
+    They are for one's own autograd. Arguments are those of `cross_entropy`; tensors get no gradient
+    by themselves.
+    """
+    ignored = _ignored(ignore_index)
+    function = function_for(x, "cross_entropy_forward_of")
+    return RowLosses(*function(x, target, ignored, scale, dim))
+
+
+def cross_entropy_backward(
+    x: Any,
+    target: Any,
+    maximum: Any,
+    log_sum: Any,
+    loss_grad: Any,
+    *,
+    ignore_index: int = -100,
+    scale: float = 1,
+    dim: int | None = None,
+    out: Any = None,
+) -> Any:
+    """Return the gradient of x, of its type, from what `cross_entropy_forward` has returned.
+
+    loss_grad  The gradient of each row's loss, of target's shape: for a mean, 1 over the number of
+               rows that count.
+    out        An array for the result, of x's shape and type. It may be x itself, whose elements
+               are then lost. Classes must lie along the last axis.
+
+    Other arguments are those of `cross_entropy`.
+    """
+    told = (_ignored(ignore_index), scale, dim)
+    kept = {"maximum": maximum, "log_sum": log_sum}
+    function = function_for(x, "cross_entropy_backward_of")
+    return function(x, target, kept, loss_grad, told, out)
+
+
+def _ignored(index: Any) -> int:
+    """Return an ignored index as an int. Raises TypeError for a value that is no whole number."""
+    number = whole_of(index)
+    if number is None:
+        raise TypeError(f"ignore_index is {shown(index)}; it must be a whole number, such as -100")
+    return number
 
 
 def uncompiled(log: bool, x: Any, *arguments: Any) -> Any:

@@ -209,6 +209,31 @@ def check_index(shape: Shape, index: Shape, dtype: str) -> None:
         raise InvalidInput(f"index is of shape {index}; a row must have an id at least")
 
 
+def check_target(shape: Shape, dim: int, target: Shape, dtype: str) -> None:
+    """Raise InvalidInput for targets that do not fit the rows along an axis of an array."""
+    if not shape[dim]:
+        raise InvalidInput(f"x is of shape {shape}; a row must have a class at least")
+    if "float" in dtype:
+        raise InvalidInput(
+            f"target is of {dtype}; it must be class indices, of int32 or int64: PyTorch's own "
+            "cross_entropy takes class probabilities"
+        )
+    if dtype not in ID_DTYPES:
+        raise InvalidInput(f"target is of {dtype}; it must be of int32 or int64")
+    wanted = (*shape[:dim], *shape[dim + 1 :])
+    if target != wanted:
+        raise InvalidInput(
+            f"target is of shape {target}; for x of shape {shape}, with classes along axis {dim}, "
+            f"it must be of shape {wanted}"
+        )
+
+
+def check_kept(name: str, shape: Shape, rows: Shape) -> None:
+    """Raise InvalidInput for numbers of rows that are not of the targets' shape."""
+    if shape != rows:
+        raise InvalidInput(f"{name} is of shape {shape}; it must be of target's shape, {rows}")
+
+
 # ------------------------------------------------------------------ masks
 
 
@@ -319,6 +344,8 @@ class Call(NamedTuple):
     arrays: dict[str, Any] = NOTHING
     """The arrays that are read beside x, by the names of the operator's operands: an additive
     `mask`, `lengths`, `ids`."""
+    options: tuple[tuple[str, Any], ...] = ()
+    """The fields of a problem that the operator takes beside those of all, with their values."""
 
     def alone(self) -> "Call":
         """Return the call without its arrays, which somebody else keeps or drops."""

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from explorer.model.errors import InvalidInput
 from explorer.ops import Op
 from explorer.runtime.launcher import Plan
 from explorer.runtime.layout import (
@@ -21,6 +22,8 @@ from explorer.runtime.layout import (
     bad_id,
     check_floating,
     check_index,
+    check_kept,
+    check_target,
     dense_matrix,
     given,
     matrix_of,
@@ -184,6 +187,8 @@ class Library(ABC):
         x = x if hidden is None else self.without(x, hidden)
         if own:
             results = [own(x, call.dim)]
+        elif call.options:
+            results = losses(self, x, call)
         elif not x.shape[call.dim]:  # it has no maximum
             results = [x.sum(call.dim, keepdims=True) - math.inf]
         else:
@@ -278,6 +283,62 @@ class RowFunctions(Library):
         first, *others = self.of_rows(call, x)
         return [first.squeeze(-1) if drops else first, *(other.squeeze(-1) for other in others)]
 
+    def cross_entropy_of(
+        self, x: Any, target: Any, ignore_index: int, reduction: str, scale: Any, dim: Any
+    ) -> Any:
+        """Compute the losses of rows, or their sum or mean, as `explorer.cross_entropy` says it."""
+        call, rows = self._losses(x, target, ignore_index, scale, dim)
+        (loss,) = self.of_rows(call, rows)
+        loss = loss.squeeze(-1)
+        if reduction == "none":
+            return loss
+        wide = self.type_of("float64")
+        total = loss.sum(dtype=wide)
+        if reduction == "mean":
+            total = total / (target != ignore_index).sum(dtype=wide)
+        return self.cast(total, loss.dtype, loss)
+
+    def cross_entropy_forward_of(
+        self, x: Any, target: Any, ignore_index: int, scale: Any, dim: Any
+    ) -> list[Any]:
+        """Compute losses, and what their gradient needs of each row, without gradients."""
+        call, rows = self._losses(x, target, ignore_index, scale, dim)
+        made = self.compute(call._replace(also="maximum,log_sum"), rows)
+        return [one.squeeze(-1) for one in made]
+
+    def cross_entropy_backward_of(
+        self, x: Any, target: Any, kept: Any, loss_grad: Any, told: tuple[Any, ...], out: Any
+    ) -> Any:
+        """Compute the gradient of x, as `explorer.cross_entropy_backward` documents it."""
+        call, rows = self._losses(x, target, *told)
+        arrays = dict(call.arrays)
+        for name, array in (*kept.items(), ("loss_grad", loss_grad)):
+            self.check_beside(name, array, x)
+            check_kept(name, tuple(array.shape), tuple(target.shape))
+            arrays[name] = self.converted(array, self.result_type(call, x), x)[..., None]
+        call = call._replace(op=Op.CROSS_ENTROPY_BACKWARD, arrays=arrays)
+        if out is not None:
+            self.check_out(x, tuple(x.shape), x.dtype, out)
+            if rows is not x:
+                raise InvalidInput("out is given; classes must then lie along the last axis")
+        (result,) = self.compute(call, rows, out)
+        return result if rows is x else self.numpy.moveaxis(result, -1, positive(told[2], x.ndim))
+
+    def _losses(
+        self, x: Any, target: Any, ignore_index: int, scale: Any, dim: Any
+    ) -> tuple[Call, Any]:
+        """Return the call of the losses of rows, and x with its classes along the last axis."""
+        axis, factor = self.plain(min(1, x.ndim - 1) if dim is None else dim, scale)
+        self.check_x(x, may_be_complex=False)
+        self.check_beside("target", target, x)
+        axis = positive(axis, x.ndim)
+        if not x.ndim:
+            raise InvalidInput("x has no axis; losses are of rows along one")
+        check_target(tuple(x.shape), axis, tuple(target.shape), self.name_of(target.dtype))
+        rows = x if axis == x.ndim - 1 else self.numpy.moveaxis(x, axis, -1)
+        arrays, options = {"ids": target[..., None]}, (("ignore_index", ignore_index),)
+        return Call(Op.CROSS_ENTROPY, x.ndim - 1, factor, arrays=arrays, options=options), rows
+
     def check_columns(self, index: Any, cols: int) -> None:
         """Raise InvalidInput that names the first id that is no column; wait for the GPU for it."""
         place = self.first_place(outside(index, cols))
@@ -347,3 +408,21 @@ def _chosen(library: Any, x: Any, ids: Any, less: Any = 0.0) -> Any:
 def _columns(library: Any, are_none: Any, columns: Any, ids: Any) -> Any:
     """Return columns, or numbers of them, in the type of the ids: -1 where there is none."""
     return library.asarray(library.where(are_none, -1, columns), dtype=ids.dtype)
+
+
+# ------------------------------------------------------------------ losses
+
+
+def losses(library: Library, x: Any, call: Call) -> list[Any]:
+    """Return the results of a call whose rows have targets, by a library's functions."""
+    ids, ignored, functions = call.arrays["ids"], dict(call.options)["ignore_index"], library.numpy
+    if call.op is Op.CROSS_ENTROPY:
+        names = [result.name for result in call.results]
+        first, *others = numbers(functions, x, call.dim, ids, names)
+        return [functions.where(ids == ignored, 0.0, -first), *others]
+    arrays, scale = call.arrays, 1.0 if call.scale is None else call.scale
+    counts = ~outside(ids, x.shape[-1]) & (ids != ignored)
+    exponents = x - arrays["maximum"] - arrays["log_sum"]
+    is_target = library.counted(x.shape[-1], x) == ids
+    shares = functions.where(is_target, functions.expm1(exponents), functions.exp(exponents))
+    return [functions.where(counts, shares * (arrays["loss_grad"] * scale), 0.0)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from explorer.model.element import DType, IndexType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Problem
-from explorer.ops import OPERATORS
+from explorer.ops import OPERATORS, Extent
 from explorer.runtime import launcher, shapes
 from explorer.runtime.launcher import Plan
 from explorer.runtime.layout import (
@@ -68,6 +68,9 @@ def _prepares(library: "Library", call: Call, x: Any, read: str) -> dict[str, Pr
             made[name] = _each_row_of_64_bits if dtype == "int64" else _each_row
         elif name == "ids":  # whose rows may lie one stride apart
             if library.matrix(array, len(array.shape) - 1) is None:
+                made[name] = _dense
+        elif OPERATORS[call.op].operands.get(name) is Extent.ROW:
+            if not library.is_dense(array):
                 made[name] = _dense
         elif dtype != read or not (library.are_on_one(array, x) and library.is_dense(array)):
             made[name] = _as_x
@@ -158,6 +161,7 @@ def _problem(
         dtype = parse_name(IndexType, "ids", library.name_of(ids.dtype))
         more = {"ids_per_row": count, "ids_dtype": dtype}
         more["ids_stride"] = rows.stride if rows else count
+    more |= dict(call.options)
     return Problem(
         rows=source.rows,
         cols=source.cols,

@@ -249,7 +249,7 @@ class Tensors(Library):
 
         Only the first call of a kind is checked. Later ones find its recipe by a key.
         """
-        op, dim, scale, dtype, causal, also, arrays = call
+        op, dim, scale, dtype, causal, also, arrays, options = call
         layout = True if x.is_contiguous() else x.stride()
         place = x.get_device()
         key: tuple[Any, ...] = (op, dim, x.dtype, x.shape, layout, place, scale is None, dtype)
@@ -261,6 +261,8 @@ class Tensors(Library):
         if arrays:
             for name, one in arrays.items():
                 key += (name, one.dtype, one.shape, one.stride(), one.get_device())
+        if options:
+            key += options
         recipe = _threads.recipes.get(key)
         if recipe is None:
             recipe = make_recipe(self, Call(*call), x, out)
@@ -281,7 +283,7 @@ class Tensors(Library):
 
         If a kernel has served the call, `keep` is called with its recipe and the result.
         """
-        _, _, scale, _, _, _, arrays = call
+        _, _, scale, _, _, _, arrays, _ = call
         try:
             recipe = self.recipe(call, x, out)
             if recipe is not None:

@@ -268,6 +268,41 @@ def _gradient(
     return result.to(x.dtype)
 
 
+# ------------------------------------------------------------------ gradient of losses
+
+
+class _Losses(torch.autograd.Function):  # type: ignore[misc]
+    """The losses of rows with their gradient, from the logits and two numbers of each row."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, call: Call) -> Tensor:
+        loss, *kept = without_gradient(call._replace(also=",".join(_PAIR)), x)
+        ctx.call = call.alone()
+        ctx.save_for_backward(x, call.arrays["ids"], *kept)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradient of x; gradients of that are of PyTorch's functions."""
+        x, ids, *kept = ctx.saved_tensors
+        call = ctx.call._replace(arrays={"ids": ids})
+        if torch.is_grad_enabled():
+            return _gradient_of_framework(call, {"output": grad}, x), None
+        return loss_gradient(call, x, kept, grad), None
+
+
+def loss_gradient(
+    call: Call, x: Tensor, kept: list[Tensor], grad: Tensor, out: Tensor | None = None
+) -> Tensor:
+    """Return the gradient of x from what the losses' `call` has kept, and from their gradients."""
+    arrays = dict(zip(_PAIR, kept, strict=True))
+    arrays |= {"ids": call.arrays["ids"], "loss_grad": grad.to(kept[0].dtype).contiguous()}
+    call = call._replace(op=Op.CROSS_ENTROPY_BACKWARD, also="", arrays=arrays)
+    if out is not None:
+        return compute(call, x, out)[0]
+    return without_gradient(call, x)[0]
+
+
 # ------------------------------------------------------------------ registration
 
 
@@ -335,6 +370,8 @@ def with_gradient(call: Call, x: Tensor) -> list[Tensor]:
     """Compute a call so that autograd gets its gradients."""
     if call.fills_rows:
         return [_Softmax.apply(x, call.arrays.get("mask"), call)]
+    if call.options:
+        return [_Losses.apply(x, call)]
     if x.is_complex() or not x.numel():  # which have no maximum
         return by_framework(call, x)
     return list(_Numbers.apply(x, call))
@@ -440,6 +477,37 @@ def _rows_operator(op: Op) -> Any:
 
 _ROW_OPERATORS = {op: _rows_operator(op) for op in (Op.LOGSUMEXP, Op.LOG_PROB)}
 
+# ------------------------------------------------------------------ losses
+
+_LOSSES = (
+    "cross_entropy(Tensor x, int dim, float? scale, Tensor ids, int ignore_index, str also='') "
+    "-> Tensor[]"
+)
+_LOSSES_BACKWARD = (
+    "cross_entropy_backward(Tensor x, int dim, float? scale, Tensor ids, int ignore_index, "
+    "Tensor maximum, Tensor log_sum, Tensor loss_grad) -> Tensor[]"
+)
+
+
+def _losses_call(
+    dim: int, scale: float | None, ids: Tensor, ignore_index: int, also: str = ""
+) -> Call:
+    options = (("ignore_index", ignore_index),)
+    return Call(Op.CROSS_ENTROPY, dim, scale, also=also, arrays={"ids": ids}, options=options)
+
+
+def _losses_backward_call(
+    dim: int, scale: float | None, ids: Tensor, ignore_index: int, *of_rows: Tensor
+) -> Call:
+    names = ("maximum", "log_sum", "loss_grad")
+    call = _losses_call(dim, scale, ids, ignore_index)
+    arrays = {**call.arrays, **dict(zip(names, of_rows, strict=True))}
+    return call._replace(op=Op.CROSS_ENTROPY_BACKWARD, arrays=arrays)
+
+
+_ROW_OPERATORS[Op.CROSS_ENTROPY] = _operator(_LOSSES, _losses_call, list)
+_ROW_OPERATORS[Op.CROSS_ENTROPY_BACKWARD] = _operator(_LOSSES_BACKWARD, _losses_backward_call, list)
+
 
 def operator_of(op: Op) -> Any:
     """Return the operator of `torch.library` that computes an op."""
@@ -449,6 +517,11 @@ def operator_of(op: Op) -> Any:
 def arguments_of(call: Call) -> tuple[Any, ...]:
     """Return a call's arguments beside x, as its operator of `torch.library` takes them."""
     dim, scale, arrays = call.dim, call.scale, call.arrays
+    if call.options:
+        told = dim, scale, arrays["ids"], dict(call.options)["ignore_index"]
+        if call.op is Op.CROSS_ENTROPY:
+            return (*told, call.also)
+        return (*told, *(arrays[name] for name in ("maximum", "log_sum", "loss_grad")))
     if call.op in _ROW_OPERATORS:
         return dim, scale, arrays.get("ids"), call.also
     mask, lengths, log = arrays.get("mask"), arrays.get("lengths"), OPERATORS[call.op].is_log
@@ -571,7 +644,7 @@ def softmax_of(
         or (dtype is not None and dtype.__class__ is not _DTYPE)
     ):
         dim, scale, dtype = plain_arguments(dim, scale, dtype)
-    told = FORWARD[log], dim, scale, dtype, causal, "", arrays  # 0.1 us less than a Call
+    told = FORWARD[log], dim, scale, dtype, causal, "", arrays, ()  # 0.1 us less than a Call
     may_need_gradient = x.requires_grad or arrays
     is_differentiated = may_need_gradient and needs_gradient(x, arrays.get("mask"))
     are_plain = is_bare(x) and (not arrays or are_memory(arrays))

@@ -25,7 +25,8 @@ from explorer.model.peer import (
     Prepare,
     ReadyPeer,
 )
-from explorer.model.problem import Operand, inputs, results
+from explorer.model.problem import Operand, Problem, inputs, results
+from explorer.ops import Extent
 from explorer.reference.inputs import Case, pattern_count
 
 # ------------------------------------------------------------------ rows
@@ -76,7 +77,7 @@ def wrong_rows(
 
 
 GIVEN = {"input", "grad", "ids"}
-"""The arrays that a peer can read (`PeerBuffers`)."""
+"""The arrays that a peer can read beside numbers of rows (`PeerBuffers`)."""
 
 WARM_UPS = 2
 LEAST_US = 0.1
@@ -173,7 +174,7 @@ def enter(
     """Prepare, capture and verify a peer; every failure is returned as NotEntered."""
     contender, entry = None, None
     try:
-        if {operand.name for operand in inputs(bench.problem)} - GIVEN:
+        if {one.name for one in inputs(bench.problem)} - {*GIVEN, *_numbers_read(bench.problem)}:
             raise PeerRefuses(f"peers are given no mask; {bench.problem} reads one")
         prepare: Prepare = resolve_name(peer.target)
         contender = prepare(bench.problem, _buffers(bench), int(stream))
@@ -204,13 +205,19 @@ def _buffers(bench: Bench) -> PeerBuffers:
     def of(name: str) -> tuple[int, ...]:
         return tuple(one[name] for one in every if name in one)
 
+    asked = [result.name for result in results(bench.problem)[1:]]
     return PeerBuffers(
         inputs=of("input"),
         outputs=tuple(sets.output(index) for index in range(sets.count)),
         grads=of("grad"),
         ids=of("ids"),
-        others={result.name: of(result.name) for result in results(bench.problem)[1:]},
+        others={name: of(name) for name in (*_numbers_read(bench.problem), *asked)},
     )
+
+
+def _numbers_read(problem: Problem) -> list[str]:
+    """Return the operands that are a number of each row."""
+    return [name for name, extent in problem.operator.operands.items() if extent is Extent.ROW]
 
 
 def _is_rounding(check: DeviceCheck, result: Operand) -> bool:
