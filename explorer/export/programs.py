@@ -17,6 +17,7 @@ from explorer.codegen.variant import POINTER, HostCall, Variant
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask, Problem, inputs, results, scalars
 from explorer.model.work_split import WorkSplit
+from explorer.ops import Extent
 from explorer.system.plain_data import shown
 
 LARGEST_CLUSTER = 8
@@ -429,6 +430,11 @@ def program_for(framework: str, variant: Variant, source: Path) -> Program:
         raise InvalidInput(
             f"a program cannot build a file of the name {shown(name)}: name an --output that ends "
             "in .cu, without quotation marks and backslashes"
+        )
+    op, extents = variant.problem.op, variant.problem.operator.operands.values()
+    if framework != "cpp" and Extent.ROW in extents:
+        raise InvalidInput(
+            f"a program for {framework} has no numbers of rows, which {op} reads: write it --for cpp"
         )
     ending, template, names = _FRAMEWORKS[framework]
     context = program_names(variant, name) | names(variant)
