@@ -434,7 +434,8 @@ def program_for(framework: str, variant: Variant, source: Path) -> Program:
     op, extents = variant.problem.op, variant.problem.operator.operands.values()
     if framework != "cpp" and Extent.ROW in extents:
         raise InvalidInput(
-            f"a program for {framework} has no numbers of rows, which {op} reads: write it --for cpp"
+            f"a program for {framework} has no numbers of rows, which {op} reads: "
+            "write it --for cpp"
         )
     ending, template, names = _FRAMEWORKS[framework]
     context = program_names(variant, name) | names(variant)
