@@ -73,6 +73,7 @@ def check(
         return _check_whole(output, truth.values.astype(output.dtype))
     values = output.astype(truth.values.dtype)
     same = (values == truth.values) | (np.isnan(values) & np.isnan(truth.values))
+    same |= np.isinf(values) & (values == _rounded(truth.values, dtype))
     finite = int(np.count_nonzero(np.isfinite(truth.values) & np.isfinite(values)))
     # Most rows equal the truth, such as those of one peak: only the others are compared closely.
     rows = np.flatnonzero(~same.all(axis=1))
@@ -120,21 +121,27 @@ def _check_whole(output: Array, due: Array) -> Check:
 
 
 def _is_close(output: Array, off: Wide, truth: Truth, dtype: DType, tolerance: Tolerance) -> Flags:
-    """Return which finite numbers are right although they are not the truth itself."""
+    """Return which results are right although they are not the truth itself."""
     exact = truth.exact_rows()
     subnormal = SUBNORMAL_SPACINGS * dtype.arithmetic.smallest_subnormal
     relative = np.where(exact, tolerance.exact_relative, tolerance.relative)
     allowed = np.where(truth.magnitude > 0, relative * truth.magnitude + subnormal, 0.0)
     close = off <= allowed
+    within = _is_rounded_within(output, truth, allowed, dtype)
     if dtype.is_half:
-        beside = np.where(
-            exact,
-            _is_rounded_within(output, truth, allowed, dtype),
-            _is_beside(output, truth, tolerance.steps, dtype),
-        )
+        beside = np.where(exact, within, _is_beside(output, truth, tolerance.steps, dtype))
         close |= beside & (truth.magnitude > 0)
+    # A number stands for an infinity, or the reverse, only where rounding decides between the two.
+    values = output.astype(truth.values.dtype)
+    close = np.where(np.isinf(values) != np.isinf(_rounded(truth.values, dtype)), within, close)
     # Nothing is near an infinity but itself.
     return np.asarray(close & np.isfinite(truth.values))
+
+
+def _rounded(values: Wide, dtype: DType) -> Wide:
+    """Return numbers rounded to the type: what is beyond its greatest one is an infinity."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.astype(dtype.numpy).astype(values.dtype)
 
 
 def _may_be_flushed(truth: Truth, dtype: DType) -> Flags:
@@ -170,12 +177,10 @@ def _is_beside(output: Array, truth: Truth, steps: int, dtype: DType) -> Flags:
 
 
 def _is_rounded_within(output: Array, truth: Truth, allowed: Wide, dtype: DType) -> Flags:
-    """Return which 16-bit outputs are the rounding of a number within `allowed` of the truth."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        least = _order((truth.values - allowed).astype(dtype.numpy))
-        most = _order((truth.values + allowed).astype(dtype.numpy))
-    order = _order(output)
-    return np.asarray((least <= order) & (order <= most) & ~np.isnan(output.astype(np.float32)))
+    """Return which outputs are the rounding of a number within `allowed` of the truth."""
+    values = output.astype(truth.values.dtype)
+    least, most = (_rounded(truth.values + off, dtype) for off in (-allowed, allowed))
+    return np.asarray((least <= values) & (values <= most))
 
 
 def _order(numbers: Array) -> NDArray[np.int32]:
