@@ -19,6 +19,7 @@ from explorer.model.outcome import Environment, Outcome, Resources
 from explorer.model.peer import Entered, NotEntered, PeerName
 from explorer.model.problem import Problem
 from explorer.reference.inputs import Case
+from explorer.reference.layout import Promise
 
 if TYPE_CHECKING:  # the process of a GPU, which reads the messages alone, need not import them
     from explorer.devices.program_under_test import ProgramUnderTest
@@ -84,6 +85,8 @@ class SmallRun:
     """Misalignment of the matrices (`first_elements`)."""
     accuracy: Accuracy | None = None
     """The accuracy that it must meet; None for the session's."""
+    promise: Promise | None = None
+    """What the addresses of its matrices are multiples of, and of no more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from explorer.model.problem import Mask, Problem
 from explorer.model.query import needed, query_from_words
 from explorer.model.work_split import WorkSplit
 from explorer.ptx_emulator import MAX_BLOCK, MAX_GRID, MOST_BYTES
+from explorer.reference.layout import Promise
 from explorer.system.plain_data import shown
 from explorer.system.user_files import read_text
 
@@ -90,6 +91,11 @@ class ProgramUnderTest:
     def any_alignment(self) -> bool:
         """Whether its matrices may be unaligned."""
         return self.split.width == 1 or not self.split.aligned
+
+    @property
+    def promise(self) -> Promise:
+        """What the addresses of its matrices are multiples of, if these are aligned."""
+        return Promise(self.config.vector_bytes, self.split.output_word_bytes)
 
     @property
     def cols_unit(self) -> int:

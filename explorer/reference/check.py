@@ -61,6 +61,7 @@ class Check:
         )
 
 
+@np.errstate(invalid="ignore")  # of NaN that signal
 def check(
     output: Array, truth: Truth, dtype: ElementType, accuracy: Accuracy = Accuracy.DEFAULT
 ) -> Check:

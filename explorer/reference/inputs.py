@@ -27,6 +27,7 @@ from explorer.reference.layout import Array, saturated
 from explorer.reference.masks import vary_masks
 from explorer.reference.patterns import ONE_GREATEST, leading_patterns, patterns_for
 from explorer.reference.rows import Pattern, Shares
+from explorer.reference.specials import with_nans
 from explorer.reference.truth import truth_of
 
 PATTERN_COLS = 2**20
@@ -75,6 +76,7 @@ class Case:
         leading = leading_patterns(self.problem, width, self.longer) if width else ()
         return (EQUAL_TERMS, *leading) if self.compensated else leading
 
+    @np.errstate(invalid="ignore")  # of NaN that signal
     def arrays(self, seed: int = 0) -> dict[str, Array]:
         """Return every array that a kernel reads, by the names of `operands.inputs`.
 
@@ -92,7 +94,15 @@ class Case:
             vary_gradients(problem, arrays, names, matrix, rng)
         if problem.mask is not Mask.NONE:
             arrays["input"] = arrays["input"].copy()  # the patterns are cached for other cases
-            vary_masks(problem, arrays, names, rng, leading=self.leading_width > 0)
+            vary_masks(
+                problem,
+                arrays,
+                names,
+                rng,
+                leading=self.leading_width > 0,
+                first=self.first,
+                shares=self.shares,
+            )
         return arrays
 
     def _matrix(self, seed: int) -> Array:
@@ -326,7 +336,8 @@ def _made(key: _RowsInTurn) -> Array:
     matrix = np.empty((count, cols), key.dtype.numpy)
     for start, width, alike in _of_one_width(patterns, cols):
         rows = np.stack([pattern.make(rng, width) for pattern in alike])
-        for row, values in enumerate(saturated(rows, matrix.dtype), start):
+        held = with_nans(saturated(rows, matrix.dtype), rows, key.dtype)
+        for row, values in enumerate(held, start):
             matrix[row] = values if width == cols else np.resize(values, cols)
     matrix.flags.writeable = False
     return matrix
@@ -358,6 +369,7 @@ def _unscaled(problem: Problem, matrix: Array, names: NDArray[np.str_]) -> Array
     values = matrix.astype(np.float64)
     with np.errstate(over="ignore"):
         scaled = saturated(np.where(np.isinf(values), values, values / problem.scale), matrix.dtype)
+    scaled = np.where(np.isnan(values), matrix, scaled)  # whose bits a quotient does not have
     if abs(problem.scale) <= 1:
         return scaled
     # The greatest finite number stays in rows full of it, and where it is alone: scaled, it is an

@@ -35,7 +35,7 @@ from explorer.ptx_emulator import (
     permuted_turns,
 )
 from explorer.reference.check import Check, check
-from explorer.reference.layout import Array, called
+from explorer.reference.layout import Array, Promise, called
 from explorer.reference.truth import truths_of
 
 STEP_LIMIT = 3_000_000
@@ -98,6 +98,8 @@ class EmulatedKernel:
     each element once."""
     limits: LaunchLimits | None = None
     """The limits of its GPU, and its registers; None if they are not known."""
+    promise: Promise | None = None
+    """What its matrices' addresses are multiples of; None for more than any kernel needs."""
     sms: int = 0
     """SMs for which persistent blocks are launched; 0 for few (`emulated_grid`)."""
 
@@ -286,7 +288,13 @@ def _run(
     schedule: Schedule,
     counting: bool,
 ) -> _Run:
-    placed = Placement.of(problem, arrays, kernel.scratch_bytes, misaligned_by=misaligned_by)
+    placed = Placement.of(
+        problem,
+        arrays,
+        kernel.scratch_bytes,
+        misaligned_by=misaligned_by,
+        promise=kernel.promise,
+    )
     placed.targets[0].written_once = not kernel.rewrites
     result = launched(
         kernel,

@@ -139,7 +139,8 @@ class Emulator(Device):
             kernel = EmulatedKernel.of(
                 _named(compiled.ptx, program.file), (), rewrites=program.config.rewrites
             )
-            kernel = replace(kernel, limits=launch_limits(compiled.resources, self.arch))
+            limits = launch_limits(compiled.resources, self.arch)
+            kernel = replace(kernel, limits=limits, promise=program.promise)
             for run in wanted:
                 done.append(self._run(program, kernel, run))
                 if done[-1].status in _ENDS:

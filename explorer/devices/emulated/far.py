@@ -46,7 +46,7 @@ from explorer.ptx_emulator import (
 )
 from explorer.reference.check import Check
 from explorer.reference.inputs import verification_inputs
-from explorer.reference.layout import Array
+from explorer.reference.layout import Array, first_elements
 from explorer.reference.truth import truths_of
 
 Numbers = NDArray[np.int64]
@@ -252,7 +252,9 @@ def emulate_far(
     tiles = np.unique(chosen % workers + workers * np.arange(rounds)[:, None])
     tiles = tiles[tiles <= last]
     rows = _members(tiles, block_rows)
-    far = _FarRows.of(problem, rows[rows < problem.rows])
+    far = _FarRows.of(
+        problem, rows[rows < problem.rows], first_elements(problem, 0, kernel.promise)
+    )
     memory = _FarMemory.of(far, kernel)
     at_work = np.sort(last - tiles) if order is Order.DESCENDING else tiles[tiles < workers]
     result = Emulation(
@@ -354,9 +356,11 @@ class _FarRows:
     """The arrays of the small problem."""
     mask_numbers: Numbers
     """The row of an additive mask that belongs to each row."""
+    leads: dict[str, int]
+    """Elements of its memory before each array."""
 
     @classmethod
-    def of(cls, problem: Problem, rows: Numbers) -> "_FarRows":
+    def of(cls, problem: Problem, rows: Numbers, leads: dict[str, int]) -> "_FarRows":
         few = replace(
             problem,
             rows=len(rows),
@@ -376,7 +380,7 @@ class _FarRows:
         if problem.mask is Mask.ADDITIVE:
             _, first, again = np.unique(masked, return_index=True, return_inverse=True)
             arrays["mask"] = arrays["mask"][first[again]]
-        return cls(problem, rows, few, arrays, masked)
+        return cls(problem, rows, few, arrays, masked, leads)
 
     @property
     def truths(self) -> Truths:
@@ -389,10 +393,14 @@ class _FarRows:
         row, col = check.first
         return replace(check, first=(int(self.rows[row]), col))
 
+    def lead(self, operand: Operand) -> int:
+        """Return how many elements of its memory lie before an array."""
+        return self.leads.get(operand.name, 0)
+
     def elements(self, operand: Operand) -> Numbers:
-        """Return the number of each element of the rows in an array, shape (rows, cols)."""
+        """Return the number of each element of the rows in memory, shape (rows, cols)."""
         problem, cols = self.problem, operand.cols
-        numbers = np.arange(cols, dtype=np.int64)
+        numbers = np.arange(cols, dtype=np.int64) + self.lead(operand)
         if problem.inner == 1:
             return self.rows[:, None] * operand.stride + numbers
         slices, places = np.divmod(self.rows, problem.inner)
@@ -401,15 +409,15 @@ class _FarRows:
 
     def ranges(self, operand: Operand) -> Numbers:
         """Return the ranges of elements that the rows of an array consist of, shape (ranges, 2)."""
-        problem, cols = self.problem, operand.cols
+        problem, cols, lead = self.problem, operand.cols, self.lead(operand)
         if problem.inner == 1:
-            first = self.rows * operand.stride
+            first = self.rows * operand.stride + lead
             return np.stack([first, first + cols], axis=1)
         slices, places = np.divmod(self.rows, problem.inner)
         begins = np.concatenate([[True], (np.diff(self.rows) != 1) | (np.diff(slices) != 0)])
         starts = np.flatnonzero(begins)
         ends = np.append(starts[1:], len(self.rows)) - 1
-        first = (slices * cols * problem.inner + places)[starts, None]
+        first = (lead + slices * cols * problem.inner + places)[starts, None]
         first = (first + np.arange(cols, dtype=np.int64) * problem.inner).reshape(-1)
         width = np.repeat(places[ends] - places[starts] + 1, cols)
         order = np.argsort(first)
@@ -476,26 +484,29 @@ def _input(
     problem = far.problem
     values = far.arrays[operand.name]
     if operand.name == "mask":
-        elements = far.mask_numbers[:, None] * problem.cols + np.arange(problem.cols)
-        first = np.unique(far.mask_numbers) * problem.cols
+        lead = far.lead(operand)
+        elements = lead + far.mask_numbers[:, None] * problem.cols + np.arange(problem.cols)
+        first = lead + np.unique(far.mask_numbers) * problem.cols
         ranges = np.stack([first, first + problem.cols], axis=1)
     else:
         elements, ranges = far.elements(operand), far.ranges(operand)
     is_dense = problem.inner == 1 and problem.input_stride == problem.cols
     if is_dense and isinstance(operand.dtype, DType):
         slack = NEIGHBOUR_BYTES // operand.dtype.itemsize
-        ranges = np.clip(ranges + np.array([-slack, slack]), 0, operand.count)
+        lead = far.lead(operand)
+        ranges = np.clip(ranges + np.array([-slack, slack]), lead, lead + operand.count)
     ranges, count = _united(ranges)
     random = np.random.default_rng(count).standard_normal(count).astype(values.dtype)
     written = problem.in_place and operand.name == "input"
     placed = memory.allocate_sparse(
-        operand.count,
+        far.lead(operand) + operand.count,
         ranges,
         random,
         name=operand.name,
         writable=written,
         written_once=written and not kernel.rewrites,
     )
+    placed.lead = far.lead(operand) * values.dtype.itemsize
     memory.put(placed, elements, values.reshape(elements.shape))
     return placed
 
@@ -504,14 +515,16 @@ def _result(
     far: _FarRows, result: Operand, memory: GlobalMemory, kernel: EmulatedKernel
 ) -> Allocation:
     ranges, count = _united(far.ranges(result))
-    return memory.allocate_sparse(
-        result.count,
+    placed = memory.allocate_sparse(
+        far.lead(result) + result.count,
         ranges,
         poisoned((count,), result.dtype.numpy),
         name=result.name,
         initialised=False,
         written_once=result.name != "output" or not kernel.rewrites,
     )
+    placed.lead = far.lead(result) * result.dtype.itemsize
+    return placed
 
 
 def _scratch(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> Allocation:
