@@ -57,6 +57,10 @@ class ProgramUnderTest:
     """Whether its source differs from the one that this version emits."""
     header_cols: int = 0
     """Cols that its header names, if its source is for others, which count; else 0."""
+    thorough: bool = False
+    """Whether it is to be tried in all that an edited source is, which takes longer."""
+    seed: int = 0
+    """Of what is drawn: inputs, sizes, and rows far from the first. Another seed draws others."""
 
     @classmethod
     def of(cls, variant: Variant) -> "ProgramUnderTest":
@@ -81,6 +85,11 @@ class ProgramUnderTest:
     def cols(self) -> int:
         """The columns to check it at."""
         return self.run_time_cols or self.problem.cols
+
+    @property
+    def is_thorough(self) -> bool:
+        """Whether it is tried in every size and row of which others are tried in some."""
+        return self.is_edited or self.thorough
 
     @property
     def split(self) -> WorkSplit:

@@ -109,12 +109,17 @@ def subsets(problem: Problem, cols: int, *, thorough: bool) -> list[Pattern]:
     elements = THOROUGH_ELEMENTS if thorough else SUBSET_ELEMENTS
     rows = min(wanted, MOST_SUBSETS, max(2, elements // cols))
     counts = [count for count in FEW_TERMS if count <= cols]
-    of_few = [_few_terms([count]) for count in counts] if thorough else [_few_terms(counts)]
+    of_few = few_terms(cols) if thorough else [_few_terms(counts)]
     if rows < wanted:
         return [*(_sample(number, rows, fewer) for number in range(rows)), *of_few]
     first, *others = (_subset(SUBSET, number * fewer, fewer) for number in range(rows))
     halves = [_subset(HALF, start, more) for start in dict.fromkeys((0, cols - more))]
     return [first, *halves, *others, *of_few]
+
+
+def few_terms(cols: int) -> list[Pattern]:
+    """Return a row of each small number of terms."""
+    return [_few_terms([count]) for count in FEW_TERMS if count <= cols]
 
 
 def _few_terms(counts: list[int]) -> Pattern:

@@ -25,7 +25,12 @@ from explorer.reference.gradients import vary_gradients
 from explorer.reference.influence import EXACT, OF_A_PLACE
 from explorer.reference.layout import Array, saturated
 from explorer.reference.masks import vary_masks
-from explorer.reference.patterns import ONE_GREATEST, leading_patterns, patterns_for
+from explorer.reference.patterns import (
+    ONE_GREATEST,
+    leading_patterns,
+    patterns_for,
+    special_patterns,
+)
 from explorer.reference.rows import Pattern, Shares
 from explorer.reference.specials import with_nans
 from explorer.reference.truth import truth_of
@@ -55,6 +60,8 @@ class Case:
     """Whether the kernel's sums are known to keep small terms (`patterns_for`)."""
     longer: Accuracy | None = None
     """The accuracy that the case must meet, if its rows are longer than the kernel's own."""
+    specials: bool = False
+    """Whether rows are `special_patterns` alone."""
     compensated: bool = False
     """Whether the first row is `EQUAL_TERMS`, of which compensated sums lose nothing."""
 
@@ -68,6 +75,8 @@ class Case:
 
     @property
     def _known(self) -> tuple[Pattern, ...]:
+        if self.specials:
+            return special_patterns(self.problem)
         return patterns_for(self.problem, self.shares, keeps_small=self.keeps_small)
 
     @property
@@ -124,6 +133,11 @@ def verification_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
 def pattern_count(problem: Problem, shares: Shares | None = None) -> int:
     """Return the rows after which the patterns of a problem repeat at the latest (`Case`)."""
     return len(patterns_for(problem, shares, keeps_small=True))
+
+
+def special_count(problem: Problem) -> int:
+    """Return how many rows of special values a problem has (`special_patterns`)."""
+    return len(special_patterns(problem))
 
 
 def arithmetic_pattern_count(problem: Problem) -> int:

@@ -94,7 +94,8 @@ def _vary_lengths(
     lengths[::4] = cols
     between = np.arange(len(lengths)) % 4
     beside = np.flatnonzero((between == 1) | (between == 2))
-    lengths[beside] = np.clip(np.resize(edges, len(beside)), INT32.min, INT32.max)
+    turned = np.roll(edges, first + len(lengths))  # a row has another length in another run
+    lengths[beside] = np.clip(np.resize(turned, len(beside)), INT32.min, INT32.max)
     lengths[-1:] = cols if (len(lengths) + first) % 2 else 0
 
 

@@ -24,7 +24,7 @@ from explorer.reference.distances import (
     outweighed,
     rounded_apart,
 )
-from explorer.reference.influence import EXACT, peaks, subsets
+from explorer.reference.influence import EXACT, few_terms, peaks, subsets
 from explorer.reference.rows import Pattern, Row, Shares
 from explorer.reference.specials import dominated, spanning, specials
 
@@ -137,6 +137,28 @@ GROUPS: dict[str, Callable[[_Asked], list[Pattern]]] = {
     ],
 }
 """The groups of patterns that only some operators need, by the names in their objects."""
+
+
+def special_patterns(problem: Problem) -> tuple[Pattern, ...]:
+    """Return the rows in which a scale shows that is treated by itself.
+
+    They hold each special value, the ends of the type, and exact sums of few terms.
+    """
+    return _special_patterns(_of_one_row(problem, None))
+
+
+@lru_cache(maxsize=128)
+def _special_patterns(problem: Problem) -> tuple[Pattern, ...]:
+    operator, greatest = problem.operator, problem.dtype.greatest
+    asked = _Asked(problem, keeps_small=False, few=problem.cols > NARROW_COLS, thorough=True)
+    named = [name for name in ("specials", "spans") if name in operator.patterns]
+    return (
+        *chain.from_iterable(GROUPS[name](asked) for name in named),
+        *(_one_greatest(sign * greatest) for sign in (1.0, -1.0)),
+        *(_filled(sign * greatest) for sign in (1.0, -1.0)),
+        _lowest_or_masked(greatest),
+        *few_terms(problem.cols),
+    )
 
 
 @lru_cache(maxsize=128)

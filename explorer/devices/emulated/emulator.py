@@ -12,11 +12,13 @@ from explorer.devices.emulated.device import (
     EmulatedKernel,
     LaunchRefused,
     NotEmulated,
+    Variables,
     emulate,
     emulated_grid,
 )
 from explorer.devices.emulated.far import (
     FAR_ELEMENTS,
+    FarTiles,
     Order,
     emulate_far,
     far_problems,
@@ -141,11 +143,13 @@ class Emulator(Device):
             )
             limits = launch_limits(compiled.resources, self.arch)
             kernel = replace(kernel, limits=limits, promise=program.promise)
-            for run in wanted:
-                done.append(self._run(program, kernel, run))
+            variables = Variables()
+            for run in _smallest_first(wanted) if kernel.keeps_variables else wanted:
+                done.append(self._run(program, kernel, run, variables=variables))
                 if done[-1].status in _ENDS:
                     break
             else:
+                done.sort(key=lambda run: run.problem is not first)  # the kernel's own is the first
                 self._run_in_every_order(program, kernel, wanted[0], done)
                 self._run_far_blocks(program, kernel, done)
                 self._run_many_strides(program, kernel, done)
@@ -217,6 +221,7 @@ class Emulator(Device):
                     block_rows,
                     order=order,
                     rounds=rounds,
+                    drawn=FarTiles.of(program.seed, thorough=program.is_thorough),
                     rounding=program.rounding(far),
                     step_limit=self._step_limit,
                     accuracy=self._accuracy,
@@ -280,19 +285,30 @@ class Emulator(Device):
         run: Run,
         schedules: Sequence[Schedule] = ORDINARY,
         step_limit: int | None = None,
+        variables: Variables | None = None,
     ) -> Emulation:
         program.check_emulated(run.problem, whole=True)
         return emulate(
             _launched_for(program, kernel, run.problem),
             run.problem,
-            run.case.arrays(),
+            run.case.arrays(program.seed),
             misaligned_by=run.misaligned_by,
             rounding=program.rounding(run.problem),
             step_limit=step_limit or self._step_limit,
             accuracy=run.accuracy or self._accuracy,
             schedules=schedules,
             counting=False,
+            variables=variables,
         )
+
+
+def _smallest_first(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs with the one of the fewest elements before all others.
+
+    What the first launch of a program keeps for good shows if a later one is larger.
+    """
+    smallest = min(runs, key=lambda run: (run.problem.rows * run.problem.cols, run.problem.rows))
+    return [smallest, *(run for run in runs if run is not smallest)]
 
 
 def _launched_for(

@@ -78,6 +78,9 @@ MOST_ELEMENTS = 2**17
 RANDOM_TILES = 4
 """Number of tiles drawn uniformly, and of tiles drawn uniformly by their logarithms."""
 
+MANY_RANDOM_TILES = 16
+"""The same of a thorough check."""
+
 LEAST_TILES = 2
 """Fewest blocks, or clusters, that run, however many elements they have."""
 
@@ -193,6 +196,27 @@ def _of_inner(problem: Problem, inner: int, block_rows: int) -> Problem:
     return replace(problem, rows=slices * inner, inner=inner)
 
 
+@dataclass(frozen=True, slots=True)
+class FarTiles:
+    """The tiles that are drawn, beside those that are always run."""
+
+    seed: int = 0
+    count: int = RANDOM_TILES
+    """Number of tiles drawn uniformly, and of tiles drawn uniformly by their logarithms."""
+
+    @classmethod
+    def of(cls, seed: int, *, thorough: bool) -> "FarTiles":
+        """Return those of a check."""
+        return cls(seed, MANY_RANDOM_TILES if thorough else RANDOM_TILES)
+
+    def of_many(self, last: int) -> list[int]:
+        """Return random tiles up to number `last`; another seed draws others."""
+        rng = np.random.default_rng([last, self.seed])
+        logarithms = rng.uniform(0, np.log(last + 1), self.count)
+        by_logarithm = [int(tile) - 1 for tile in np.exp(logarithms)]
+        return [*map(int, rng.integers(0, last + 1, self.count)), *by_logarithm]
+
+
 class Order(Enum):
     """The order in which the blocks of a launch work on the rows."""
 
@@ -230,6 +254,7 @@ def emulate_far(
     *,
     order: Order = Order.ASCENDING,
     rounds: int = 1,
+    drawn: FarTiles = FarTiles(),
     rounding: float = 0.0,
     step_limit: int = STEP_LIMIT,
     accuracy: Accuracy = Accuracy.DEFAULT,
@@ -248,7 +273,7 @@ def emulate_far(
     each = _blocks_a_tile(kernel, problem, block_rows)
     last = -(-problem.rows // block_rows) - 1
     workers = last // rounds + 1
-    chosen = _chosen_tiles(problem, block_rows, each, most_elements // rounds)
+    chosen = _chosen_tiles(problem, block_rows, each, most_elements // rounds, drawn)
     tiles = np.unique(chosen % workers + workers * np.arange(rounds)[:, None])
     tiles = tiles[tiles <= last]
     rows = _members(tiles, block_rows)
@@ -300,7 +325,9 @@ def _blocks_a_tile(kernel: EmulatedKernel, problem: Problem, block_rows: int) ->
     return each
 
 
-def _chosen_tiles(problem: Problem, block_rows: int, each: int, most_elements: int) -> Numbers:
+def _chosen_tiles(
+    problem: Problem, block_rows: int, each: int, most_elements: int, drawn: FarTiles
+) -> Numbers:
     """Return the numbers of the most revealing tiles of `block_rows` rows, within limits.
 
     `each` blocks share a tile.
@@ -318,7 +345,7 @@ def _chosen_tiles(problem: Problem, block_rows: int, each: int, most_elements: i
         FAR_BLOCKS // each - 1,
         slice_end,
         *_half_visible_tiles(problem, block_rows),
-        *_random_tiles(last),
+        *drawn.of_many(last),
     )
     allowed = max(LEAST_TILES, most_elements // (block_rows * problem.cols))
     chosen = list(dict.fromkeys(tile for tile in revealing if 0 <= tile <= last))
@@ -334,14 +361,6 @@ def _half_visible_tiles(problem: Problem, block_rows: int) -> list[int]:
         return []
     ends = (problem.mask_rows * repeat - 1 for repeat in (1, 2, 3))
     return [(end - problem.cols // 2) // block_rows for end in ends]
-
-
-def _random_tiles(last: int) -> list[int]:
-    """Return random tiles, the same each time, so that no tile is never run."""
-    rng = np.random.default_rng(last)
-    logarithms = rng.uniform(0, np.log(last + 1), RANDOM_TILES)
-    by_logarithm = [int(tile) - 1 for tile in np.exp(logarithms)]
-    return [*map(int, rng.integers(0, last + 1, RANDOM_TILES)), *by_logarithm]
 
 
 @dataclass(frozen=True, slots=True)
