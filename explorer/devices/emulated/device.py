@@ -103,11 +103,6 @@ class EmulatedKernel:
     sms: int = 0
     """SMs for which persistent blocks are launched; 0 for few (`emulated_grid`)."""
 
-    @property
-    def keeps_variables(self) -> bool:
-        """Whether it has variables whose contents outlast a launch."""
-        return any(one.space == "global" for one in self.module.variables.values())
-
     @classmethod
     def of(
         cls, ptx: str, launches: Sequence[Launch], scratch_bytes: int = 0, *, rewrites: bool = False
@@ -280,6 +275,11 @@ class Variables:
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[Array, bool]] = {}
+
+    @property
+    def are_used(self) -> bool:
+        """Whether a launch has used any that it may write."""
+        return any(writable for _, writable in self._held.values())
 
     def put(self, memory: GlobalMemory) -> None:
         """Place the variables in the memory of the next launches."""

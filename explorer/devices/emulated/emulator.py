@@ -144,12 +144,13 @@ class Emulator(Device):
             limits = launch_limits(compiled.resources, self.arch)
             kernel = replace(kernel, limits=limits, promise=program.promise)
             variables = Variables()
-            for run in _smallest_first(wanted) if kernel.keeps_variables else wanted:
+            for run in wanted:
                 done.append(self._run(program, kernel, run, variables=variables))
                 if done[-1].status in _ENDS:
                     break
             else:
-                done.sort(key=lambda run: run.problem is not first)  # the kernel's own is the first
+                if variables.are_used:
+                    self._run_after_smaller(program, kernel, wanted, done)
                 self._run_in_every_order(program, kernel, wanted[0], done)
                 self._run_far_blocks(program, kernel, done)
                 self._run_many_strides(program, kernel, done)
@@ -170,6 +171,23 @@ class Emulator(Device):
 
     def _verdict(self, program: ProgramUnderTest, runs: list[Emulation]) -> Verdict:
         return Verdict.of_runs(program, tuple(runs), f"emulation for {self.arch}")
+
+    def _run_after_smaller(
+        self,
+        program: ProgramUnderTest,
+        kernel: EmulatedKernel,
+        wanted: Sequence[Run],
+        done: list[Emulation],
+    ) -> None:
+        """Run the smallest problem and the first one in turn, and append them.
+
+        What the first launch of a program keeps for good shows if a later one is larger.
+        """
+        variables = Variables()
+        smallest = min(wanted, key=lambda run: run.problem.rows * run.problem.cols)
+        for run in (smallest, wanted[0]):
+            if done[-1].status not in _ENDS:
+                done.append(self._run(program, kernel, run, variables=variables))
 
     def _run_in_every_order(
         self,
@@ -300,15 +318,6 @@ class Emulator(Device):
             counting=False,
             variables=variables,
         )
-
-
-def _smallest_first(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs with the one of the fewest elements before all others.
-
-    What the first launch of a program keeps for good shows if a later one is larger.
-    """
-    smallest = min(runs, key=lambda run: (run.problem.rows * run.problem.cols, run.problem.rows))
-    return [smallest, *(run for run in runs if run is not smallest)]
 
 
 def _launched_for(
