@@ -112,8 +112,8 @@ BEYOND_SHORT = 2**16 + 77
 block."""
 
 WIDEST_COLS = 2**22 + 77
-"""Columns beyond 22 bits, at which such a kernel is tried in a single row, if its loops make no
-more than FAR_ROUNDS_OF_AN_EDIT rounds there."""
+"""Columns beyond 22 bits, at which such a kernel is tried in a single row, or at as many as its
+loops take FAR_ROUNDS_OF_AN_EDIT rounds for."""
 
 FAR_ROUNDS_OF_AN_EDIT = 16 * FAR_ROUNDS
 """Most rounds of an edited kernel's loops."""
@@ -216,14 +216,10 @@ def run_beyond_short(program: ProgramUnderTest) -> Run | None:
     """
     if not program.is_thorough or program.config.static_cols or program.split.across_rows:
         return None
-    unit, config = program.cols_unit, program.config
-    a_round = config.threads_per_row * program.split.row_width * config.unroll
-    most = FAR_ROUNDS_OF_AN_EDIT * a_round * config.cluster
+    unit, most = program.cols_unit, _most_of_an_edit(program)
     tried = max(_other_cols(program), default=0)
-    for cols, rows in ((WIDEST_COLS, 1), (BEYOND_SHORT, FEWEST_ROWS)):
-        cols = cols // unit * unit
-        if rows == 1 and cols > most:
-            continue
+    for wanted, rows in ((min(WIDEST_COLS, most), 1), (BEYOND_SHORT, FEWEST_ROWS)):
+        cols = wanted // unit * unit
         if cols > tried and program.planned_shared_bytes(cols) <= MOST_SHARED_BYTES:
             problem = program.problem.resized(cols=cols)
             return _few(program, problem.resized(rows_that_repeat(problem, rows, 1)))
@@ -544,13 +540,20 @@ def _other_cols(program: ProgramUnderTest) -> list[int]:
     ragged = _ragged_cols(program)
     most = _most_cols(program)
     fewest = FEWEST_FAR_COLS_OF_A_WARP if a_round >= WARP else FEWEST_FAR_COLS
-    rounds = FAR_ROUNDS_OF_AN_EDIT if program.is_thorough else FAR_ROUNDS
-    far = max(2 * own + unit, min(_far_cols(program), max(rounds * a_round, fewest)))
+    most_far = _most_of_an_edit(program) if program.is_thorough else FAR_ROUNDS * a_round
+    far = max(2 * own + unit, min(_far_cols(program), max(most_far, fewest)))
     above = [min(cols // unit * unit, most) for cols in (2 * own + unit, far)]
     whole = max(1, round(own / a_round)) * a_round // unit * unit
     remainders = _remainders(own, a_round, width) if unit < width else []
     beside = [middle - unit, middle + unit, whole, ragged, *remainders, unit, 2 * unit, *above]
     return [cols for cols in dict.fromkeys(beside) if 1 <= cols <= most and cols != own]
+
+
+def _most_of_an_edit(program: ProgramUnderTest) -> int:
+    """Return the columns for which an edited kernel's loops take FAR_ROUNDS_OF_AN_EDIT rounds."""
+    config = program.config
+    threads = 1 if config.arrangement == "replicated" else config.threads_per_row
+    return FAR_ROUNDS_OF_AN_EDIT * threads * program.split.row_width * config.unroll
 
 
 def _remainders(own: int, a_round: int, width: int) -> list[int]:

@@ -196,7 +196,7 @@ LOG_PROB = Operator(
         *PAIR,
     ),
     of_ones=log_of_ones,
-    patterns=(*SPECIALS, "dominated", "ladders", "lone maxima", "outweighed", "no numbers"),
+    patterns=(*SPECIALS, "no numbers", "dominated", "ladders", "lone maxima", "outweighed"),
     takes=_takes("log_prob")
     | {
         "algorithm": Choice(

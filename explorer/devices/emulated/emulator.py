@@ -1,7 +1,7 @@
 """The device `emulated`: it compiles a program with line info, and runs it on the emulator."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -104,6 +104,7 @@ class Emulator(Device):
         program: ProgramUnderTest,
         rows: int | None = None,
         then: Sequence[ProgramUnderTest] = (),
+        told: Callable[[int, int], None] | None = None,
     ) -> Verdict:
         """Compile and check a program, and meanwhile compile what is checked next.
 
@@ -114,11 +115,13 @@ class Emulator(Device):
         try:
             for following in then:
                 ahead.submit(self._compiled, following)
-            return self._verified(program, rows)
+            return self._verified(program, rows, told or _silent)
         finally:
             ahead.shutdown(wait=False, cancel_futures=True)
 
-    def _verified(self, program: ProgramUnderTest, rows: int | None) -> Verdict:
+    def _verified(
+        self, program: ProgramUnderTest, rows: int | None, told: Callable[[int, int], None]
+    ) -> Verdict:
         """Run a program on its small problems, until one is wrong or unverified.
 
         Its first problem has `rows`, unless these are too many to be emulated: then it has as many
@@ -145,6 +148,7 @@ class Emulator(Device):
             kernel = replace(kernel, limits=limits, promise=program.promise)
             variables = Variables()
             for run in wanted:
+                told(len(done), len(wanted))
                 done.append(self._run(program, kernel, run, variables=variables))
                 if done[-1].status in _ENDS:
                     break
@@ -318,6 +322,10 @@ class Emulator(Device):
             counting=False,
             variables=variables,
         )
+
+
+def _silent(*_: int) -> None:
+    """Tell nobody how far a check is."""
 
 
 def _launched_for(

@@ -414,17 +414,18 @@ class _FarRows:
 
     def lead(self, operand: Operand) -> int:
         """Return how many elements of its memory lie before an array."""
-        return self.leads.get(operand.name, 0)
+        shares = self.problem.in_place and operand.name == "output"
+        return self.leads.get("input" if shares else operand.name, 0)
 
     def elements(self, operand: Operand) -> Numbers:
         """Return the number of each element of the rows in memory, shape (rows, cols)."""
-        problem, cols = self.problem, operand.cols
-        numbers = np.arange(cols, dtype=np.int64) + self.lead(operand)
+        problem, cols, lead = self.problem, operand.cols, self.lead(operand)
+        numbers = np.arange(cols, dtype=np.int64)
         if problem.inner == 1:
-            return self.rows[:, None] * operand.stride + numbers
+            return lead + self.rows[:, None] * operand.stride + numbers
         slices, places = np.divmod(self.rows, problem.inner)
         first = slices * cols * problem.inner + places
-        return first[:, None] + numbers * problem.inner
+        return lead + first[:, None] + numbers * problem.inner
 
     def ranges(self, operand: Operand) -> Numbers:
         """Return the ranges of elements that the rows of an array consist of, shape (ranges, 2)."""
