@@ -28,9 +28,10 @@ PEAK_ELEMENTS = 2**23
 THOROUGH_ELEMENTS = 2**23
 """Most elements of all rows of subsets together in a check that may take some seconds."""
 
-THOROUGH_PEAKS = 2**26
+THOROUGH_PEAKS = 2**25
 """Most elements of all rows of peaks together in such a check, if a thread reads at most
-`FEW_ROUNDS` vectors of a row: a peak at each of 8192 columns, or in each vector of 16384."""
+`FEW_ROUNDS` vectors of a row: a peak at every second of 8192 columns, and in each vector of eight
+of 16384."""
 
 FEW_ROUNDS = 64
 """Vectors of a row per thread above which a thorough check has proportionally fewer peaks, since
