@@ -583,7 +583,7 @@ def _at_seams(program: ProgramUnderTest) -> list[int]:
     unit, width, config = program.cols_unit, program.split.row_width, program.config
     if program.split.across_rows:
         return []
-    most, threads = _most_cols(program), config.threads_per_row
+    most, threads = max(_other_cols(program), default=1), config.threads_per_row
     rng = np.random.default_rng([program.seed, program.cols])
     left = np.arange(max(WARP, threads))
     if len(left) > MOST_SEAMS - WARP:
