@@ -20,12 +20,13 @@ def counts() -> Counter[str]:
     from corpus import BUGS
     from kinds import SABOTAGE
     from planted_kernels import PLANTS
+    from planted_seams import PLANTS as SEAMS
     from test_far_rows import NARROW
 
     found = Counter[str]()
     for bug in BUGS:
         found[f"one launch (test_corpus.py): {', '.join(sorted(bug.shows))}"] += 1
-    for plant in PLANTS:
+    for plant in (*PLANTS, *SEAMS):
         found[WHOLE_KERNELS + plant.kind] += 1
     found["every op, mask and layout (test_kinds_emulated.py)"] = len(SABOTAGE)
     found["indices of too few bits (test_far_rows.py)"] = len(NARROW)

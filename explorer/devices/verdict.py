@@ -1,6 +1,6 @@
 """The result of a program's check: its status, and what each emulated run of it shows."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import isinf, isnan
 
@@ -187,7 +187,11 @@ class Verdict:
         """Return the verdict of the worst of the runs, or unverified if there is none."""
         statuses = {run.status for run in runs} or {Status.UNVERIFIED}
         status = next(status for status in WORST_FIRST if status in statuses)
-        return cls(program, status, _sentence(runs, status), by, runs)
+        verdict = cls(program, status, _sentence(runs, status), by, runs)
+        if status is not Status.VERIFIED or program.config.static_cols:
+            return verdict
+        limit = f"not tried above {verdict.most_cols} columns"
+        return replace(verdict, sentence=f"{verdict.sentence}; {limit}")
 
     @classmethod
     def of_outcome(cls, program: ProgramUnderTest, outcome: Outcome, by: str) -> "Verdict":
@@ -202,6 +206,11 @@ class Verdict:
             status = Status.WRONG if launchable else Status.UNVERIFIED
             sentence = f"{outcome.stage}: {outcome.reason}"
         return cls(program, status, sentence, by, outcome=outcome)
+
+    @property
+    def most_cols(self) -> int:
+        """The most columns that were tried; 0 if nothing was emulated."""
+        return max((run.problem.cols for run in self.runs), default=0)
 
     @property
     def deciding_run(self) -> Emulation | None:

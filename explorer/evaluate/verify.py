@@ -1,8 +1,9 @@
 """Check programs on a device: on the emulator, by a process for each core, or on a GPU."""
 
+import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
@@ -33,6 +34,9 @@ from explorer.system.processes import FRESH, leave_interrupts, usable_cores
 # ------------------------------------------------------------------ on the emulator
 
 
+Told = Callable[[int, int], None]
+"""Called with the runs of a program that have ended, and with how many there are at least."""
+
 FEW = 6
 """Most programs that are verified without processes, whose start would cost more than they save."""
 
@@ -48,15 +52,17 @@ def verify_many(
     arch: str,
     rows: int | None = None,
     accuracy: Accuracy = Accuracy.DEFAULT,
+    told: Told | None = None,
 ) -> Iterator[Verdict]:
     """Yield the verdict of each program, in order, as soon as it is known.
 
-    Closing the iterator, also by Ctrl-C, ends all processes.
+    Of a few programs the runs are `told` as they end. Closing the iterator, also by Ctrl-C, ends
+    all processes.
     """
     processes = min(usable_cores(), len(programs))
     if processes < 2 or len(programs) <= FEW:
         for program in programs:
-            yield _verify(program, arch, rows, accuracy)
+            yield _verify(program, arch, rows, accuracy, told)
         return
     pool = ProcessPoolExecutor(processes, mp_context=FRESH, initializer=leave_interrupts)
     try:
@@ -67,11 +73,17 @@ def verify_many(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _verify(program: ProgramUnderTest, arch: str, rows: int | None, accuracy: Accuracy) -> Verdict:
+def _verify(
+    program: ProgramUnderTest,
+    arch: str,
+    rows: int | None,
+    accuracy: Accuracy,
+    told: Told | None = None,
+) -> Verdict:
     """Verify a program with the emulator of the process that runs this."""
     emulator = _emulator(arch)
     emulator.open(Setting(program.problem, accuracy=accuracy))
-    return emulator.verify(program, rows)
+    return emulator.verify(program, rows, told=told)
 
 
 # ------------------------------------------------------------------ on a device by its name
@@ -83,6 +95,7 @@ def verify_on(
     arch: str,
     rows: int | None = None,
     accuracy: Accuracy = Accuracy.DEFAULT,
+    told: Told | None = None,
 ) -> Iterator[Verdict]:
     """Yield each program's verdict, in order. `device` is emulated, cuda:N, or auto.
 
@@ -91,10 +104,10 @@ def verify_on(
     """
     with open_device(gpu_or_emulator(device), arch) as opened:
         if not opened.can_time:
-            yield from verify_many(programs, arch, rows, accuracy)
+            yield from verify_many(programs, arch, rows, accuracy, told)
             return
         problem = emulated_runs(programs[0], rows)[0].problem
-        opened.open(Setting(problem, accuracy=accuracy))
+        opened.open(Setting(problem, seed=programs[0].seed, accuracy=accuracy))
         for program in programs:
             yield _with_second_opinion(opened.verify(program), opened, rows, accuracy)
 
@@ -117,6 +130,9 @@ def _with_second_opinion(
 # ------------------------------------------------------------------ programs to check
 
 
+SEEDS = 2**31
+"""Seeds that are drawn from where none is given."""
+
 SOURCE_SUFFIX = ".cu"
 """The ending by which an emitted file is told from other things to verify."""
 
@@ -131,9 +147,17 @@ class Checks:
     rows: int | None = None
     """Rows that are executed; None for a few that show every case."""
 
-    def verdicts(self, device: str, accuracy: Accuracy) -> Iterator[Verdict]:
+    def drawn_by(self, seed: int | None, *, thorough: bool) -> "Checks":
+        """Return the checks with what `seed` draws, a fresh one if it is None."""
+        seed = secrets.randbelow(SEEDS) if seed is None else seed
+        programs = (replace(one, seed=seed, thorough=thorough) for one in self.programs)
+        return replace(self, programs=tuple(programs))
+
+    def verdicts(
+        self, device: str, accuracy: Accuracy, told: Told | None = None
+    ) -> Iterator[Verdict]:
         """Return each program's verdict, in order. Raises as `verify_on`."""
-        return verify_on(device, self.programs, self.arch, self.rows, accuracy)
+        return verify_on(device, self.programs, self.arch, self.rows, accuracy, told)
 
 
 def file_checks(path: str, cols: int | None, rows: int | None, gpu: str | None) -> Checks:

@@ -5,7 +5,7 @@ from typing import Any
 
 from explorer.ops.logsumexp import chosen, maximum_and_sum, of_size, takes_few_results
 from explorer.ops.operator import Choice, Extent, Operator, Result
-from explorer.ops.softmax import UNFOLDED, growth
+from explorer.ops.softmax import SPECIALS, UNFOLDED, growth
 from explorer.ops.truth import Doubles, Truth, Wide
 
 # ------------------------------------------------------------------ the loss
@@ -116,7 +116,7 @@ CROSS_ENTROPY = Operator(
         Result(_log_sum, Extent.ROW, "log_sum"),
     ),
     of_ones=_of_ones,
-    patterns=("ladders", "lone maxima", "outweighed", "no numbers"),
+    patterns=(*SPECIALS, "no numbers", "dominated", "ladders", "lone maxima", "outweighed"),
     takes=_OF_LOSSES,
     operands={"input": Extent.MATRIX, "ids": Extent.IDS},
     options=("ignore_index",),
@@ -174,7 +174,7 @@ CROSS_ENTROPY_BACKWARD = Operator(
     title="gradient of cross-entropy",
     results=(Result(_gradient),),
     of_ones=lambda n, _: (1.0 / n, 1.0 / n),
-    patterns=("ladders", "no numbers"),
+    patterns=(*SPECIALS, "no numbers", "ladders"),
     takes=_OF_EACH_ELEMENT,
     operands={
         "input": Extent.MATRIX,
@@ -224,7 +224,7 @@ CROSS_ENTROPY_WITH_GRADIENT = Operator(
         *CROSS_ENTROPY.results[1:],
     ),
     of_ones=lambda n, _: (1.0 / n, 1.0 / n),
-    patterns=("ladders", "lone maxima", "outweighed", "no numbers"),
+    patterns=(*SPECIALS, "no numbers", "dominated", "ladders", "lone maxima", "outweighed"),
     takes={name: choice for name, choice in _OF_LOSSES.items() if name != "store_hint"},
     operands={"input": Extent.MATRIX, "ids": Extent.IDS, "loss_grad": Extent.ROW},
     options=("ignore_index",),

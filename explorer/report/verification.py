@@ -93,7 +93,7 @@ def verification_data(verdicts: Sequence[Verdict]) -> Data:
 
 
 def verdict_data(verdict: Verdict) -> Data:
-    """Return status, by, sentence, config, cols, dtype and runs."""
+    """Return status, by, sentence, config, cols, what was drawn by which seed, and the runs."""
     program = verdict.program
     return {
         "status": str(verdict.status),
@@ -101,7 +101,10 @@ def verdict_data(verdict: Verdict) -> Data:
         "sentence": verdict.sentence,
         "config": program.config.as_dict(),
         "cols": program.cols,
+        "most_cols": verdict.most_cols,
         "dtype": str(program.problem.dtype),
+        "seed": program.seed,
+        "thorough": program.is_thorough,
         "runs": [_run(run, program) for run in verdict.runs],
     }
 
@@ -189,7 +192,7 @@ def summary(verdicts: Sequence[Verdict], elapsed_s: float) -> str:
     """Say how many there are of each status, by what, in what time."""
     found = Counter(verdict.status for verdict in verdicts)
     counts = ", ".join(f"{count(found[status])} {status}" for status in COLOURS)
-    by = f" by {verdicts[0].by}" if verdicts else ""
+    by = f" by {verdicts[0].by}, drawn by seed {verdicts[0].program.seed}," if verdicts else ""
     return f"{count(len(verdicts))} programs: {counts}{by} in {seconds(elapsed_s)}"
 
 
@@ -205,7 +208,8 @@ def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
     _print_verdict(verdict, console, named=False)
     for remark in _remarks(verdict.program):
         console.print(f"  {remark}", style="yellow", soft_wrap=not console.is_terminal)
-    console.print(f"by {verdict.by}, {elapsed_s:.1f} s", style="dim")
+    seed = verdict.program.seed
+    console.print(f"by {verdict.by}, drawn by seed {seed}, {elapsed_s:.1f} s", style="dim")
 
 
 def _told_together(verdict: Verdict) -> Iterator[tuple[str, Emulation]]:
@@ -289,6 +293,10 @@ def print_findings(verdict: Verdict, console: Console) -> None:
         console.print(f"  and {len(findings) - MOST_FINDINGS} more findings")
 
 
+LONG_S = 2.0
+"""Seconds of a check after which it is said how far it is."""
+
+
 class VerifyProgress(LiveLine):
     """Shows the count of each status as verdicts come; it times all of them."""
 
@@ -298,6 +306,11 @@ class VerifyProgress(LiveLine):
         self.elapsed_s = 0.0
         self._found: Counter[Status] = Counter()
         self._started = time.monotonic()
+
+    def told(self, ended: int, runs: int) -> None:
+        """Say how far the check of a program is, if it takes long."""
+        if time.monotonic() - self._started > LONG_S:
+            self.show(f"{ended} of {runs} runs, then rows far from the first ones", "runs")
 
     def __call__(self, verdict: Verdict) -> Verdict:
         """Count a verdict, and say how far it is; of one program that goes without saying."""
