@@ -58,6 +58,8 @@ _HELP = {
         "Results beside the output, for an op that has some, such as lse,entropy.",
     ),
     "ignore_index": ("I", "The id of rows that do not count, of cross_entropy; default: -100."),
+    "label_smoothing": ("E", "The part of a target spread over all columns, in a loss's gradient."),
+    "z_loss": ("Z", "The factor of the squared log-sum-exp of a row, in a loss's gradient."),
 }
 """The options of a problem in the order of help, with what stands for the value, and their help."""
 

@@ -146,6 +146,7 @@ class Traits:
             "has_target": has_target,
             "sets_apart": has_target and not elementwise,
             "elementwise": elementwise,
+            **self._smoothing(),
             "ids_step": "kIds" if problem.is_dense else "ids_stride",
         }
 
@@ -506,6 +507,19 @@ class Traits:
             "exponent": self._exponent,
             "no_template": self._no_template,
             "each_element": self._each_element,
+        }
+
+    def _smoothing(self) -> dict[str, str]:
+        """Return what label smoothing and the squared log-sum-exp change of each share of a sum."""
+        suffix = self.problem.dtype.arithmetic.cuda.suffix
+        cols = "kCols" if self.config.static_cols else "cols"
+        numbers = {name: getattr(self.problem, name) for name in ("label_smoothing", "z_loss")}
+        is_smoothed = bool(numbers["label_smoothing"])
+        return {
+            **{name: f"{value!r}{suffix}" if value else "" for name, value in numbers.items()},
+            "given_back": f" + (kSmoothing - kSmoothing / {cols})" if is_smoothed else "",
+            "more_and_less": (f" * (1.0{suffix} + more)" if numbers["z_loss"] else "")
+            + (" - lost" if is_smoothed else ""),
         }
 
     @property

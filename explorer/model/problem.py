@@ -106,8 +106,14 @@ WHOLE_FIELDS = {
 _WHOLE_OR_NONE = ("mask_rows", "input_stride", "output_stride", "ids_per_row", "ids_stride")
 """Those for which None means the default, as 0 does."""
 
-OPTIONS: dict[str, Any] = {"ignore_index": -100}
+OPTIONS: dict[str, Any] = {"ignore_index": -100, "label_smoothing": 0.0, "z_loss": 0.0}
 """The fields that some operators take, and the values that None stands for there."""
+
+MOST_Z_LOSS = 0.5
+"""With a larger factor, 2 z lse could overflow where a share of the sum is 0."""
+
+_NUMBERS = ("scale", "label_smoothing", "z_loss")
+"""The fields that are numbers, whole or not."""
 
 _TYPES_OR_NONE = ("out_dtype", "ids_dtype")
 """The types for which None means the default."""
@@ -137,8 +143,8 @@ def read_field(name: str, value: Any) -> Any:
         if number is None or not -(2**63) <= number < 2**63:
             raise InvalidInput(f"{name} is {shown(value)}; it must be a whole number of 64 bits")
         return number
-    if name == "scale" and not _is_number(value):
-        raise InvalidInput(f"scale is {shown(value)}; it must be a finite number")
+    if name in _NUMBERS and not _is_number(value):
+        raise InvalidInput(f"{name} is {shown(value)}; it must be a finite number")
     if name == "in_place" and not isinstance(value, bool):
         raise InvalidInput(f"in_place is {shown(value)}; it must be True or False")
     if name == "also":
@@ -147,7 +153,7 @@ def read_field(name: str, value: Any) -> Any:
         if not words or not all(name.strip() for name in names):
             raise InvalidInput(f"also is {shown(value)}; it must be names, such as lse,entropy")
         return ",".join(name.strip() for name in names)
-    return float(value) if name == "scale" else value
+    return float(value) if name in _NUMBERS else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +191,11 @@ class Problem:
     """The results on request, as lse,entropy; they come in the operator's order."""
     ignore_index: int | None = None
     """The id of rows that do not count; None becomes -100 for an operator that ignores rows."""
+    label_smoothing: float | None = None
+    """The part of a target that is spread evenly over all columns; None becomes 0 for an operator
+    that takes it."""
+    z_loss: float | None = None
+    """The factor of the squared log-sum-exp that is added to a loss; None likewise."""
 
     def __post_init__(self) -> None:
         if not (  # the usual case by one test, because programs make many problems
@@ -195,6 +206,8 @@ class Problem:
             and type(self.also) is str
             and (self.scale is None or type(self.scale) is float)
             and (self.ignore_index is None or type(self.ignore_index) is int)
+            and (self.label_smoothing is None or type(self.label_smoothing) is float)
+            and (self.z_loss is None or type(self.z_loss) is float)
         ):
             self._check_types()
         check_extent("rows", self.rows, MAX_ROWS)
@@ -267,6 +280,9 @@ class Problem:
             return (
                 f"ids_per_row is {self.ids_per_row}; {self.op} has one target a row: leave it out"
             )
+        for name, most in (("label_smoothing", 1.0), ("z_loss", MOST_Z_LOSS)):
+            if name in taken and not 0 <= getattr(self, name) <= most:
+                return f"{name} is {getattr(self, name)}; it must be from 0 to {most}"
         return ""
 
     def _ids_fault(self) -> str:

@@ -218,7 +218,7 @@ def from_text(name: str, text: str) -> Any:
         return whole_number(name, -MOST_AXES, MOST_AXES - 1)(text)
     if name == "ignore_index":
         return whole_number(name, -(2**63), 2**63 - 1)(text)
-    if name == "scale":
+    if name in ("scale", "label_smoothing", "z_loss"):
         value = float(text) if _NUMBER.fullmatch(str(text).strip()) else nan
         if not isfinite(value):
             raise InvalidInput(f"{name} is {text!r}; it must be a finite number such as 0.125")
@@ -277,6 +277,10 @@ class ProblemKeywords(TypedDict, total=False):
     """Results that are computed on request, such as lse,entropy."""
     ignore_index: int | None
     """The id of rows that do not count, for an operator that ignores some; left out: -100."""
+    label_smoothing: float | None
+    """The part of each target that is spread evenly over all columns, for an operator that has it."""
+    z_loss: float | None
+    """The factor of the squared log-sum-exp in a loss, for an operator whose gradient has it."""
 
 
 def query_from_words(words: list[str]) -> ProblemQuery | None:

@@ -6,7 +6,7 @@ from typing import Any
 from explorer.ops.logsumexp import chosen, maximum_and_sum, of_size, takes_few_results
 from explorer.ops.operator import Choice, Extent, Operator, Result
 from explorer.ops.softmax import SPECIALS, UNFOLDED, growth
-from explorer.ops.truth import Doubles, Truth, Wide
+from explorer.ops.truth import Doubles, Truth, Wide, exact_sums
 
 # ------------------------------------------------------------------ the loss
 
@@ -157,16 +157,50 @@ def _gradient(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Truth:
 
     x, ids = arrays["input"], arrays["ids"][:, :1]
     gaps = x - arrays["maximum"]
-    counts = _is_class(arrays) & (ids != arrays["ignore_index"])
-    is_target = (np.arange(x.shape[1])[None, :] == ids) & counts
+    is_target = np.arange(x.shape[1])[None, :] == ids
     with np.errstate(invalid="ignore", over="ignore"):
         exponents = gaps - arrays["log_sum"]
-        shares = np.where(is_target, np.expm1(exponents), np.exp(exponents))
+        shares = np.exp(exponents)
+        less = np.where(is_target, np.expm1(exponents), shares)
+        lse = arrays["maximum"] + arrays["log_sum"]
         factors = factor * arrays["loss_grad"]
-        values = np.where(counts, factors * shares, 0.0)
-        size = np.abs(values) * np.where(is_target, 1.0, growth(gaps))
+        values, size = _of_shares(arrays, shares, less, lse, growth(gaps))
         underflow = np.abs(factors) * lost * np.maximum(1.0, np.exp(-arrays["log_sum"]))
-    return Truth(values, size, None, np.where(counts, underflow, 0.0)[:, 0])
+    truth = Truth(factors * values, np.abs(factors) * size, None, underflow)
+    return _of_counted_rows(arrays, truth)
+
+
+def _of_shares(
+    arrays: Mapping[str, Any], shares: Wide, less: Wide, lse: Wide, grown: Wide
+) -> tuple[Wide, Wide]:
+    """Return the gradient of a loss of 1, and the magnitudes that its errors are relative to.
+
+    `shares` are the elements' of the sum, and `less` the same but for the target's, which has lost
+    1. With label smoothing e over n columns the target loses 1 - e, and each column e / n. The
+    squared log-sum-exp adds its own gradient, 2 z lse, times the shares.
+    """
+    import numpy as np
+
+    is_target = np.arange(shares.shape[1])[None, :] == arrays["ids"][:, :1]
+    smoothing, added = arrays["label_smoothing"], 2 * arrays["z_loss"] * lse
+    each = smoothing / shares.shape[1]
+    given_back = np.where(is_target, smoothing, 0.0)
+    grown = np.where(is_target, 1.0, grown)
+    values = less + given_back - each
+    size = np.abs(less) * grown + given_back + each
+    if arrays["z_loss"]:
+        values, size = values + added * shares, size + np.abs(added) * shares * grown
+    return values, size
+
+
+def _of_counted_rows(arrays: Mapping[str, Any], truth: Truth) -> Truth:
+    """Return the truth of a gradient with zeros in rows that are ignored or have no target."""
+    import numpy as np
+
+    counts = _is_class(arrays) & (arrays["ids"][:, :1] != arrays["ignore_index"])
+    numbers = (truth.values, truth.magnitude, truth.underflow)
+    values, magnitude, underflow = (np.where(counts, number, 0.0) for number in numbers)
+    return Truth(values, magnitude, truth.exact, underflow[:, 0])
 
 
 CROSS_ENTROPY_BACKWARD = Operator(
@@ -183,7 +217,7 @@ CROSS_ENTROPY_BACKWARD = Operator(
         "log_sum": Extent.ROW,
         "loss_grad": Extent.ROW,
     },
-    options=("ignore_index",),
+    options=("ignore_index", "label_smoothing", "z_loss"),
 )
 """Of the logits themselves, and of what the forward operator has kept of each row."""
 
@@ -198,21 +232,23 @@ def _gradient_at_once(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Trut
     """
     import numpy as np
 
-    x, ids = arrays["input"], arrays["ids"][:, :1]
-    counts = _is_class(arrays) & (ids != arrays["ignore_index"])
-    is_target = (np.arange(x.shape[1])[None, :] == ids) & counts
-    maximum, _ = maximum_and_sum(x)
+    x = arrays["input"]
+    is_target = np.arange(x.shape[1])[None, :] == arrays["ids"][:, :1]
+    maximum, log_sum, _ = _apart(arrays)
     with np.errstate(invalid="ignore", over="ignore"):
         gaps = x - maximum
         exponentials = np.exp(gaps)
-        others = np.where(is_target, 0.0, exponentials)
-        rest = others.sum(axis=1, keepdims=True)
+        rest = np.where(is_target, 0.0, exponentials).sum(axis=1, keepdims=True)
         total = exponentials.sum(axis=1, keepdims=True)
+        less = np.where(is_target, -rest, exponentials) / total
         factors = factor * arrays["loss_grad"]
-        values = np.where(counts, factors * np.where(is_target, -rest, exponentials) / total, 0.0)
-        size = np.abs(values) * np.where(is_target, 1.0, growth(gaps))
-        underflow = np.where(counts, np.abs(factors) * lost, 0.0)
-    return Truth(values, size, None, underflow[:, 0])
+        shares, lse = exponentials / total, maximum + log_sum
+        values, size = _of_shares(arrays, shares, less, lse, growth(gaps))
+        underflow = np.abs(factors) * lost
+    exact = exact_sums(x)
+    return _of_counted_rows(
+        arrays, Truth(factors * values, np.abs(factors) * size, exact, underflow)
+    )
 
 
 CROSS_ENTROPY_WITH_GRADIENT = Operator(
@@ -227,6 +263,6 @@ CROSS_ENTROPY_WITH_GRADIENT = Operator(
     patterns=(*SPECIALS, "no numbers", "dominated", "ladders", "lone maxima", "outweighed"),
     takes={name: choice for name, choice in _OF_LOSSES.items() if name != "store_hint"},
     operands={"input": Extent.MATRIX, "ids": Extent.IDS, "loss_grad": Extent.ROW},
-    options=("ignore_index",),
+    options=("ignore_index", "label_smoothing", "z_loss"),
 )
 """The gradient is that of the losses times `loss_grad`, which must be known beforehand."""

@@ -178,6 +178,8 @@ def _truths(problem: Problem, asked: Sequence[Operand]) -> Iterator[str]:
     yield f"#define OP {_constant(problem.op)}"
     yield f"#define READS_IDS {str(problem.ids_dtype is not None).lower()}"
     yield f"#define IGNORED {problem.ignore_index or 0}"
+    yield f"#define SMOOTHING {problem.label_smoothing or 0.0!r}"
+    yield f"#define Z_LOSS {problem.z_loss or 0.0!r}"
     yield from _elements(problem, asked)
     yield f"enum Asked {{ {', '.join(map(_constant, _ASKED))} }};"
     yield f"constexpr unsigned kAsked = {sum(1 << _ASKED.index(one.name) for one in asked)};"

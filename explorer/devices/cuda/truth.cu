@@ -280,16 +280,25 @@ __device__ Truth truth_of_loss_gradient(const Question& q, long long row, const 
   const bool is_known = kOp == kCrossEntropyBackward;
   const double maximum = is_known ? static_cast<double>(static_cast<const Number*>(q.second)[row]) : r.maximum;
   const double x = counted(q, row, r.limit, col);
-  double y, lost = 1.0;
+  const double log_sum = is_known ? static_cast<double>(q.log_sum[row]) : log(r.sum);
+  double share, less, lost = 1.0;  // an element's share of the sum, and the same less 1 for the target
   if (is_known) {
-    const double log_sum = static_cast<double>(q.log_sum[row]);
-    y = col == target ? expm1((x - maximum) - log_sum) : exp((x - maximum) - log_sum);
+    share = exp((x - maximum) - log_sum);
+    less = col == target ? expm1((x - maximum) - log_sum) : share;
     lost = fmax(1.0, exp(-log_sum));
   } else {
-    y = (col == target ? -r.of_asked : exp_of_difference(x, maximum)) / r.sum;
+    share = exp_of_difference(x, maximum) / r.sum;
+    less = col == target ? -r.of_asked / r.sum : share;
   }
   const double growth = col == target || !isfinite(x) ? 1.0 : growth_of(maximum - x);
-  const double size = fabs(factor * y) * growth;
+  const double each = SMOOTHING / q.cols, given_back = col == target ? SMOOTHING : 0.0;
+  double y = less + given_back - each;
+  double size = fabs(factor) * (fabs(less) * growth + given_back + each);
+  if (Z_LOSS != 0.0) {
+    const double more = 2.0 * Z_LOSS * (maximum + log_sum) * share;
+    y += more;
+    size += fabs(factor * more) * growth;
+  }
   const bool is_some = isfinite(x) && factor != 0.0;
   return {factor * y, is_some ? not_zero(size) : size, false, fabs(factor) * kUnderflow * lost};
 }
