@@ -278,7 +278,7 @@ class ProblemKeywords(TypedDict, total=False):
     ignore_index: int | None
     """The id of rows that do not count, for an operator that ignores some; left out: -100."""
     label_smoothing: float | None
-    """The part of each target that is spread evenly over all columns, for an operator that has it."""
+    """The part of each target that is spread over all columns, for an operator that takes it."""
     z_loss: float | None
     """The factor of the squared log-sum-exp in a loss, for an operator whose gradient has it."""
 

@@ -3,10 +3,12 @@
 import importlib.util
 import sys
 from collections.abc import Callable
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from explorer.model.errors import ExplorerError, InvalidInput
-from explorer.runtime.layout import check_switch
+from explorer.model.problem import MOST_Z_LOSS
+from explorer.runtime.layout import LossKeywords, check_switch
 from explorer.system.plain_data import kind_of, shown, whole_of
 
 if TYPE_CHECKING:
@@ -179,29 +181,46 @@ REDUCTIONS = ("mean", "sum", "none")
 def cross_entropy(
     x: Any,
     target: Any,
+    weight: Any = None,
     *,
     ignore_index: int = -100,
     reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
     scale: float = 1,
     dim: int | None = None,
+    loss_dtype: Any = None,
+    all_ignored: str = "nan",
+    return_lse: bool = False,
+    return_z_loss: bool = False,
 ) -> Any:
     """Return the cross-entropy of class indices: log(sum(exp(x))) less the target's element.
 
-    x             A tensor of PyTorch, or an array of CuPy or JAX, such as logits, of types of 16,
-                  32 or 64 bits.
-    target        The class of each row, of int32 or int64, of the shape of x without the axis of
-                  classes, and on x's device. It may have strides.
-    ignore_index  The target of rows that do not count: their loss and their gradient are 0, also
-                  where the row holds NaN.
-    reduction     "mean" over the rows that count, "sum", or "none" for a loss of each row.
-    scale         The factor that x is multiplied with first, in f32 for 16-bit types.
-    dim           The axis of classes; None is 1 as in PyTorch, or 0 where x has one axis alone. x
-                  is copied unless it is the last one.
+    x                A tensor of PyTorch, or an array of CuPy or JAX, such as logits, of types of
+                     16, 32 or 64 bits.
+    target           The class of each row, of int32 or int64, of the shape of x without the axis of
+                     classes, and on x's device. It may have strides.
+    weight           A number for each class, by which the losses of its rows are multiplied. With
+                     label smoothing the library's own functions compute the losses.
+    ignore_index     The target of rows that do not count: their loss and their gradient are 0, also
+                     where the row holds NaN.
+    reduction        "mean" over the rows that count, or over their weights, "sum", or "none" for a
+                     loss of each row.
+    label_smoothing  The part of each target, from 0 to 1, that is spread evenly over all classes.
+                     The mean of each row is then read apart.
+    z_loss           The factor of each row's squared log-sum-exp, which is added to its loss.
+    scale            The factor that x is multiplied with first, in f32 for 16-bit types.
+    dim              The axis of classes; None is 1 as in PyTorch, or 0 where x has one axis alone.
+                     x is copied unless it is the last one.
+    loss_dtype       The type of the loss; None is f32 for types of 16 bits too, and else x's type.
+    all_ignored      "nan" or "zero": the mean over no row.
+    return_lse       Whether each row's log-sum-exp is returned besides. It has no gradient.
+    return_z_loss    Whether the part of the loss that `z_loss` adds is returned besides, which has
+                     no gradient of its own.
 
-    Losses are of f32 for types of 16 bits too, and else of x's type. Each row is read once. The
-    target's exponential is added apart from the others, so that a loss near 0 has all of its
-    digits, and so has the target's gradient. Sums of losses are in f64. A mean over no row is NaN.
-    A target that is no class, and is not ignored, has the loss NaN and the gradient 0; nothing is
+    Each row is read once. The target's exponential is added apart from the others, so that a loss
+    near 0 has all of its digits, and so has the target's gradient. Sums of losses are in f64. A
+    target that is no class, and is not ignored, has the loss NaN and the gradient 0; nothing is
     read for it.
 
     A tensor has its gradient, which a kernel computes from x and two numbers of each row that are
@@ -209,14 +228,22 @@ def cross_entropy(
     GPU, so that a CUDA graph can capture all of it. `torch.compile` may trace a call.
 
     Raises TypeError for another kind of array or of argument, and `explorer.InvalidInput` for a
-    target of another shape, type or device, and for class probabilities.
+    target of another shape, type or device, for class probabilities, and for `weight` with
+    `z_loss`, of which it is not agreed upon whether the squares have weights.
     """
-    if reduction not in REDUCTIONS:
-        raise InvalidInput(
-            f"reduction is {shown(reduction)}; it must be one of {', '.join(REDUCTIONS)}"
-        )
-    ignored = _ignored(ignore_index)
-    return function_for(x, "cross_entropy_of")(x, target, ignored, reduction, scale, dim)
+    told = _told(
+        ignore_index=ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+        z_loss=z_loss,
+        scale=scale,
+        dim=dim,
+        loss_dtype=loss_dtype,
+        all_ignored=all_ignored,
+        return_lse=return_lse,
+        return_z_loss=return_z_loss,
+    )
+    return function_for(x, "cross_entropy_of")(x, target, weight, told)
 
 
 class RowLosses(NamedTuple):
@@ -234,11 +261,10 @@ def cross_entropy_forward(
     """Return the loss of each row, and what `cross_entropy_backward` takes.
 
     They are for one's own autograd. Arguments are those of `cross_entropy`; tensors get no gradient
-    by themselves.
+    by themselves. A row's log-sum-exp is the sum of its maximum and log_sum.
     """
-    ignored = _ignored(ignore_index)
-    function = function_for(x, "cross_entropy_forward_of")
-    return RowLosses(*function(x, target, ignored, scale, dim))
+    told = _told(ignore_index=ignore_index, scale=scale, dim=dim)
+    return RowLosses(*function_for(x, "cross_entropy_forward_of")(x, target, told))
 
 
 def cross_entropy_backward(
@@ -249,6 +275,8 @@ def cross_entropy_backward(
     loss_grad: Any,
     *,
     ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
     scale: float = 1,
     dim: int | None = None,
     out: Any = None,
@@ -256,24 +284,46 @@ def cross_entropy_backward(
     """Return the gradient of x, of its type, from what `cross_entropy_forward` has returned.
 
     loss_grad  The gradient of each row's loss, of target's shape: for a mean, 1 over the number of
-               rows that count.
+               rows that count. With label smoothing or `z_loss` it is that of the whole loss.
     out        An array for the result, of x's shape and type. It may be x itself, whose elements
                are then lost. Classes must lie along the last axis.
 
     Other arguments are those of `cross_entropy`.
     """
-    told = (_ignored(ignore_index), scale, dim)
+    told = _told(
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        z_loss=z_loss,
+        scale=scale,
+        dim=dim,
+    )
     kept = {"maximum": maximum, "log_sum": log_sum}
     function = function_for(x, "cross_entropy_backward_of")
     return function(x, target, kept, loss_grad, told, out)
 
 
-def _ignored(index: Any) -> int:
-    """Return an ignored index as an int. Raises TypeError for a value that is no whole number."""
-    number = whole_of(index)
-    if number is None:
-        raise TypeError(f"ignore_index is {shown(index)}; it must be a whole number, such as -100")
-    return number
+def _told(**given: Any) -> LossKeywords:
+    """Return keywords of a loss, checked. Raises TypeError and InvalidInput."""
+    told = LossKeywords(**given)
+    for name, among in (("reduction", REDUCTIONS), ("all_ignored", ("nan", "zero"))):
+        value = getattr(told, name)
+        if value not in among:
+            raise InvalidInput(f"{name} is {shown(value)}; it must be one of {', '.join(among)}")
+    index = whole_of(told.ignore_index)
+    if index is None:
+        raise TypeError(
+            f"ignore_index is {shown(told.ignore_index)}; it must be a whole number, such as -100"
+        )
+    for name in ("return_lse", "return_z_loss"):
+        check_switch(name, getattr(told, name))
+    parts = {"label_smoothing": 1.0, "z_loss": MOST_Z_LOSS}
+    for name, most in parts.items():
+        value = getattr(told, name)
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise TypeError(f"{name} is {shown(value)}; it must be a number from 0 to {most}")
+        if not 0 <= value <= most:
+            raise InvalidInput(f"{name} is {shown(value)}; it must be from 0 to {most}")
+    return told._replace(ignore_index=index, **{n: float(getattr(told, n)) for n in parts})
 
 
 def uncompiled(log: bool, x: Any, *arguments: Any) -> Any:

@@ -228,6 +228,16 @@ def check_target(shape: Shape, dim: int, target: Shape, dtype: str) -> None:
         )
 
 
+def check_weight(weight: Shape, dtype: str, classes: int) -> None:
+    """Raise InvalidInput for weights of classes that are of another number or no numbers."""
+    if weight != (classes,):
+        raise InvalidInput(
+            f"weight is of shape {weight}; it must have a number for each of {classes} classes"
+        )
+    if "float" not in dtype:
+        raise InvalidInput(f"weight is of {dtype}; it must be of floating-point numbers")
+
+
 def check_kept(name: str, shape: Shape, rows: Shape) -> None:
     """Raise InvalidInput for numbers of rows that are not of the targets' shape."""
     if shape != rows:
@@ -329,6 +339,27 @@ def given(**arrays: Any) -> dict[str, Any]:
     return {name: array for name, array in arrays.items() if array is not None}
 
 
+class LossKeywords(NamedTuple):
+    """The keywords of `explorer.cross_entropy`, with their usual values."""
+
+    ignore_index: int = -100
+    reduction: str = "mean"
+    label_smoothing: float = 0.0
+    z_loss: float = 0.0
+    scale: Any = 1
+    dim: int | None = None
+    loss_dtype: Any = None
+    all_ignored: str = "nan"
+    return_lse: bool = False
+    return_z_loss: bool = False
+
+    @property
+    def options(self) -> tuple[tuple[str, Any], ...]:
+        """Those that decide a row's loss and gradient, with their values (`Call.options`)."""
+        names = ("ignore_index", "label_smoothing", "z_loss")
+        return tuple((name, getattr(self, name)) for name in names)
+
+
 class Call(NamedTuple):
     """What is computed of an array x: all arguments of a call but x and its output."""
 
@@ -345,7 +376,8 @@ class Call(NamedTuple):
     """The arrays that are read beside x, by the names of the operator's operands: an additive
     `mask`, `lengths`, `ids`."""
     options: tuple[tuple[str, Any], ...] = ()
-    """The fields of a problem that the operator takes beside those of all, with their values."""
+    """Of a loss and its gradient: the fields of a problem that say how the rows' losses are made,
+    with their values."""
 
     def alone(self) -> "Call":
         """Return the call without its arrays, which somebody else keeps or drops."""

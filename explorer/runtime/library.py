@@ -8,22 +8,27 @@ and the results by the library's own functions.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
+from explorer.model.element import TYPE_OF_NARROW, TYPE_OF_SUMS
 from explorer.model.errors import InvalidInput
 from explorer.ops import Op
 from explorer.runtime.launcher import Plan
 from explorer.runtime.layout import (
     DTYPES,
     Call,
+    LossKeywords,
     Matrix,
     Shape,
     are_dense,
     bad_id,
+    by_name,
     check_floating,
     check_index,
     check_kept,
     check_target,
+    check_weight,
     dense_matrix,
     given,
     matrix_of,
@@ -34,6 +39,9 @@ from explorer.runtime.layout import (
     whole_axis,
 )
 from explorer.runtime.recipes import Apart, Recipe, make_recipe
+
+Compute = Callable[[Call, Any], list[Any]]
+"""Computes the results of a call on an array."""
 
 # ------------------------------------------------------------------ libraries
 
@@ -164,7 +172,9 @@ class Library(ABC):
         if call.dtype is not None:
             return call.dtype
         is_narrow = "float" in self.name_of(x.dtype) and x.dtype.itemsize < 4
-        return self.type_of("float32") if is_narrow and not call.fills_rows else x.dtype
+        if is_narrow and not call.fills_rows:
+            return self.type_of(TYPE_OF_NARROW.array_name)
+        return x.dtype
 
     def framework(self, call: Call, x: Any) -> list[Any]:
         """Compute a call by the library's functions, in f32 for 16-bit types, as kernels do."""
@@ -247,6 +257,8 @@ class RowFunctions(Library):
 
     def of_rows(self, call: Call, x: Any, out: Any = None) -> list[Any]:
         """Compute numbers of rows, with their gradients if needed, the first one in `out`."""
+        if call.options:
+            return with_terms(self, self.compute, x, call)
         return self.compute(call, x, out)
 
     def logsumexp_of(self, x: Any, dim: Any, keepdim: bool, scale: Any, out: Any) -> Any:
@@ -283,34 +295,67 @@ class RowFunctions(Library):
         first, *others = self.of_rows(call, x)
         return [first.squeeze(-1) if drops else first, *(other.squeeze(-1) for other in others)]
 
-    def cross_entropy_of(
-        self, x: Any, target: Any, ignore_index: int, reduction: str, scale: Any, dim: Any
-    ) -> Any:
+    def cross_entropy_of(self, x: Any, target: Any, weight: Any, told: LossKeywords) -> Any:
         """Compute the losses of rows, or their sum or mean, as `explorer.cross_entropy` says it."""
-        call, rows = self._losses(x, target, ignore_index, scale, dim)
-        (loss,) = self.of_rows(call, rows)
-        loss = loss.squeeze(-1)
-        if reduction == "none":
-            return loss
-        wide = self.type_of("float64")
-        total = loss.sum(dtype=wide)
-        if reduction == "mean":
-            total = total / (target != ignore_index).sum(dtype=wide)
-        return self.cast(total, loss.dtype, loss)
+        call, rows = self._losses(x, target, told)
+        also = "lse" if told.return_lse or told.return_z_loss else ""
+        factors = None if weight is None else self._weights(weight, target, rows, told)
+        if factors is not None and told.label_smoothing:
+            loss = smoothed_by_weights(self, rows, call, weight)
+            others = [one.squeeze(-1) for one in self.of_rows(call._replace(also=also), rows)[1:]]
+        else:
+            loss, *others = (
+                one.squeeze(-1) for one in self.of_rows(call._replace(also=also), rows)
+            )
+            loss = loss if factors is None else loss * factors
+        counts = target != told.ignore_index
+        reduced = partial(self._reduced, told, counts, factors)
+        results = [reduced(loss)]
+        if told.return_lse:
+            results.append(others[0])
+        if told.return_z_loss:
+            squared = told.z_loss * others[0] * others[0]
+            results.append(reduced(self.numpy.where(counts, squared, 0)))
+        return results[0] if len(results) == 1 else tuple(results)
 
-    def cross_entropy_forward_of(
-        self, x: Any, target: Any, ignore_index: int, scale: Any, dim: Any
-    ) -> list[Any]:
+    def _weights(self, weight: Any, target: Any, rows: Any, told: LossKeywords) -> Any:
+        """Return the weight of each row's target: 0 for one that is ignored or no class."""
+        self.check_beside("weight", weight, rows)
+        check_weight(tuple(weight.shape), self.name_of(weight.dtype), rows.shape[-1])
+        if told.z_loss:
+            raise InvalidInput(
+                "weight and z_loss are given; whether the squared log-sum-exp has a weight is not "
+                "agreed upon: add it to losses of reduction='none' yourself"
+            )
+        is_class = ~outside(target, rows.shape[-1]) & (target != told.ignore_index)
+        columns = self.numpy.where(is_class, target, 0)
+        return self.numpy.where(is_class, weight[columns], 0)
+
+    def _reduced(self, told: LossKeywords, counts: Any, factors: Any, loss: Any) -> Any:
+        """Return what a loss of each row is reduced to, in the type that is asked for."""
+        dtype = loss.dtype if told.loss_dtype is None else told.loss_dtype
+        if told.reduction == "none":
+            return self.cast(loss, dtype, loss)
+        wide = self.type_of(TYPE_OF_SUMS.array_name)
+        total = loss.sum(dtype=wide)
+        if told.reduction == "mean":
+            divisor = (counts if factors is None else factors).sum(dtype=wide)
+            if told.all_ignored == "zero":
+                divisor = self.numpy.where(counts.any(), divisor, 1)
+            total = total / divisor
+        return self.cast(total, dtype, loss)
+
+    def cross_entropy_forward_of(self, x: Any, target: Any, told: LossKeywords) -> list[Any]:
         """Compute losses, and what their gradient needs of each row, without gradients."""
-        call, rows = self._losses(x, target, ignore_index, scale, dim)
+        call, rows = self._losses(x, target, told)
         made = self.compute(call._replace(also="maximum,log_sum"), rows)
         return [one.squeeze(-1) for one in made]
 
     def cross_entropy_backward_of(
-        self, x: Any, target: Any, kept: Any, loss_grad: Any, told: tuple[Any, ...], out: Any
+        self, x: Any, target: Any, kept: Any, loss_grad: Any, told: LossKeywords, out: Any
     ) -> Any:
         """Compute the gradient of x, as `explorer.cross_entropy_backward` documents it."""
-        call, rows = self._losses(x, target, *told)
+        call, rows = self._losses(x, target, told)
         arrays = dict(call.arrays)
         for name, array in (*kept.items(), ("loss_grad", loss_grad)):
             self.check_beside(name, array, x)
@@ -322,13 +367,12 @@ class RowFunctions(Library):
             if rows is not x:
                 raise InvalidInput("out is given; classes must then lie along the last axis")
         (result,) = self.compute(call, rows, out)
-        return result if rows is x else self.numpy.moveaxis(result, -1, positive(told[2], x.ndim))
+        axis = min(1, x.ndim - 1) if told.dim is None else told.dim
+        return result if rows is x else self.numpy.moveaxis(result, -1, positive(axis, x.ndim))
 
-    def _losses(
-        self, x: Any, target: Any, ignore_index: int, scale: Any, dim: Any
-    ) -> tuple[Call, Any]:
+    def _losses(self, x: Any, target: Any, told: LossKeywords) -> tuple[Call, Any]:
         """Return the call of the losses of rows, and x with its classes along the last axis."""
-        axis, factor = self.plain(min(1, x.ndim - 1) if dim is None else dim, scale)
+        axis, factor = self.plain(min(1, x.ndim - 1) if told.dim is None else told.dim, told.scale)
         self.check_x(x, may_be_complex=False)
         self.check_beside("target", target, x)
         axis = positive(axis, x.ndim)
@@ -336,8 +380,9 @@ class RowFunctions(Library):
             raise InvalidInput("x has no axis; losses are of rows along one")
         check_target(tuple(x.shape), axis, tuple(target.shape), self.name_of(target.dtype))
         rows = x if axis == x.ndim - 1 else self.numpy.moveaxis(x, axis, -1)
-        arrays, options = {"ids": target[..., None]}, (("ignore_index", ignore_index),)
-        return Call(Op.CROSS_ENTROPY, x.ndim - 1, factor, arrays=arrays, options=options), rows
+        arrays = {"ids": target[..., None]}
+        call = Call(Op.CROSS_ENTROPY, x.ndim - 1, factor, arrays=arrays, options=told.options)
+        return call, rows
 
     def check_columns(self, index: Any, cols: int) -> None:
         """Raise InvalidInput that names the first id that is no column; wait for the GPU for it."""
@@ -415,14 +460,57 @@ def _columns(library: Any, are_none: Any, columns: Any, ids: Any) -> Any:
 
 def losses(library: Library, x: Any, call: Call) -> list[Any]:
     """Return the results of a call whose rows have targets, by a library's functions."""
-    ids, ignored, functions = call.arrays["ids"], dict(call.options)["ignore_index"], library.numpy
+    ids, functions, told = call.arrays["ids"], library.numpy, dict(call.options)
     if call.op is Op.CROSS_ENTROPY:
         names = [result.name for result in call.results]
         first, *others = numbers(functions, x, call.dim, ids, names)
-        return [functions.where(ids == ignored, 0.0, -first), *others]
+        return [functions.where(ids == told["ignore_index"], 0.0, -first), *others]
     arrays, scale = call.arrays, 1.0 if call.scale is None else call.scale
-    counts = ~outside(ids, x.shape[-1]) & (ids != ignored)
+    counts = ~outside(ids, x.shape[-1]) & (ids != told["ignore_index"])
     exponents = x - arrays["maximum"] - arrays["log_sum"]
     is_target = library.counted(x.shape[-1], x) == ids
-    shares = functions.where(is_target, functions.expm1(exponents), functions.exp(exponents))
-    return [functions.where(counts, shares * (arrays["loss_grad"] * scale), 0.0)]
+    smoothing = told["label_smoothing"]
+    shares = functions.exp(exponents)
+    less = functions.where(is_target, functions.expm1(exponents) + smoothing, shares)
+    if told["z_loss"]:
+        less = less + 2 * told["z_loss"] * (arrays["maximum"] + arrays["log_sum"]) * shares
+    less = less - smoothing / x.shape[-1]
+    return [functions.where(counts, less * (arrays["loss_grad"] * scale), 0.0)]
+
+
+def with_terms(library: Library, compute: Compute, x: Any, call: Call) -> list[Any]:
+    """Return the results of a loss's call, of which `compute` has the plain cross-entropy.
+
+    Label smoothing takes the mean of each row, which is a pass of its own. `compute` may be
+    differentiable; then so is the result.
+    """
+    told = dict(call.options)
+    smoothing, factor = told["label_smoothing"], told["z_loss"]
+    if not (smoothing or factor):
+        return compute(call, x)
+    every = call._replace(also=f"lse,{call.also}" if call.also else "lse")
+    made = by_name(every.results, compute(every, x))
+    loss, lse = made["output"], made["lse"]
+    if smoothing:
+        mean = x.sum(-1, keepdims=True, dtype=loss.dtype) / x.shape[-1]
+        mean = mean if call.scale is None else mean * call.scale
+        loss = (1 - smoothing) * loss + smoothing * (lse - mean)
+    if factor:
+        loss = loss + factor * lse * lse
+    made["output"] = library.numpy.where(call.arrays["ids"] == told["ignore_index"], 0.0, loss)
+    return [made[result.name] for result in call.results]
+
+
+def smoothed_by_weights(library: Library, x: Any, call: Call, weight: Any) -> Any:
+    """Return the loss of each row with label smoothing whose columns have weights.
+
+    It is computed by the library's functions, in several passes.
+    """
+    told, ids, functions = dict(call.options), call.arrays["ids"], library.numpy
+    log = Call(Op.LOG_SOFTMAX, call.dim, call.scale, library.result_type(call, x))
+    (logs,) = library.framework(log, x)
+    weight = library.cast(weight, logs.dtype, logs)
+    weighted, smoothing = logs * weight, told["label_smoothing"]
+    spread = weighted.sum(-1, keepdims=True) / x.shape[-1]
+    loss = -(1 - smoothing) * _chosen(functions, weighted, ids) - smoothing * spread
+    return functions.where(ids == told["ignore_index"], 0.0, loss).squeeze(-1)

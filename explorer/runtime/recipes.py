@@ -161,7 +161,8 @@ def _problem(
         dtype = parse_name(IndexType, "ids", library.name_of(ids.dtype))
         more = {"ids_per_row": count, "ids_dtype": dtype}
         more["ids_stride"] = rows.stride if rows else count
-    more |= dict(call.options)
+    taken = OPERATORS[call.op].options
+    more |= {name: value for name, value in call.options if name in taken}
     return Problem(
         rows=source.rows,
         cols=source.cols,

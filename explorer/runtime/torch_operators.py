@@ -19,6 +19,7 @@ from explorer.ops.logsumexp import PAIR
 from explorer.runtime.layout import (
     NOTHING,
     Call,
+    LossKeywords,
     Shape,
     by_name,
     given,
@@ -28,7 +29,7 @@ from explorer.runtime.layout import (
     plain_scale,
     whole_axis,
 )
-from explorer.runtime.library import LEAST_GAP, RowFunctions
+from explorer.runtime.library import LEAST_GAP, RowFunctions, with_terms
 from explorer.runtime.torch_calls import (
     TENSORS,
     Tensors,
@@ -107,6 +108,12 @@ def _are_vmaps() -> bool:
 
 def by_framework(call: Call, x: Tensor) -> list[Tensor]:
     """Compute a checked call by PyTorch's own functions, which can be differentiated."""
+    if call.op is Op.CROSS_ENTROPY:
+        return with_terms(TENSORS, _by_framework, x, call)
+    return _by_framework(call, x)
+
+
+def _by_framework(call: Call, x: Tensor) -> list[Tensor]:
     return TENSORS.framework(call.checked(tuple(x.shape), TENSORS.name_of), x)
 
 
@@ -275,19 +282,24 @@ class _Losses(torch.autograd.Function):  # type: ignore[misc]
     """The losses of rows with their gradient, from the logits and two numbers of each row."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, call: Call) -> Tensor:
-        loss, *kept = without_gradient(call._replace(also=",".join(_PAIR)), x)
-        ctx.call = call.alone()
-        ctx.save_for_backward(x, call.arrays["ids"], *kept)
-        return loss
+    def forward(ctx: Any, x: Tensor, call: Call) -> tuple[Tensor, ...]:
+        every = call._replace(also=",".join(_PAIR) + f",{call.also}" * bool(call.also))
+        made = by_name(every.results, without_gradient(every, x))
+        ctx.call = call.alone()._replace(also="")
+        ctx.save_for_backward(x, call.arrays["ids"], *(made[name] for name in _PAIR))
+        loss, *others = (made[result.name] for result in call.results)
+        ctx.mark_non_differentiable(*others)
+        return loss, *others
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return the gradient of x; gradients of that are of PyTorch's functions."""
         x, ids, *kept = ctx.saved_tensors
         call = ctx.call._replace(arrays={"ids": ids})
         if torch.is_grad_enabled():
-            return _gradient_of_framework(call, {"output": grad}, x), None
+            (loss,) = by_framework(call, x)
+            (result,) = torch.autograd.grad(loss, x, grad, create_graph=True)
+            return result, None
         return loss_gradient(call, x, kept, grad), None
 
 
@@ -344,7 +356,9 @@ def below_autograd(operator: Any, *arguments: Any) -> Any:
 
 def dense(call: Call, x: Tensor) -> list[Tensor]:
     """Compute a call on plain tensors; the results are dense."""
-    return [result.contiguous() for result in compute(call, x)]
+    is_loss = call.op is Op.CROSS_ENTROPY
+    results = with_terms(TENSORS, compute, x, call) if is_loss else compute(call, x)
+    return [result.contiguous() for result in results]
 
 
 @skips_dynamo
@@ -371,7 +385,7 @@ def with_gradient(call: Call, x: Tensor) -> list[Tensor]:
     if call.fills_rows:
         return [_Softmax.apply(x, call.arrays.get("mask"), call)]
     if call.options:
-        return [_Losses.apply(x, call)]
+        return list(_Losses.apply(x, call))
     if x.is_complex() or not x.numel():  # which have no maximum
         return by_framework(call, x)
     return list(_Numbers.apply(x, call))
@@ -480,27 +494,33 @@ _ROW_OPERATORS = {op: _rows_operator(op) for op in (Op.LOGSUMEXP, Op.LOG_PROB)}
 # ------------------------------------------------------------------ losses
 
 _LOSSES = (
-    "cross_entropy(Tensor x, int dim, float? scale, Tensor ids, int ignore_index, str also='') "
-    "-> Tensor[]"
+    "cross_entropy(Tensor x, int dim, float? scale, Tensor ids, int ignore_index, "
+    "float label_smoothing=0., float z_loss=0., str also='') -> Tensor[]"
 )
 _LOSSES_BACKWARD = (
     "cross_entropy_backward(Tensor x, int dim, float? scale, Tensor ids, int ignore_index, "
-    "Tensor maximum, Tensor log_sum, Tensor loss_grad) -> Tensor[]"
+    "float label_smoothing, float z_loss, Tensor maximum, Tensor log_sum, Tensor loss_grad) "
+    "-> Tensor[]"
 )
 
 
 def _losses_call(
-    dim: int, scale: float | None, ids: Tensor, ignore_index: int, also: str = ""
+    dim: int,
+    scale: float | None,
+    ids: Tensor,
+    ignore_index: int,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    also: str = "",
 ) -> Call:
-    options = (("ignore_index", ignore_index),)
+    options = LossKeywords(ignore_index, "", label_smoothing, z_loss).options
     return Call(Op.CROSS_ENTROPY, dim, scale, also=also, arrays={"ids": ids}, options=options)
 
 
-def _losses_backward_call(
-    dim: int, scale: float | None, ids: Tensor, ignore_index: int, *of_rows: Tensor
-) -> Call:
+def _losses_backward_call(*told: Any) -> Call:
     names = ("maximum", "log_sum", "loss_grad")
-    call = _losses_call(dim, scale, ids, ignore_index)
+    (*own, maximum, log_sum, loss_grad) = told
+    call, of_rows = _losses_call(*own), (maximum, log_sum, loss_grad)
     arrays = {**call.arrays, **dict(zip(names, of_rows, strict=True))}
     return call._replace(op=Op.CROSS_ENTROPY_BACKWARD, arrays=arrays)
 
@@ -518,7 +538,7 @@ def arguments_of(call: Call) -> tuple[Any, ...]:
     """Return a call's arguments beside x, as its operator of `torch.library` takes them."""
     dim, scale, arrays = call.dim, call.scale, call.arrays
     if call.options:
-        told = dim, scale, arrays["ids"], dict(call.options)["ignore_index"]
+        told = dim, scale, arrays["ids"], *dict(call.options).values()
         if call.op is Op.CROSS_ENTROPY:
             return (*told, call.also)
         return (*told, *(arrays[name] for name in ("maximum", "log_sum", "loss_grad")))

@@ -190,7 +190,9 @@ def test_a_bad_target_is_one_sentence(target, says):
 
 def test_other_bad_arguments_are_one_sentence():
     x, target = torch.randn(4, 9), torch.zeros(4, dtype=I64)
-    with pytest.raises(InvalidInput, match=r"reduction is 'max'; it must be one of mean, sum, none"):
+    with pytest.raises(
+        InvalidInput, match=r"reduction is 'max'; it must be one of mean, sum, none"
+    ):
         explorer.cross_entropy(x, target, reduction="max")
     with pytest.raises(TypeError, match=r"ignore_index is 0.5; it must be a whole number"):
         explorer.cross_entropy(x, target, ignore_index=0.5)
@@ -198,3 +200,91 @@ def test_other_bad_arguments_are_one_sentence():
         explorer.cross_entropy(torch.randn(4, 0), target)
     with pytest.raises(InvalidInput, match=r"log_sum is of shape \(3,\)"):
         explorer.cross_entropy_backward(x, target, torch.zeros(4), torch.zeros(3), torch.ones(4))
+
+
+# ------------------------------------------------------------------ what a loss has besides
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16, F64], ids=str)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize(
+    "more", [{"label_smoothing": 0.1}, {"z_loss": 1e-2}, {"label_smoothing": 0.3, "z_loss": 1e-3}]
+)
+@pytest.mark.parametrize("scale", [1, 0.5])
+def test_smoothing_and_squared_lse_are_as_defined(problems, dtype, reduction, more, scale):
+    x, target = logits(9, 33, dtype=dtype), torch.randint(0, 33, (9,))
+    target[2] = -100
+    wide = x.detach().to(F64).requires_grad_()
+    factor, smoothing = more.get("z_loss", 0.0), more.get("label_smoothing", 0.0)
+    rows = own(wide * scale, target, reduction="none", label_smoothing=smoothing)
+    squares = factor * torch.logsumexp(wide * scale, 1) ** 2 * (target != -100)
+    rows = rows + squares
+    wanted = {"none": rows, "sum": rows.sum(), "mean": rows.sum() / 8}[reduction]
+    got = explorer.cross_entropy(x, target, reduction=reduction, scale=scale, **more)
+    torch.testing.assert_close(got.double(), wanted, rtol=4e-6, atol=0)
+    weights = torch.randn(wanted.shape, dtype=F64)
+    (wanted * weights).sum().backward()
+    (got * weights.to(got.dtype)).sum().backward()
+    step = {F32: 4e-6, F64: 1e-12, BF16: 2**-7}[dtype]
+    torch.testing.assert_close(x.grad.double(), wide.grad, rtol=step, atol=1e-7)
+    assert (x.grad[2] == 0).all()
+    if problems is not None:
+        assert [problem.op for problem in problems] == LOSSES
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_weights_are_those_of_pytorch(problems, reduction, smoothing):
+    x, target = logits(9, 33), torch.randint(0, 33, (9,))
+    target[2], weight = -100, torch.rand(33)
+    told = {"reduction": reduction, "label_smoothing": smoothing}
+    got = explorer.cross_entropy(x, target, weight, **told)
+    other = x.detach().clone().requires_grad_()
+    wanted = own(other, target, weight, **told)
+    torch.testing.assert_close(got, wanted)
+    got.sum().backward()
+    wanted.sum().backward()
+    torch.testing.assert_close(x.grad, other.grad)
+
+
+def test_parts_of_the_loss_are_returned_on_request(problems):
+    x, target = logits(5, 17), torch.tensor([3, -100, 0, 7, 16])
+    loss, lse, part = explorer.cross_entropy(
+        x, target, z_loss=0.01, return_lse=True, return_z_loss=True
+    )
+    torch.testing.assert_close(lse, torch.logsumexp(x.detach(), 1))
+    torch.testing.assert_close(part, 0.01 * lse[[0, 2, 3, 4]].square().mean())
+    plain = explorer.cross_entropy(x.detach(), target)
+    torch.testing.assert_close(loss, plain + part)
+    assert not lse.requires_grad and not part.requires_grad and loss.requires_grad
+
+
+def test_a_loss_has_the_type_that_is_asked_for(problems):
+    x, target = logits(5, 17, dtype=BF16), torch.randint(0, 17, (5,))
+    loss = explorer.cross_entropy(x, target, loss_dtype=BF16)
+    assert loss.dtype is BF16
+    loss.backward()
+    assert x.grad.dtype is BF16
+
+
+def test_a_mean_over_no_row_may_be_0(problems):
+    x, target = logits(5, 17), torch.full((5,), -100)
+    assert explorer.cross_entropy(x, target).isnan()
+    loss = explorer.cross_entropy(x, target, all_ignored="zero")
+    loss.backward()
+    assert loss == 0 and (x.grad == 0).all()
+
+
+@pytest.mark.parametrize(
+    "more, says",
+    [
+        ({"label_smoothing": 1.5}, "label_smoothing is 1.5; it must be from 0 to 1.0"),
+        ({"z_loss": -1}, "z_loss is -1; it must be from 0 to 0.5"),
+        ({"all_ignored": "one"}, "all_ignored is 'one'; it must be one of nan, zero"),
+        ({"weight": torch.ones(4)}, r"weight is of shape \(4,\); it must have a number for each"),
+        ({"weight": torch.ones(9), "z_loss": 0.1}, "weight and z_loss are given"),
+    ],
+)
+def test_bad_parts_of_a_loss_are_one_sentence(more, says):
+    with pytest.raises(InvalidInput, match=says):
+        explorer.cross_entropy(torch.randn(4, 9), torch.zeros(4, dtype=I64), **more)
