@@ -121,6 +121,7 @@ CROSS_ENTROPY = Operator(
     operands={"input": Extent.MATRIX, "ids": Extent.IDS},
     options=("ignore_index",),
     is_log=True,
+    torch="cross_entropy_loss",
 )
 
 
@@ -199,7 +200,7 @@ def _of_counted_rows(arrays: Mapping[str, Any], truth: Truth) -> Truth:
 
     counts = _is_class(arrays) & (arrays["ids"][:, :1] != arrays["ignore_index"])
     numbers = (truth.values, truth.magnitude, truth.underflow)
-    values, magnitude, underflow = (np.where(counts, number, 0.0) for number in numbers)
+    values, magnitude, underflow = (np.where(counts, n, 0.0) for n in numbers if n is not None)
     return Truth(values, magnitude, truth.exact, underflow[:, 0])
 
 

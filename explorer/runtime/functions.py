@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.problem import MOST_Z_LOSS
-from explorer.runtime.layout import LossKeywords, check_switch
+from explorer.runtime.layout import REDUCTIONS, LossKeywords, check_switch
 from explorer.system.plain_data import kind_of, shown, whole_of
 
 if TYPE_CHECKING:
@@ -174,10 +174,6 @@ def log_prob(
     return LogProbs(first, **dict(zip(also, others, strict=True)))
 
 
-REDUCTIONS = ("mean", "sum", "none")
-"""What becomes of the losses of rows."""
-
-
 def cross_entropy(
     x: Any,
     target: Any,
@@ -316,14 +312,21 @@ def _told(**given: Any) -> LossKeywords:
         )
     for name in ("return_lse", "return_z_loss"):
         check_switch(name, getattr(told, name))
-    parts = {"label_smoothing": 1.0, "z_loss": MOST_Z_LOSS}
-    for name, most in parts.items():
-        value = getattr(told, name)
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise TypeError(f"{name} is {shown(value)}; it must be a number from 0 to {most}")
-        if not 0 <= value <= most:
-            raise InvalidInput(f"{name} is {shown(value)}; it must be from 0 to {most}")
-    return told._replace(ignore_index=index, **{n: float(getattr(told, n)) for n in parts})
+    return told._replace(
+        ignore_index=index,
+        label_smoothing=_part("label_smoothing", told.label_smoothing, 1.0),
+        z_loss=_part("z_loss", told.z_loss, MOST_Z_LOSS),
+    )
+
+
+def _part(name: str, value: Any, most: float) -> float:
+    """Return a number from 0 to `most`. Raises TypeError and InvalidInput for anything else."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} is {shown(value)}; it must be a number from 0 to {most}")
+    number = float(value)
+    if not 0 <= number <= most:
+        raise InvalidInput(f"{name} is {shown(value)}; it must be from 0 to {most}")
+    return number
 
 
 def uncompiled(log: bool, x: Any, *arguments: Any) -> Any:

@@ -339,6 +339,10 @@ def given(**arrays: Any) -> dict[str, Any]:
     return {name: array for name, array in arrays.items() if array is not None}
 
 
+REDUCTIONS = ("none", "mean", "sum")
+"""How losses are reduced, in the order of PyTorch's numbers for that."""
+
+
 class LossKeywords(NamedTuple):
     """The keywords of `explorer.cross_entropy`, with their usual values."""
 

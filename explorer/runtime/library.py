@@ -297,7 +297,7 @@ class RowFunctions(Library):
 
     def cross_entropy_of(self, x: Any, target: Any, weight: Any, told: LossKeywords) -> Any:
         """Compute the losses of rows, or their sum or mean, as `explorer.cross_entropy` says it."""
-        call, rows = self._losses(x, target, told)
+        call, rows = self.losses_call(x, target, told)
         also = "lse" if told.return_lse or told.return_z_loss else ""
         factors = None if weight is None else self._weights(weight, target, rows, told)
         if factors is not None and told.label_smoothing:
@@ -347,7 +347,7 @@ class RowFunctions(Library):
 
     def cross_entropy_forward_of(self, x: Any, target: Any, told: LossKeywords) -> list[Any]:
         """Compute losses, and what their gradient needs of each row, without gradients."""
-        call, rows = self._losses(x, target, told)
+        call, rows = self.losses_call(x, target, told)
         made = self.compute(call._replace(also="maximum,log_sum"), rows)
         return [one.squeeze(-1) for one in made]
 
@@ -355,7 +355,7 @@ class RowFunctions(Library):
         self, x: Any, target: Any, kept: Any, loss_grad: Any, told: LossKeywords, out: Any
     ) -> Any:
         """Compute the gradient of x, as `explorer.cross_entropy_backward` documents it."""
-        call, rows = self._losses(x, target, told)
+        call, rows = self.losses_call(x, target, told)
         arrays = dict(call.arrays)
         for name, array in (*kept.items(), ("loss_grad", loss_grad)):
             self.check_beside(name, array, x)
@@ -370,7 +370,7 @@ class RowFunctions(Library):
         axis = min(1, x.ndim - 1) if told.dim is None else told.dim
         return result if rows is x else self.numpy.moveaxis(result, -1, positive(axis, x.ndim))
 
-    def _losses(self, x: Any, target: Any, told: LossKeywords) -> tuple[Call, Any]:
+    def losses_call(self, x: Any, target: Any, told: LossKeywords) -> tuple[Call, Any]:
         """Return the call of the losses of rows, and x with its classes along the last axis."""
         axis, factor = self.plain(min(1, x.ndim - 1) if told.dim is None else told.dim, told.scale)
         self.check_x(x, may_be_complex=False)

@@ -1,6 +1,7 @@
-"""Our kernels behind PyTorch's own softmax, log_softmax, their gradients, and logsumexp."""
+"""Our kernels behind PyTorch's own softmax, log_softmax, logsumexp, cross-entropy and gradients."""
 
 import warnings
+from collections import Counter
 from typing import Any
 
 import torch
@@ -9,9 +10,10 @@ from torch import Tensor
 from explorer.model.errors import ExplorerError
 from explorer.ops import BACKWARD, FORWARD, OPERATORS, Op
 from explorer.runtime import torch_fast_calls
-from explorer.runtime.layout import Call, positive
+from explorer.runtime.layout import DTYPES, REDUCTIONS, Call, LossKeywords, positive
 from explorer.runtime.service import options
 from explorer.runtime.torch_calls import TENSORS, backward_served
+from explorer.runtime.torch_operators import FUNCTIONS, is_bare, is_compiled, needs_own_formulas
 
 LEAST_BYTES = 2**20
 """Bytes of the smallest tensor that Python takes over. The GPU computes smaller ones in less time
@@ -32,8 +34,11 @@ class Registration:
     """The handle of `explorer.register_torch`; `remove` undoes it. A context manager."""
 
     def __init__(self) -> None:
+        self.served = Counter[str]()
+        """How many calls of `logsumexp` and `cross_entropy_loss` our kernels have served, or have
+        been traced into compiled code."""
         try:
-            own = {op: _own(OPERATORS[op].torch) for op in (*FORWARD, *BACKWARD, Op.LOGSUMEXP)}
+            own = {op: _own(OPERATORS[op].torch) for op in OPERATORS if OPERATORS[op].torch}
         except RuntimeError as error:
             raise ExplorerError(f"this PyTorch has no operators to register for: {error}") from None
         self._library = torch.library.Library("aten", "IMPL")
@@ -43,11 +48,16 @@ class Registration:
                 self._put(op, _forward(op, own[op]))
             for op in BACKWARD:
                 self._put(op, _backward(op, own[op]))
-            self._put(Op.LOGSUMEXP, _logsumexp(own[Op.LOGSUMEXP]))
+            self._put(Op.LOGSUMEXP, _logsumexp(own[Op.LOGSUMEXP], self.served))
+            # PyTorch composes this one of others. It is replaced above autograd, where ours has a
+            # gradient of its own, and below, which is all that inference mode calls.
+            losses = _cross_entropy(own[Op.CROSS_ENTROPY], self.served)
+            for key in ("", "Autograd"):
+                self._put(Op.CROSS_ENTROPY, losses, key + DISPATCH_KEY)
 
-    def _put(self, op: Op, function: Any) -> None:
-        name = OPERATORS[op].torch
-        self._library.impl(name, function, DISPATCH_KEY, with_keyset=True, allow_override=True)
+    def _put(self, op: Op, function: Any, key: str = "") -> None:
+        name, key = OPERATORS[op].torch, key or DISPATCH_KEY
+        self._library.impl(name, function, key, with_keyset=True, allow_override=True)
 
     def remove(self) -> None:
         """Restore PyTorch's own operators; a second call does nothing."""
@@ -139,7 +149,7 @@ def _backward(op: Op, own: Any) -> Any:
     return run
 
 
-def _logsumexp(own: Any) -> Any:
+def _logsumexp(own: Any, served: Counter[str]) -> Any:
     """Return the operator `logsumexp`, for tensors of any size: PyTorch's launches nine kernels."""
 
     def run(keys: Any, x: Tensor, dims: list[int], keepdim: bool = False) -> Tensor:
@@ -147,8 +157,59 @@ def _logsumexp(own: Any) -> Any:
             axis = positive(dims[0], x.dim())
             results = TENSORS.serve(Call(Op.LOGSUMEXP, axis, dtype=x.dtype), x)
             if results is not None:
+                served["logsumexp"] += 1
                 return results[0] if keepdim else results[0].squeeze(axis)
         taken: Tensor = own.call_boxed(keys, x, dims, keepdim)
         return taken
 
     return run
+
+
+def _cross_entropy(own: Any, served: Counter[str]) -> Any:
+    """Return the operator `cross_entropy_loss`, for tensors of any size, as `logsumexp`."""
+
+    def run(
+        keys: Any,
+        x: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        reduction: int = 1,
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+    ) -> Tensor:
+        told = LossKeywords(
+            ignore_index, REDUCTIONS[reduction], label_smoothing, loss_dtype=x.dtype
+        )
+        if _has_classes(x, target, weight, told) and _is_ready(x, target, told):
+            served["cross_entropy_loss"] += 1
+            loss: Tensor = FUNCTIONS.cross_entropy_of(x, target, weight, told)
+            return loss
+        taken: Tensor = own.call_boxed(
+            keys, x, target, weight, reduction, ignore_index, label_smoothing
+        )
+        return taken
+
+    return run
+
+
+def _has_classes(x: Tensor, target: Tensor, weight: Tensor | None, told: LossKeywords) -> bool:
+    """Return whether a loss is of class indices that we serve: PyTorch raises what is wrong.
+
+    Transforms such as `torch.func.grad` differentiate what they see, which must be PyTorch's.
+    """
+    if needs_own_formulas(x) or not x.numel() or target.dtype is not torch.int64:
+        return False
+    shape, axis = x.shape, min(1, x.dim() - 1)
+    if target.shape != (*shape[:axis], *shape[axis + 1 :]):
+        return False
+    if weight is not None and (told.label_smoothing or weight.shape != shape[axis : axis + 1]):
+        return False
+    return TENSORS.name_of(x.dtype) in DTYPES
+
+
+def _is_ready(x: Tensor, target: Tensor, told: LossKeywords) -> bool:
+    """Return whether there is a kernel for a loss; compiled code finds that out when it runs."""
+    if is_compiled() or not is_bare(x):
+        return True
+    call, rows = FUNCTIONS.losses_call(x, target, told)
+    return TENSORS.recipe(call._replace(also="maximum,log_sum"), rows) is not None

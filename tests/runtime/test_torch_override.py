@@ -60,7 +60,7 @@ def own(monkeypatch):
     made = {}
 
     def of(name):
-        return made.setdefault(name, Own(getattr(torch, name)))
+        return made.setdefault(name, Own(getattr(torch.ops.aten, name)))
 
     monkeypatch.setattr(torch_override, "_own", of)
     return made
@@ -68,7 +68,7 @@ def own(monkeypatch):
 
 def cuda_lines():
     """What PyTorch says of the operators for CUDA that it has."""
-    names = [OPERATORS[op].torch for op in (*FORWARD, *BACKWARD, Op.LOGSUMEXP)]
+    names = [OPERATORS[op].torch for op in OPERATORS if OPERATORS[op].torch]
     lines = (torch._C._dispatch_dump(f"aten::{name}").splitlines() for name in names)
     return [line for some in lines for line in some if line.startswith("CUDA")]
 
@@ -289,3 +289,105 @@ def test_an_axis_that_is_not_there_is_told(ours):
 def test_pytorchs_own_operators_are_asked_for(has_cuda_operators):
     with explorer.register_torch():
         assert torch.equal(torch.softmax(torch.zeros(2), 0), torch.tensor([0.5, 0.5]))
+
+
+# ------------------------------------------------------------------ cross-entropy
+
+
+@pytest.fixture
+def losses(monkeypatch):
+    """PyTorch's losses on the CPU are ours; how many calls were served, and launched."""
+    launched = serve_cpu(monkeypatch)
+    monkeypatch.setattr(torch_override, "DISPATCH_KEY", "CPU")
+    with explorer.register_torch() as registration:
+        yield registration.served, launched
+
+
+KEYWORDS = [
+    {},
+    {"reduction": "sum"},
+    {"reduction": "none"},
+    {"ignore_index": 3},
+    {"label_smoothing": 0.2},
+    {"weight": torch.linspace(0.5, 1.5, 33)},
+]
+
+
+def loss_and_gradient(x, target, **more):
+    x = x.detach().clone().requires_grad_()
+    loss = torch.nn.functional.cross_entropy(x, target, **more)
+    loss.sum().backward()
+    return loss.detach(), x.grad
+
+
+@pytest.mark.parametrize("more", KEYWORDS, ids=lambda more: ",".join(more) or "plain")
+@pytest.mark.parametrize("shape", [(9, 33), (2, 33, 5), (33,)], ids=str)
+def test_pytorchs_cross_entropy_is_ours(losses, more, shape):
+    served, launched = losses
+    x = torch.randn(shape)
+    classes = 1 if len(shape) > 1 else 0
+    target = torch.randint(0, 33, (*shape[:classes], *shape[classes + 1 :]))
+    got = loss_and_gradient(x, target, **more)
+    torch_override._registration.remove()
+    wanted = loss_and_gradient(x, target, **more)
+    for ours, theirs in zip(got, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert served["cross_entropy_loss"] == 1 and len(launched) == 2
+
+
+def test_a_module_and_types_of_16_bits_have_pytorchs_type(losses):
+    x = torch.randn(6, 20, dtype=torch.bfloat16, requires_grad=True)
+    loss = torch.nn.CrossEntropyLoss()(x, torch.randint(0, 20, (6,)))
+    assert loss.dtype is torch.bfloat16 and losses[0]["cross_entropy_loss"] == 1
+
+
+@pytest.mark.parametrize(
+    "target, more",
+    [
+        (torch.full((6, 20), 0.05), {}),
+        (torch.zeros(6, dtype=torch.uint8), {}),
+        (torch.zeros(6, dtype=torch.int64), {"weight": torch.ones(20), "label_smoothing": 0.1}),
+    ],
+    ids=["probabilities", "uint8", "smoothed by weights"],
+)
+def test_other_losses_are_left_to_pytorch(losses, target, more):
+    x = torch.randn(6, 20)
+    got = torch.nn.functional.cross_entropy(x, target, **more)
+    torch_override._registration.remove()
+    assert torch.equal(got, torch.nn.functional.cross_entropy(x, target, **more))
+    assert not losses[0] and not losses[1]
+
+
+def test_pytorch_says_what_is_wrong_with_a_call(losses):
+    with pytest.raises((RuntimeError, ValueError), match=r"batch_size|size"):
+        torch.nn.functional.cross_entropy(torch.randn(6, 20), torch.zeros(5, dtype=torch.int64))
+
+
+def test_neither_transforms_nor_modes_lose_a_gradient(losses):
+    served, _ = losses
+    x, target = torch.randn(6, 20), torch.randint(0, 20, (6,))
+    function = torch.nn.functional.cross_entropy
+    got = torch.func.grad(function)(x, target)
+    assert not served
+    with torch.inference_mode():
+        loss = function(x, target)
+    assert served["cross_entropy_loss"] == 1
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+    leaf = x.clone().requires_grad_()
+    compiled(leaf, target).backward()
+    assert served["cross_entropy_loss"] > 1
+    batch = torch.vmap(function, in_dims=(0, None))(torch.stack([x, x]), target)
+    torch_override._registration.remove()
+    wanted, gradient = loss_and_gradient(x, target)
+    torch.testing.assert_close(got, gradient)
+    torch.testing.assert_close(leaf.grad, gradient)
+    torch.testing.assert_close(loss, wanted)
+    torch.testing.assert_close(batch, torch.stack([wanted, wanted]))
+
+
+def test_a_loss_whose_kernel_is_not_there_yet_is_pytorchs(losses, monkeypatch):
+    monkeypatch.setattr("explorer.runtime.recipes.plan_of", lambda *told: None)
+    x, target = torch.randn(6, 20), torch.randint(0, 20, (6,))
+    got = torch.nn.functional.cross_entropy(x, target)
+    torch_override._registration.remove()
+    assert torch.equal(got, torch.nn.functional.cross_entropy(x, target)) and not losses[0]
