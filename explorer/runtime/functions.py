@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.problem import MOST_Z_LOSS
-from explorer.runtime.layout import REDUCTIONS, LossKeywords, check_switch
+from explorer.runtime.layout import GRADIENTS, REDUCTIONS, LossKeywords, check_switch
 from explorer.system.plain_data import kind_of, shown, whole_of
 
 if TYPE_CHECKING:
@@ -185,6 +185,7 @@ def cross_entropy(
     z_loss: float = 0.0,
     scale: float = 1,
     dim: int | None = None,
+    gradient: str = "later",
     loss_dtype: Any = None,
     all_ignored: str = "nan",
     return_lse: bool = False,
@@ -208,6 +209,10 @@ def cross_entropy(
     scale            The factor that x is multiplied with first, in f32 for 16-bit types.
     dim              The axis of classes; None is 1 as in PyTorch, or 0 where x has one axis alone.
                      x is copied unless it is the last one.
+    gradient         "later": the backward pass returns a new tensor. "in_place": it writes the
+                     gradient over x, so that no second matrix is needed. x must be a tensor that
+                     was computed, no leaf and no view, with its classes along the last axis; what
+                     else needs its elements for a gradient raises, and so does a second backward.
     loss_dtype       The type of the loss; None is f32 for types of 16 bits too, and else x's type.
     all_ignored      "nan" or "zero": the mean over no row.
     return_lse       Whether each row's log-sum-exp is returned besides. It has no gradient.
@@ -234,6 +239,7 @@ def cross_entropy(
         z_loss=z_loss,
         scale=scale,
         dim=dim,
+        gradient=gradient,
         loss_dtype=loss_dtype,
         all_ignored=all_ignored,
         return_lse=return_lse,
@@ -301,7 +307,8 @@ def cross_entropy_backward(
 def _told(**given: Any) -> LossKeywords:
     """Return keywords of a loss, checked. Raises TypeError and InvalidInput."""
     told = LossKeywords(**given)
-    for name, among in (("reduction", REDUCTIONS), ("all_ignored", ("nan", "zero"))):
+    words = {"reduction": REDUCTIONS, "all_ignored": ("nan", "zero"), "gradient": GRADIENTS}
+    for name, among in words.items():
         value = getattr(told, name)
         if value not in among:
             raise InvalidInput(f"{name} is {shown(value)}; it must be one of {', '.join(among)}")

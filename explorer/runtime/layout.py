@@ -343,6 +343,13 @@ REDUCTIONS = ("none", "mean", "sum")
 """How losses are reduced, in the order of PyTorch's numbers for that."""
 
 
+GRADIENTS = ("later", "in_place")
+"""Where a backward pass puts the gradient of a loss."""
+
+IN_PLACE = ("gradient", "in_place")
+"""The option of a loss whose gradient is written over x."""
+
+
 class LossKeywords(NamedTuple):
     """The keywords of `explorer.cross_entropy`, with their usual values."""
 
@@ -352,6 +359,7 @@ class LossKeywords(NamedTuple):
     z_loss: float = 0.0
     scale: Any = 1
     dim: int | None = None
+    gradient: str = "later"
     loss_dtype: Any = None
     all_ignored: str = "nan"
     return_lse: bool = False
@@ -361,7 +369,8 @@ class LossKeywords(NamedTuple):
     def options(self) -> tuple[tuple[str, Any], ...]:
         """Those that decide a row's loss and gradient, with their values (`Call.options`)."""
         names = ("ignore_index", "label_smoothing", "z_loss")
-        return tuple((name, getattr(self, name)) for name in names)
+        taken = tuple((name, getattr(self, name)) for name in names)
+        return (*taken, IN_PLACE) if self.gradient == "in_place" else taken
 
 
 class Call(NamedTuple):

@@ -297,6 +297,8 @@ class RowFunctions(Library):
 
     def cross_entropy_of(self, x: Any, target: Any, weight: Any, told: LossKeywords) -> Any:
         """Compute the losses of rows, or their sum or mean, as `explorer.cross_entropy` says it."""
+        if told.gradient != "later":
+            self.check_in_place(x, target, weight, told)
         call, rows = self.losses_call(x, target, told)
         also = "lse" if told.return_lse or told.return_z_loss else ""
         factors = None if weight is None else self._weights(weight, target, rows, told)
@@ -317,6 +319,10 @@ class RowFunctions(Library):
             squared = told.z_loss * others[0] * others[0]
             results.append(reduced(self.numpy.where(counts, squared, 0)))
         return results[0] if len(results) == 1 else tuple(results)
+
+    def check_in_place(self, x: Any, target: Any, weight: Any, told: LossKeywords) -> None:
+        """Raise InvalidInput for an x over which no gradient can be written."""
+        raise InvalidInput("gradient is 'in_place'; only tensors of PyTorch have gradients")
 
     def _weights(self, weight: Any, target: Any, rows: Any, told: LossKeywords) -> Any:
         """Return the weight of each row's target: 0 for one that is ignored or no class."""

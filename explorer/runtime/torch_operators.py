@@ -17,6 +17,7 @@ from explorer.model.errors import InvalidInput
 from explorer.ops import FORWARD, OPERATORS, Op
 from explorer.ops.logsumexp import PAIR
 from explorer.runtime.layout import (
+    IN_PLACE,
     NOTHING,
     Call,
     LossKeywords,
@@ -285,6 +286,7 @@ class _Losses(torch.autograd.Function):  # type: ignore[misc]
     def forward(ctx: Any, x: Tensor, call: Call) -> tuple[Tensor, ...]:
         every = call._replace(also=",".join(_PAIR) + f",{call.also}" * bool(call.also))
         made = by_name(every.results, without_gradient(every, x))
+        ctx.is_in_place = IN_PLACE in call.options
         ctx.call = call.alone()._replace(also="")
         ctx.save_for_backward(x, call.arrays["ids"], *(made[name] for name in _PAIR))
         loss, *others = (made[result.name] for result in call.results)
@@ -296,6 +298,10 @@ class _Losses(torch.autograd.Function):  # type: ignore[misc]
         """Return the gradient of x; gradients of that are of PyTorch's functions."""
         x, ids, *kept = ctx.saved_tensors
         call = ctx.call._replace(arrays={"ids": ids})
+        if ctx.is_in_place:  # PyTorch then knows that x has changed: a second backward raises
+            if torch.is_grad_enabled():
+                raise InvalidInput("gradient is 'in_place'; it has no gradient of its own")
+            return loss_gradient(call, x, kept, grad, x.detach()), None
         if torch.is_grad_enabled():
             (loss,) = by_framework(call, x)
             (result,) = torch.autograd.grad(loss, x, grad, create_graph=True)
@@ -741,6 +747,24 @@ class TensorFunctions(Tensors, RowFunctions):
     def check_out(self, x: Tensor, shape: Shape, dtype: torch.dtype, out: Any) -> None:
         """Raise TypeError and InvalidInput for an output that does not fit a call."""
         _check_out(x, None, dtype, out, shape)
+
+    def check_in_place(
+        self, x: Tensor, target: Tensor, weight: Tensor | None, told: LossKeywords
+    ) -> None:
+        """Raise InvalidInput for a tensor over which no gradient can be written."""
+        axis, why = min(1, x.dim() - 1) if told.dim is None else told.dim, ""
+        if torch.compiler.is_compiling() or not is_bare(x) or needs_own_formulas(x):
+            why = "x is traced or transformed, or no plain tensor"
+        elif x.is_leaf and x.requires_grad:
+            why = "x is a leaf, whose own numbers would be lost"
+        elif x._is_view():
+            why = "x is a view, and others may read what it views"
+        elif not x.is_contiguous() or axis not in (-1, x.dim() - 1):
+            why = "x has gaps, or its classes do not lie along the last axis"
+        elif weight is not None and told.label_smoothing:
+            why = "PyTorch's functions compute label smoothing with weights"
+        if why:
+            raise InvalidInput(f"gradient is 'in_place'; {why}: leave it out")
 
     def plain(self, dim: Any, scale: Any) -> tuple[int, float | None]:
         """Return a call's axis and scale, None for 1. Raises TypeError and InvalidInput."""

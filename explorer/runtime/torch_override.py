@@ -13,7 +13,13 @@ from explorer.runtime import torch_fast_calls
 from explorer.runtime.layout import DTYPES, REDUCTIONS, Call, LossKeywords, positive
 from explorer.runtime.service import options
 from explorer.runtime.torch_calls import TENSORS, backward_served
-from explorer.runtime.torch_operators import FUNCTIONS, is_bare, is_compiled, needs_own_formulas
+from explorer.runtime.torch_operators import (
+    FUNCTIONS,
+    is_bare,
+    is_compiled,
+    needs_gradient,
+    needs_own_formulas,
+)
 
 LEAST_BYTES = 2**20
 """Bytes of the smallest tensor that Python takes over. The GPU computes smaller ones in less time
@@ -212,4 +218,6 @@ def _is_ready(x: Tensor, target: Tensor, told: LossKeywords) -> bool:
     if is_compiled() or not is_bare(x):
         return True
     call, rows = FUNCTIONS.losses_call(x, target, told)
-    return TENSORS.recipe(call._replace(also="maximum,log_sum"), rows) is not None
+    parts = ["maximum", "log_sum"] if needs_gradient(x) else []
+    parts += ["lse"] if told.label_smoothing else []
+    return TENSORS.recipe(call._replace(also=",".join(parts)), rows) is not None

@@ -288,3 +288,67 @@ def test_a_mean_over_no_row_may_be_0(problems):
 def test_bad_parts_of_a_loss_are_one_sentence(more, says):
     with pytest.raises(InvalidInput, match=says):
         explorer.cross_entropy(torch.randn(4, 9), torch.zeros(4, dtype=I64), **more)
+
+
+# ------------------------------------------------------------------ a gradient in place of x
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize(
+    "more", [{}, {"label_smoothing": 0.1, "z_loss": 1e-3}, {"reduction": "sum"}]
+)
+def test_a_gradient_may_be_written_over_the_logits(problems, dtype, more):
+    hidden, weight = torch.randn(6, 8), torch.randn(8, 33).to(dtype).requires_grad_()
+    target = torch.randint(0, 33, (6,))
+    gradients = []
+    for gradient in ("later", "in_place"):
+        x = hidden.to(dtype) @ weight
+        address, version = x.data_ptr(), x._version
+        seen = []
+        x.register_hook(lambda grad, seen=seen: seen.append(grad.data_ptr()))
+        loss = explorer.cross_entropy(x, target, gradient=gradient, **more)
+        gradients.append(torch.autograd.grad(loss, weight, retain_graph=True)[0])
+        assert (seen[0] == address) == (x._version > version) == (gradient == "in_place")
+    assert gradients[0].equal(gradients[1])
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_what_else_needs_the_logits_raises(ours):
+    x = 2 * torch.randn(6, 33, requires_grad=True)
+    both = explorer.cross_entropy(x, torch.randint(0, 33, (6,)), gradient="in_place")
+    other = x.square().sum()
+    both.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        other.backward()
+
+
+@pytest.mark.parametrize(
+    "x, more, says",
+    [
+        (torch.randn(4, 9, requires_grad=True), {}, "x is a leaf, whose own numbers would be lost"),
+        (2 * torch.randn(4, 9, requires_grad=True)[:, :5], {}, None),
+        ((2 * torch.randn(4, 9, requires_grad=True)).view(2, 2, 9), {"dim": -1}, "x is a view"),
+        (
+            2 * torch.randn(9, 4, requires_grad=True),
+            {"dim": 0},
+            "classes do not lie along the last",
+        ),
+        (
+            2 * torch.randn(4, 9, requires_grad=True),
+            {"label_smoothing": 0.1, "weight": torch.ones(9)},
+            "label smoothing with weights",
+        ),
+    ],
+    ids=["leaf", "computed of a view", "view", "axis", "weights"],
+)
+def test_no_gradient_is_written_where_it_would_harm(ours, x, more, says):
+    before = x.detach().clone()
+    shape = [extent for axis, extent in enumerate(x.shape) if axis != more.get("dim", 1) % x.dim()]
+    call = [x, torch.zeros(shape, dtype=I64)]
+    if says is None:
+        explorer.cross_entropy(*call, gradient="in_place", **more).backward()
+        return
+    with pytest.raises(InvalidInput, match=says):
+        explorer.cross_entropy(*call, gradient="in_place", **more)
+    assert x.equal(before) and not ours
