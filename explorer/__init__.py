@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from explorer.runtime.functions import (
         LogProbs,
         RowLosses,
+        causal_lm_loss,
         cross_entropy,
         cross_entropy_backward,
         cross_entropy_forward,
@@ -68,6 +69,7 @@ _MODULES = {
     "explorer.runtime.functions": (
         "LogProbs",
         "RowLosses",
+        "causal_lm_loss",
         "cross_entropy",
         "cross_entropy_backward",
         "cross_entropy_forward",
@@ -117,6 +119,7 @@ __all__ = [
     "Variant",
     "Verdict",
     "WrongKernel",
+    "causal_lm_loss",
     "compare",
     "cross_entropy",
     "cross_entropy_backward",

@@ -20,6 +20,7 @@ ORDER = (
     "pytorch",
     "cupy",
     "jax",
+    "cross-entropy",
     "cpp",
     "search",
     "tune",

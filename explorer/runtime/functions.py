@@ -304,6 +304,39 @@ def cross_entropy_backward(
     return function(x, target, kept, loss_grad, told, out)
 
 
+def causal_lm_loss(
+    logits: Any,
+    labels: Any,
+    vocab_size: int,
+    num_items_in_batch: Any = None,
+    ignore_index: int = -100,
+    shift_labels: Any = None,
+    *,
+    gradient: str = "later",
+    **_: Any,
+) -> Any:
+    """Return the loss of each next token, as models of `transformers` call their loss function.
+
+    `model.loss_function = explorer.causal_lm_loss` puts it there. `logits`, of shape (..., length,
+    vocab_size), are read as they are, and never converted to f32. `labels`, of shape (..., length),
+    are the tokens themselves, and `shift_labels` those that each position predicts. The loss is the
+    mean, or the sum over `num_items_in_batch`. `gradient` is that of `cross_entropy`.
+    """
+    if shift_labels is None:
+        shift_labels = labels.new_full(labels.shape, ignore_index)
+        shift_labels[..., :-1] = labels[..., 1:]
+    shape = logits.shape[:-1]
+    loss = cross_entropy(
+        logits,
+        shift_labels.to(logits.device).reshape(shape),
+        ignore_index=ignore_index,
+        reduction="mean" if num_items_in_batch is None else "sum",
+        dim=-1,
+        gradient=gradient,
+    )
+    return loss if num_items_in_batch is None else loss / num_items_in_batch
+
+
 def _told(**given: Any) -> LossKeywords:
     """Return keywords of a loss, checked. Raises TypeError and InvalidInput."""
     told = LossKeywords(**given)
