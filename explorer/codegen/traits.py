@@ -120,7 +120,7 @@ class Traits:
     def _results(self, split: WorkSplit) -> dict[str, Any]:
         """Return what is stored of a row, and what its threads combine for that."""
         problem = self.problem
-        has_target = "ignore_index" in problem.operator.options
+        has_target = problem.has_target
         elementwise = not problem.operator.reduces
         return {
             # Whether each row has a few results, which its first threads store.
@@ -534,7 +534,7 @@ class Traits:
 
     def _reference_of(self, maximum: str) -> str:
         """Return what exponentials are relative to, given the maximum."""
-        finite = not self.problem.fills_rows or "ignore_index" in self.problem.operator.options
+        finite = not self.problem.fills_rows or self.problem.has_target
         changed = self._folded or finite
         return f"reference_of({maximum})" if changed else maximum
 

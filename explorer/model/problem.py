@@ -450,6 +450,11 @@ class Problem:
         return self.operator.extent is Extent.MATRIX
 
     @property
+    def has_target(self) -> bool:
+        """Whether each row has a target, by which it may be ignored."""
+        return "ignore_index" in self.operator.options
+
+    @property
     def _has_ids(self) -> bool:
         """Whether the operator reads ids, which are columns of each row."""
         return Extent.IDS in self.operator.operands.values()
