@@ -267,6 +267,10 @@ class Problem:
             return (
                 f"ids_per_row is {self.ids_per_row}; {self.op} has one target a row: leave it out"
             )
+        if self.ignore_index is not None and self.ids_dtype:
+            bits = 8 * self.ids_dtype.itemsize - 1
+            if not -(2**bits) <= self.ignore_index < 2**bits:
+                return f"ignore_index is {self.ignore_index}; no id of {self.ids_dtype} is that"
         return ""
 
     def _ids_fault(self) -> str:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from explorer.model.element import TYPE_OF_NARROW, TYPE_OF_SUMS
 from explorer.model.errors import InvalidInput
 from explorer.ops import Op
 from explorer.runtime.launcher import Plan
@@ -164,7 +165,9 @@ class Library(ABC):
         if call.dtype is not None:
             return call.dtype
         is_narrow = "float" in self.name_of(x.dtype) and x.dtype.itemsize < 4
-        return self.type_of("float32") if is_narrow and not call.fills_rows else x.dtype
+        if is_narrow and not call.fills_rows:
+            return self.type_of(TYPE_OF_NARROW.array_name)
+        return x.dtype
 
     def framework(self, call: Call, x: Any) -> list[Any]:
         """Compute a call by the library's functions, in f32 for 16-bit types, as kernels do."""
@@ -292,7 +295,7 @@ class RowFunctions(Library):
         loss = loss.squeeze(-1)
         if reduction == "none":
             return loss
-        wide = self.type_of("float64")
+        wide = self.type_of(TYPE_OF_SUMS.array_name)
         total = loss.sum(dtype=wide)
         if reduction == "mean":
             total = total / (target != ignore_index).sum(dtype=wide)
