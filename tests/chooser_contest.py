@@ -32,7 +32,7 @@ from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Mask, Problem
-from explorer.ops import OPERATORS, Extent, Op
+from explorer.ops import OPERATORS, Extent
 
 ROOT = Path(__file__).resolve().parents[1]
 

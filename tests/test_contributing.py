@@ -247,7 +247,8 @@ def test_a_question_to_the_gpu_has_the_fields_of_its_struct():
     text = (PACKAGE / "devices/cuda/truth.cu").read_text()
     struct = re.search(r"struct Question \{(.*?)\n\};", text, re.S)[1]
     members = re.findall(r"^  ([\w ]+[ *]+)(\w+);", struct, re.M)
-    kinds = {"double": "c_double", "float": "c_float", "int": "c_int", "long long": "c_longlong", "long": "c_longlong"}
+    kinds = {"double": "c_double", "float": "c_float", "int": "c_int"}
+    kinds |= dict.fromkeys(("long", "long long"), "c_longlong")
     mirrored = [
         (name, "c_void_p" if "*" in kind else kinds[kind.strip()]) for kind, name in members
     ]
