@@ -32,7 +32,7 @@ from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Mask, Problem
-from explorer.ops import OPERATORS, Extent, Op
+from explorer.ops import OPERATORS, Extent
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -43,7 +43,12 @@ LEAST_BYTES, MOST_BYTES = 2e5, 4e8
 """Of a drawn problem: shorter launches tell little, and larger matrices take long."""
 
 COMMON_TYPES = (DType.F32, DType.BF16, DType.F16)
-OPS = [op for op in Op if OPERATORS[op].extent is Extent.MATRIX]
+OPS = [
+    op
+    for op, operator in OPERATORS.items()
+    if {operator.extent, *operator.operands.values()} == {Extent.MATRIX}
+]
+"""Operators that read and write matrices alone: what is drawn stays when others are added."""
 
 # ------------------------------------------------------------------ problems
 

@@ -66,6 +66,8 @@ simplest kernel, which has templates of its own."""
 
 LOG, BACKWARD, LOG_BACKWARD = Op.LOG_SOFTMAX, Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD
 LOGSUMEXP, LOG_PROB = Op.LOGSUMEXP, Op.LOG_PROB
+LOSS, LOSS_BACKWARD = Op.CROSS_ENTROPY, Op.CROSS_ENTROPY_BACKWARD
+LOSS_AND_GRADIENT = Op.CROSS_ENTROPY_WITH_GRADIENT
 ALL_OF_IT = ",".join(OPERATORS[LOG_PROB].on_request)
 INT32 = IndexType.INT32
 F16, BF16, F64 = DType.F16, DType.BF16, DType.F64
@@ -195,6 +197,40 @@ KINDS = {
     "log-prob and more, f64": (
         Problem(17, 65, F64, LOG_PROB, also=ALL_OF_IT, ids_per_row=40),
         FEW_SIZES,
+    ),
+    "cross-entropy": (Problem(17, 301, op=LOSS), FEW_SIZES),
+    "cross-entropy and more, bf16, scaled": (
+        Problem(17, 264, BF16, LOSS, scale=0.7, also="lse,maximum,log_sum", ignore_index=3),
+        FEW_SIZES,
+    ),
+    "cross-entropy, f64, gaps": (
+        Problem(17, 65, F64, LOSS, input_stride=67, ids_dtype=INT32, also="lse"),
+        FEW_SIZES,
+    ),
+    "gradient of cross-entropy, bf16": (Problem(17, 301, BF16, LOSS_BACKWARD), FEW_SIZES),
+    "gradient of cross-entropy, scaled, in place": (
+        Problem(17, 264, F16, LOSS_BACKWARD, scale=0.7, in_place=True),
+        FEW_SIZES,
+    ),
+    "gradient of cross-entropy, wide": (
+        Problem(3, 16384, op=LOSS_BACKWARD),
+        {"cluster": (2, 4, 8, 16), "threads": (128, 512)},
+    ),
+    "cross-entropy with its gradient, bf16": (
+        Problem(17, 301, BF16, LOSS_AND_GRADIENT, also="loss"),
+        FEW_SIZES,
+    ),
+    "cross-entropy with its gradient, in place": (
+        Problem(17, 264, op=LOSS_AND_GRADIENT, in_place=True, also="loss,maximum,log_sum"),
+        FEW_SIZES,
+    ),
+    "cross-entropy with its gradient, f64, scaled": (
+        Problem(17, 65, F64, LOSS_AND_GRADIENT, scale=0.7, ids_dtype=INT32),
+        FEW_SIZES,
+    ),
+    "cross-entropy with its gradient, wide": (
+        Problem(3, 16384, BF16, LOSS_AND_GRADIENT, in_place=True),
+        {"cluster": (2, 4, 8, 16), "threads": (128, 512)},
     ),
     "columns, log-sum-exp": (Problem(96, 37, BF16, LOGSUMEXP, inner=48), SMALL_BLOCKS),
 }

@@ -150,14 +150,16 @@ SAID = {
     "input_stride": {"is_dense"},
     "output_stride": {"is_dense"},
     "also": {"results"},
+    "ignore_index": {"options", "_unusual_options"},
 }
 """Properties of a problem by which a place names a field."""
 
 NOT_NAMED = {
     "model/problem.py:inputs,results,scalars,elements_of,_ids_dtype": {
-        "in_place": "the output then has the input's address"
+        "in_place": "the output then has the input's address",
+        "ignore_index": "it is no argument: kernels are emitted for one",
     },
-    "codegen/variant.py": {},
+    "codegen/variant.py": {"ignore_index": "it is no argument: kernels are emitted for one"},
     "codegen/traits.py": {},
     "devices/cuda/tools.py": {
         "in_place": "the addresses say it",
@@ -170,7 +172,6 @@ NOT_NAMED = {
     | {"out_dtype": "it stands beside dtype"},
     "reference/inputs.py": {
         "out_dtype": "what is read does not depend on it, but what masks hide",
-        "also": "what is read does not depend on it",
     },
     "reference/truth.py": {
         "out_dtype": "a truth is float64",
@@ -183,15 +184,16 @@ NOT_NAMED = {
         ),
     },
     "reference/inputs.py:with_other_arguments": {
-        name: "kernels are emitted for one" for name in ("op", "out_dtype", "ids_dtype", "also")
+        name: "kernels are emitted for one"
+        for name in ("op", "out_dtype", "ids_dtype", "also", "ignore_index")
     },
     "../templates/host/semantics.cu.j2": {
         **dict.fromkeys(
-            ("op", "dtype", "out_dtype", "rows", "ids_per_row", "ids_dtype", "also"),
+            ("op", "dtype", "out_dtype", "rows", "ids_per_row", "ids_dtype"),
             "the line before tells it",
         ),
         **dict.fromkeys(
-            ("inner", "input_stride", "output_stride", "in_place", "ids_stride"),
+            ("inner", "input_stride", "output_stride", "in_place"),
             "where an element lies does not change what it counts as",
         ),
     },
@@ -208,7 +210,7 @@ NOT_NAMED = {
         ),
     },
     "runtime/recipes.py:_problem": {},
-    "export/programs.py": {},
+    "export/programs.py": {"ignore_index": "templates/programs and templates/host say it"},
 }
 """Modules, functions of them and templates that must name every field; those that they need not,
 and why. Of several functions one must name it."""
@@ -245,7 +247,8 @@ def test_a_question_to_the_gpu_has_the_fields_of_its_struct():
     text = (PACKAGE / "devices/cuda/truth.cu").read_text()
     struct = re.search(r"struct Question \{(.*?)\n\};", text, re.S)[1]
     members = re.findall(r"^  ([\w ]+[ *]+)(\w+);", struct, re.M)
-    kinds = {"double": "c_double", "int": "c_int", "long long": "c_longlong", "long": "c_longlong"}
+    kinds = {"double": "c_double", "float": "c_float", "int": "c_int"}
+    kinds |= dict.fromkeys(("long", "long long"), "c_longlong")
     mirrored = [
         (name, "c_void_p" if "*" in kind else kinds[kind.strip()]) for kind, name in members
     ]

@@ -21,6 +21,7 @@ MORE_COLUMNS = (
     "ids_per_row",
     "ids_dtype",
     "also",
+    "ignore_index",
 )
 """Of a list in which a problem has two types, strides, ids or further results."""
 

@@ -61,6 +61,24 @@ CASES = [
         GATHERING,
     ),
     (Problem(64, 1000, op=Op.LOG_PROB, output_stride=3, ids_stride=5, also="entropy"), GATHERING),
+    (Problem(64, 1000, op=Op.CROSS_ENTROPY), GATHERING),
+    (
+        Problem(64, 1001, DType.F16, Op.CROSS_ENTROPY, scale=-0.5, also="lse,maximum,log_sum"),
+        replace(GATHERING, static_cols=False),
+    ),
+    (
+        Problem(64, 1000, op=Op.CROSS_ENTROPY, ids_dtype="int32", ids_stride=5, ignore_index=7),
+        GATHERING,
+    ),
+    (Problem(64, 1000, DType.F16, Op.CROSS_ENTROPY_BACKWARD, in_place=True), SIMPLE),
+    (
+        Problem(64, 1000, op=Op.CROSS_ENTROPY_BACKWARD, output_stride=1008, ignore_index=7),
+        replace(SIMPLE, static_cols=False),
+    ),
+    (
+        Problem(64, 1000, op=Op.CROSS_ENTROPY_WITH_GRADIENT, scale=2.0, also="loss,lse"),
+        GATHERING,
+    ),
     (Problem(64, 1000), SHARED),
     (Problem(64, 65536), Config(cluster=4, cache="shared")),
     (Problem(64, 131072), Config(cluster=16, cache="shared")),

@@ -283,6 +283,10 @@ class Problem:
         for name, most in (("label_smoothing", 1.0), ("z_loss", MOST_Z_LOSS)):
             if name in taken and not 0 <= getattr(self, name) <= most:
                 return f"{name} is {getattr(self, name)}; it must be from 0 to {most}"
+        if self.ignore_index is not None and self.ids_dtype:
+            bits = 8 * self.ids_dtype.itemsize - 1
+            if not -(2**bits) <= self.ignore_index < 2**bits:
+                return f"ignore_index is {self.ignore_index}; no id of {self.ids_dtype} is that"
         return ""
 
     def _ids_fault(self) -> str:

@@ -176,6 +176,8 @@ class WorkSplit:
     @property
     def scratch_bytes(self) -> int:
         """Most static shared memory of a block's reductions."""
+        if not self.problem.operator.reduces:
+            return 0
         if self.across_rows:
             return self._scratch_across_rows
         if self.config.arrangement == "replicated":

@@ -50,7 +50,7 @@ def _loss(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
     loss = _apart(arrays)[2]
     ignored = arrays["ids"][:, :1] == arrays["ignore_index"]
     values = np.where(ignored, 0.0, loss)
-    return Truth(values, np.abs(values))
+    return Truth(values, np.abs(values), exact_sums(arrays["input"]))
 
 
 def _lse(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
@@ -80,7 +80,7 @@ def _log_sum(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
     with np.errstate(invalid="ignore"):
         is_greatest = _is_class(arrays) & (chosen(x, arrays["ids"][:, :1]) == maximum)
     size = np.abs(log_sum)
-    return Truth(log_sum, np.where(is_greatest, size, np.maximum(1.0, size)))
+    return Truth(log_sum, np.where(is_greatest, size, np.maximum(1.0, size)), exact_sums(x))
 
 
 def _of_ones(n: Doubles, _: float) -> tuple[Doubles, Doubles]:
@@ -90,21 +90,24 @@ def _of_ones(n: Doubles, _: float) -> tuple[Doubles, Doubles]:
         return np.log(n), np.abs(np.log(n))
 
 
-_OF_LOSSES = takes_few_results("cross_entropy") | {
-    "algorithm": Choice(
-        ("online-block-max",),
-        "cross_entropy adds the target's exponential apart: algorithm is online-block-max",
-    ),
-    "staging": Choice(("direct",), "cross_entropy reads rows as they come: staging is direct"),
-    "arrangement": Choice(
-        ("striped",),
-        "cross_entropy divides each row among its threads: arrangement is striped",
-    ),
-    "cache": Choice(
-        ("registers", "none"),
-        "cross_entropy reads a row once: cache is registers or none",
-    ),
-}
+def _takes(name: str) -> dict[str, Choice]:
+    """Return the parameters that make sense for an operator of losses."""
+    return takes_few_results(name) | {
+        "algorithm": Choice(
+            ("online-block-max",),
+            f"{name} adds the target's exponential apart: algorithm is online-block-max",
+        ),
+        "staging": Choice(("direct",), f"{name} reads rows as they come: staging is direct"),
+        "arrangement": Choice(
+            ("striped",),
+            f"{name} divides each row among its threads: arrangement is striped",
+        ),
+        "cache": Choice(
+            ("registers", "none"),
+            f"{name} keeps rows in registers or not at all: cache is registers or none",
+        ),
+    }
+
 
 CROSS_ENTROPY = Operator(
     name="cross_entropy",
@@ -117,7 +120,7 @@ CROSS_ENTROPY = Operator(
     ),
     of_ones=_of_ones,
     patterns=(*SPECIALS, "no numbers", "dominated", "ladders", "lone maxima", "outweighed"),
-    takes=_OF_LOSSES,
+    takes=_takes("cross_entropy"),
     operands={"input": Extent.MATRIX, "ids": Extent.IDS},
     options=("ignore_index",),
     is_log=True,
@@ -126,6 +129,11 @@ CROSS_ENTROPY = Operator(
 
 
 # ------------------------------------------------------------------ its gradient
+
+
+def _share_of_ones(n: Doubles, factor: float) -> tuple[Doubles, Doubles]:
+    """Of a row whose loss has the gradient 1."""
+    return factor / n, abs(factor) / n
 
 
 def _of_each(name: str, value: Any, why: str) -> dict[str, Choice]:
@@ -208,7 +216,7 @@ CROSS_ENTROPY_BACKWARD = Operator(
     name="cross_entropy_backward",
     title="gradient of cross-entropy",
     results=(Result(_gradient),),
-    of_ones=lambda n, _: (1.0 / n, 1.0 / n),
+    of_ones=_share_of_ones,
     patterns=(*SPECIALS, "no numbers", "ladders"),
     takes=_OF_EACH_ELEMENT,
     operands={
@@ -252,6 +260,15 @@ def _gradient_at_once(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Trut
     )
 
 
+_OF_BOTH = _takes("cross_entropy_with_gradient") | {
+    "normalise": Choice(
+        ("reciprocal",),
+        "cross_entropy_with_gradient divides once a row: normalise is reciprocal",
+    ),
+}
+del _OF_BOTH["store_hint"]  # a matrix is stored
+
+
 CROSS_ENTROPY_WITH_GRADIENT = Operator(
     name="cross_entropy_with_gradient",
     title="cross-entropy with its gradient",
@@ -260,9 +277,9 @@ CROSS_ENTROPY_WITH_GRADIENT = Operator(
         Result(_loss, Extent.ROW, "loss"),
         *CROSS_ENTROPY.results[1:],
     ),
-    of_ones=lambda n, _: (1.0 / n, 1.0 / n),
+    of_ones=_share_of_ones,
     patterns=(*SPECIALS, "no numbers", "dominated", "ladders", "lone maxima", "outweighed"),
-    takes={name: choice for name, choice in _OF_LOSSES.items() if name != "store_hint"},
+    takes=_OF_BOTH,
     operands={"input": Extent.MATRIX, "ids": Extent.IDS, "loss_grad": Extent.ROW},
     options=("ignore_index", "label_smoothing", "z_loss"),
 )

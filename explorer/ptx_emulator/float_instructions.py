@@ -136,6 +136,8 @@ def extreme(root: str, *, nan: bool) -> Function:
 
     def pick(a: Any, b: Any) -> Array:
         result = np.asarray((keeping if nan else ignoring)(a, b))
+        if not nan and any_of(lost := np.isnan(result)):  # NumPy keeps some NaN that signal
+            result = np.where(lost, np.where(np.isnan(a), b, a), result)
         zero = result == 0
         if any_of(zero):
             sign = np.where(combine(np.signbit(a), np.signbit(b)), -1.0, 1.0)

@@ -19,7 +19,7 @@ from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
 from explorer.model.problem import Mask, Problem
 from explorer.ops import OPERATORS, Extent, Op
-from explorer.ops.truth import EXACT_TERMS
+from explorer.ops.truth import EXACT_TERMS, exact_sums
 from explorer.reference.distances import EQUAL_TERMS
 from explorer.reference.gradients import vary_gradients
 from explorer.reference.influence import EXACT, OF_A_PLACE
@@ -422,7 +422,8 @@ def _kept_of_rows(
 ) -> dict[str, Array]:
     """Return numbers of each row, of shape (rows, 1): what a forward pass kept of it, or noise.
 
-    Some of the noise is 0, 1, or so large or small that a factor that is left out shows.
+    Some of the noise is 0, or so large or small that a factor that is left out shows. It is 1 in
+    rows whose sums are exact: there a result shows a missing term by how it is rounded.
     """
     truths: dict[str, Any] = {}
     for op, operator in OPERATORS.items():
@@ -431,7 +432,9 @@ def _kept_of_rows(
             keeps = Problem(problem.rows, problem.cols, problem.dtype, op, also=also)
             truths |= truths_of(replace(keeps, scale=problem.scale), arrays)
     number = problem.dtype.arithmetic.numpy
-    factors = rng.standard_normal((problem.rows, 1)) * rng.choice([0.0, 1e-4, 1.0, 1.0, 100.0])
+    shape = (problem.rows, 1)
+    factors = rng.standard_normal(shape) * rng.choice([0.0, 1e-4, 1.0, 1.0, 100.0], shape)
+    factors[exact_sums(arrays["input"].astype(np.float64))] = 1.0
     with np.errstate(over="ignore"):
         return {
             name: (truths[name].values if name in truths else factors).astype(number)
@@ -456,7 +459,9 @@ def _ids(problem: Problem, matrix: Array, rng: np.random.Generator) -> Array:
     """Return (rows, ids_per_row) ids: of the greatest elements, of a row's ends, of any columns.
 
     Some are no columns: those next to a row's ends, the least number of the type, and one that is a
-    column if it is cut to 32 bits. Which kind an id is of changes with its row and its place.
+    column if it is cut to 32 bits. Which kind an id is of changes with its row and its place. If
+    some rows may be ignored, that is one more kind, and rows whose sums are exact have the id of
+    their greatest element: others would not show a missing term.
     """
     rows, cols = matrix.shape
     shape = (rows, problem.ids_per_row)
@@ -474,5 +479,9 @@ def _ids(problem: Problem, matrix: Array, rng: np.random.Generator) -> Array:
         np.full(shape, -(2 ** (bits - 1))),
         somewhere + 2**32 if bits > 32 else somewhere,
     ]
+    if problem.ignore_index is not None:
+        kinds.append(np.full(shape, problem.ignore_index))
     kind = (np.arange(rows)[:, None] + 3 * np.arange(problem.ids_per_row)) % len(kinds)
+    if problem.ignore_index is not None:
+        kind[exact_sums(matrix.astype(np.float64))] = 0
     return np.choose(kind, kinds).astype(problem.ids_dtype.numpy if problem.ids_dtype else np.int64)

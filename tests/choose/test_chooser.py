@@ -327,7 +327,8 @@ def test_many_rows_have_sound_blocks_on_any_gpu(gpu):
     for op, dtype, cols in product(Op, (DType.F32, DType.BF16), range(1100, 8192, 331)):
         problem = Problem(1_000_000, cols, dtype, op)
         config = config_for(problem, gpu)
-        assert config.cluster == 1 and config.cache == "registers", problem
+        kept = "registers" if problem.operator.reduces else "none"  # what is read once is not kept
+        assert config.cluster == 1 and config.cache == kept, problem
         assert likely_registers(problem, config) <= 136, problem
         several = blocks_of_an_sm(problem, config, gpu) >= 2
         assert several or config.threads_per_row <= 512, problem

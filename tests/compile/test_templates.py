@@ -86,6 +86,8 @@ def test_each_pair_of_choices_compiles(cols, cache):
 F16, BF16, F64 = DType.F16, DType.BF16, DType.F64
 LOG, BACKWARD, LOG_BACKWARD = Op.LOG_SOFTMAX, Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD
 LOGSUMEXP, LOG_PROB = Op.LOGSUMEXP, Op.LOG_PROB
+LOSS, LOSS_BACKWARD = Op.CROSS_ENTROPY, Op.CROSS_ENTROPY_BACKWARD
+LOSS_AND_GRADIENT = Op.CROSS_ENTROPY_WITH_GRADIENT
 ACROSS = (Op.SOFTMAX, LOG, BACKWARD, LOG_BACKWARD, LOGSUMEXP)
 ALL_OF_IT = ",".join(OPERATORS[LOG_PROB].on_request)
 
@@ -162,6 +164,24 @@ OF_THEIR_OWN = {
     ),
     "log-prob and more, clusters": (
         Problem(64, 16385, BF16, LOG_PROB, also=ALL_OF_IT, ids_dtype="int32"),
+        {"cluster": (2, 4, 8, 16)},
+    ),
+    "cross-entropy, ragged": (Problem(64, 1001, BF16, LOSS), SPLITS),
+    "cross-entropy and more, f64, scaled": (
+        Problem(64, 1000, F64, LOSS, scale=2.0, also="lse,maximum,log_sum", ignore_index=7),
+        SPLITS,
+    ),
+    "gradient of cross-entropy, ragged": (Problem(64, 1001, BF16, LOSS_BACKWARD), SPLITS),
+    "gradient of cross-entropy, in place, clusters": (
+        Problem(64, 16385, F16, LOSS_BACKWARD, in_place=True, ids_dtype="int32"),
+        {"cluster": (2, 4, 8, 16)},
+    ),
+    "cross-entropy with its gradient, in place": (
+        Problem(64, 1000, op=LOSS_AND_GRADIENT, in_place=True, also="loss,lse"),
+        SPLITS,
+    ),
+    "cross-entropy with its gradient, clusters": (
+        Problem(64, 16385, BF16, LOSS_AND_GRADIENT, also="loss"),
         {"cluster": (2, 4, 8, 16)},
     ),
     "clusters": (Problem(64, 16384), {"cluster": (2, 4, 8, 16)}),

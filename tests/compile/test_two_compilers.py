@@ -20,7 +20,7 @@ from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Resources
 from explorer.model.tuned_table import read_table
-from explorer.ops import OPERATORS, Extent, Op
+from tests.chooser_contest import OPS
 from tests.compilers import PINNED, by_nvcc, by_nvrtc
 
 TABLES = ("nvidia-h200", "held-out/nvidia-h200")
@@ -97,8 +97,7 @@ def _measured_with(one):
 def test_the_sample_has_every_operator_with_every_type():
     assert len(sample()) == PROBLEMS
     kinds = {(one.problem.op, one.problem.dtype) for one in sample()}
-    ops = [op for op in Op if OPERATORS[op].extent is Extent.MATRIX]
-    assert kinds == {(op, dtype) for op in ops for dtype in (DType.F32, DType.F16, DType.BF16)}
+    assert kinds == {(op, dtype) for op in OPS for dtype in (DType.F32, DType.F16, DType.BF16)}
     assert set(map(_measured_with, sample())) <= set(RELEASES)
     assert {read_table(table).gpu.name for table in TABLES} == {GPU.name}
 

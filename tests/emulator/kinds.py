@@ -43,6 +43,33 @@ KINDS = {
         "out_dtype": DType.BF16,
         "scale": -0.7,
     },
+    "losses": {"op": Op.CROSS_ENTROPY, "also": "lse,maximum,log_sum"},
+    "losses, bf16, scale, gaps": {
+        "op": Op.CROSS_ENTROPY,
+        "also": "lse",
+        "dtype": DType.BF16,
+        "scale": -0.7,
+        "ignore_index": 0,
+        "ids_dtype": IndexType.INT32,
+        "ids_stride": 3,
+        "input_gap": 24,
+        "output_gap": 2,
+    },
+    "losses, backward": {"op": Op.CROSS_ENTROPY_BACKWARD},
+    "losses, backward, in place": {
+        "op": Op.CROSS_ENTROPY_BACKWARD,
+        "dtype": DType.BF16,
+        "scale": 0.5,
+        "ignore_index": 0,
+        "in_place": True,
+    },
+    "losses with gradients": {"op": Op.CROSS_ENTROPY_WITH_GRADIENT, "also": "loss"},
+    "losses with gradients, in place": {
+        "op": Op.CROSS_ENTROPY_WITH_GRADIENT,
+        "dtype": DType.F16,
+        "in_place": True,
+        "ids_dtype": IndexType.INT32,
+    },
     "scale": {"scale": 0.3},
     "negative scale": {"op": Op.LOG_SOFTMAX, "scale": -0.5},
     "scale 0": {"scale": 0.0},
@@ -82,7 +109,9 @@ def problem_of(kind: str, rows: int, cols: int) -> Problem:
 
 
 def held(problem: Problem) -> Config:
-    """HELD, by an algorithm that makes sense for the operator."""
+    """HELD, by an algorithm and a cache that make sense for the operator."""
+    if not problem.operator.reduces:
+        return replace(HELD, cache="none")
     sensible = problem.operator.allows("algorithm", HELD.algorithm)
     return HELD if sensible else replace(HELD, algorithm="online-block-max")
 
@@ -105,6 +134,47 @@ SABOTAGE = {
         "log-sum-exp and its terms",
         "maximum_of_rows[index] = reference;",
         "maximum_of_rows[index] = reference > 3.4e38f ? infinity() : reference;",
+    ),
+    "no row is ignored": ("losses", "first_id == kIgnored ? 0.0f : ", ""),
+    "a target that is no column is ignored": (
+        "losses",
+        "first_id == kIgnored ? ",
+        "!has_target ? ",
+    ),
+    "the target among the others": (
+        "losses",
+        "log1pf(own == 1.0f ? rest : rest - 1.0f + own)",
+        "log1pf(rest + own - 1.0f)",
+    ),
+    "the target is not hidden": (
+        "losses",
+        "{\n    hide_target(target -",
+        "{\n    hide_target(-1 -",
+    ),
+    "the target of another row": (
+        "losses, bf16, scale, gaps",
+        " * ids_stride];",
+        "];",
+    ),
+    "the gradient of a row that is ignored": (
+        "losses, backward, in place",
+        "if (!has_target || first_id == kIgnored)",
+        "if (!has_target)",
+    ),
+    "the target's gradient as any other": (
+        "losses, backward",
+        "set_target(target - k * kWidth, of_target, y);",
+        "",
+    ),
+    "the gradient of another row's loss": (
+        "losses, backward, in place",
+        "loss_grad_of_rows[index]",
+        "loss_grad_of_rows[index ^ 1]",
+    ),
+    "the target's share less 1": (
+        "losses with gradients",
+        "-share * whole.rest",
+        "share * (whole.sum - whole.rest) - loss_grad_of_rows[index]",
     ),
     "rank among what is no less": ("log-probabilities", "+= x > chosen;", "+= x >= chosen;"),
     "rank of an id that is no column": (

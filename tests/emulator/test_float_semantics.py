@@ -136,6 +136,17 @@ def test_min_max_of_nan_and_signed_zeros(op, nan):
             assert value == (min(x, y) if op == "min" else max(x, y))
 
 
+@pytest.mark.parametrize("op", ["min", "max"])
+@pytest.mark.parametrize("count", [1, 3, 32])
+def test_min_max_pass_over_a_nan_that_signals(op, count):
+    """In however few lanes: NumPy's own functions keep it in what is left of whole vectors."""
+    signals = np.full(count, 0xFF800001, np.uint32).view(np.float32)
+    numbers = np.full(count, -9, np.float32)
+    for a, b in ((signals, numbers), (numbers, signals)):
+        got = apply(f"{op}.f32 {{d}}, {{a}}, {{b}}", "f32", ("f32", a), ("f32", b))
+        assert list(got) == list(numbers)
+
+
 def test_three_operand_max():
     a = np.array([1, 5, 2], np.float32)
     b = np.array([4, 2, 2], np.float32)

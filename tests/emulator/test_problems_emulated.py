@@ -78,6 +78,7 @@ KINDS = {
         "gaps": (8, 3),
     },
     "lengths, f64 in place": {"dtype": DType.F64, "mask": Mask.LENGTHS, "in_place": True},
+    "losses with gradients in place": {"op": Op.CROSS_ENTROPY_WITH_GRADIENT, "in_place": True},
 }
 
 
@@ -136,6 +137,20 @@ FAULTS = {
         replace(SEVERAL_ROWS, cache="none", cache_holds="input"),
         "k < row.vectors) {\n    Vector",
         "(k ^= 1) < row.vectors) {\n    Vector",
+        Kind.GLOBAL_RACE,
+    ),
+    "a target that is read while its thread stores": (
+        "losses with gradients in place",
+        replace(SEVERAL_ROWS, algorithm="online-block-max", cache_holds="input"),
+        "__syncwarp();  // all lanes have read the target",
+        "// all lanes have read the target",
+        Kind.GLOBAL_RACE,
+    ),
+    "a target that threads of no row read": (
+        "losses with gradients in place",
+        replace(SEVERAL_ROWS, algorithm="online-block-max", cache_holds="input", threads=96),
+        "is_row ? ids[own_row] : -1",
+        "ids[own_row]",
         Kind.GLOBAL_RACE,
     ),
     "a dense output of gaps": (

@@ -183,8 +183,11 @@ def problems(draw):
         strides = st.integers(cols, MAX_STRIDE)
         problem = replace(problem, input_stride=draw(strides), output_stride=draw(strides))
     if has_ids:
-        counts = {"ids_per_row": draw(st.integers(1, cols)), "ids_stride": MAX_STRIDE}
+        most = 1 if operator.options else cols
+        counts = {"ids_per_row": draw(st.integers(1, most)), "ids_stride": MAX_STRIDE}
         problem = replace(problem, output_stride=problem.input_stride, **counts)
+    if "ignore_index" in operator.options:
+        problem = replace(problem, ignore_index=draw(st.integers(-(2**31), 2**31 - 1)))
     if problem.fills_rows and not operator.is_gradient and draw(st.booleans()):
         problem = replace(
             problem, out_dtype=dtype, output_stride=problem.input_stride, in_place=True

@@ -190,9 +190,8 @@ def test_a_bad_target_is_one_sentence(target, says):
 
 def test_other_bad_arguments_are_one_sentence():
     x, target = torch.randn(4, 9), torch.zeros(4, dtype=I64)
-    with pytest.raises(
-        InvalidInput, match=r"reduction is 'max'; it must be one of none, mean, sum"
-    ):
+    says = r"reduction is 'max'; it must be one of none, mean, sum"
+    with pytest.raises(InvalidInput, match=says):
         explorer.cross_entropy(x, target, reduction="max")
     with pytest.raises(TypeError, match=r"ignore_index is 0.5; it must be a whole number"):
         explorer.cross_entropy(x, target, ignore_index=0.5)

@@ -36,10 +36,7 @@ struct Question {
   long long inner;
   long long input_stride;
   long long output_stride;  // of the result
-  union {
-    long long ids_stride;
-    long long mask_rows;
-  };
+  long long ids_stride_or_mask_rows;  // by whether the op reads ids
   double scale;
   float tolerance;        // relative to an element's magnitude
   float exact_tolerance;  // the same in rows whose sum is exact
@@ -68,7 +65,8 @@ __device__ long long place_in_input(const Question& q, long long row, int col) {
 // The first column that a causal mask or a row's length hides.
 __device__ int limit_of(const Question& q, long long row) {
   if (q.masked == kCausal) {
-    const long long seen = row % q.mask_rows + 1 + q.cols - q.mask_rows;
+    const long long mask_rows = q.ids_stride_or_mask_rows;
+    const long long seen = row % mask_rows + 1 + q.cols - mask_rows;
     return static_cast<int>(seen < 0 ? 0 : seen < q.cols ? seen : q.cols);
   }
   return q.masked == kLengths ? min(max(static_cast<const int*>(q.columns)[row], 0), q.cols) : q.cols;
@@ -80,7 +78,7 @@ __device__ double counted(const Question& q, long long row, int limit, int col) 
   double x = widen(q.input[place_in_input(q, row, col)]);
   const double factor = x != -INFINITY_64 ? q.scale : 1.0;
   if (q.masked == kAdditive) {
-    const double added = widen(static_cast<const Element*>(q.second)[row % q.mask_rows * q.cols + col]);
+    const double added = widen(static_cast<const Element*>(q.second)[row % q.ids_stride_or_mask_rows * q.cols + col]);
     if (kWide) return fma(x, factor, added);
     return fmaf(static_cast<float>(x), static_cast<float>(factor), static_cast<float>(added));
   }
@@ -145,7 +143,7 @@ __device__ bool holds_for_row(const Question& q, Condition condition) {
 }
 
 __device__ Id id_of(const Question& q, long long row, int number) {
-  return static_cast<const Id*>(q.columns)[row * q.ids_stride + number];
+  return static_cast<const Id*>(q.columns)[row * q.ids_stride_or_mask_rows + number];
 }
 
 __device__ bool is_column(const Question& q, Id id) { return id >= 0 && id < q.cols; }
@@ -199,7 +197,6 @@ __device__ Row row_of(const Question& q, long long row) {
       r.of_asked = sum_row(q, [&](int i) {
         return i == target ? 0.0 : exp_of_difference(counted(q, row, r.limit, i), r.maximum);
       });
-      return r;
     }
     const auto is_0_or_masked = [&](int i) {
       const double x = counted(q, row, r.limit, i);
@@ -266,16 +263,16 @@ __device__ Truth truth_of_target(const Question& q, long long row, const Row& r)
   const double log_sum = target == r.maximum ? log1p(r.of_asked) : log(r.sum);
   if (asks(q, kLse)) return of_size(r.maximum + log_sum, fmax(fabs(r.maximum), fabs(log_sum)), r);
   if (asks(q, kLogSum)) {
-    return {log_sum, fmax(target == r.maximum ? 0.0 : 1.0, fabs(log_sum)), false, 0.0};
+    return {log_sum, fmax(target == r.maximum ? 0.0 : 1.0, fabs(log_sum)), r.exact, 0.0};
   }
   const double loss = id_of(q, row, 0) == IGNORED ? 0.0 : (r.maximum - target) + log_sum;
-  return {loss, fabs(loss), false, 0.0};
+  return {loss, fabs(loss), r.exact, 0.0};
 }
 
 // The truth of an element of the gradient of a loss.
 __device__ Truth truth_of_loss_gradient(const Question& q, long long row, const Row& r, int col) {
   const Id target = id_of(q, row, 0);
-  if (!is_column(q, target) || target == IGNORED) return {0.0, 0.0, false, 0.0};
+  if (!is_column(q, target) || target == IGNORED) return {0.0, 0.0, r.exact, 0.0};
   const double factor = q.scale * static_cast<double>(q.loss_grad[row]);
   const bool is_known = kOp == kCrossEntropyBackward;
   const double maximum = is_known ? static_cast<double>(static_cast<const Number*>(q.second)[row]) : r.maximum;
@@ -300,7 +297,7 @@ __device__ Truth truth_of_loss_gradient(const Question& q, long long row, const 
     size += fabs(factor * more) * growth;
   }
   const bool is_some = isfinite(x) && factor != 0.0;
-  return {factor * y, is_some ? not_zero(size) : size, false, fabs(factor) * kUnderflow * lost};
+  return {factor * y, is_some ? not_zero(size) : size, r.exact, fabs(factor) * kUnderflow * lost};
 }
 
 __device__ Truth truth_of(const Question& q, long long row, const Row& r, int col) {
