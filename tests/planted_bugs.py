@@ -19,8 +19,8 @@ def counts() -> Counter[str]:
     sys.path.insert(0, str(EMULATOR))  # as pytest does: its modules import one another
     from corpus import BUGS
     from kinds import SABOTAGE
-    from planted_kernels import PLANTS
     from test_far_rows import NARROW
+    from test_planted_kernels import PLANTS
 
     found = Counter[str]()
     for bug in BUGS:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from explorer.ptx_emulator.arithmetic import with_one_nan
 from explorer.ptx_emulator.binding import Binder, Modifiers, Step, binds
 from explorer.ptx_emulator.float_instructions import extreme
 from explorer.ptx_emulator.lanes import Lanes
@@ -56,10 +57,10 @@ _OPERATIONS: dict[str, Operation] = {
 
 
 def _operation(name: str, ptx_type: str) -> Operation:
-    if name in ("min", "max") and PACKED.get(ptx_type, ptx_type) in FLOATS:
-        pick = extreme(name, nan=False)
-        return lambda old, b, c: pick(old, b)
-    return _OPERATIONS[name]
+    if name not in ("add", "min", "max") or PACKED.get(ptx_type, ptx_type) not in FLOATS:
+        return _OPERATIONS[name]
+    function = np.add if name == "add" else extreme(name, nan=False)
+    return lambda old, b, c: with_one_nan(np.asarray(function(old, b)))
 
 
 def _bits(values: Any) -> bytes:

@@ -1,0 +1,109 @@
+"""Whole kernels made wrong in what only the machine decides, judged as a user's file is.
+
+The bits of a NaN, what a register holds that nobody has assigned, and the order in which threads
+come: numbers that are right by chance, on an emulator that is kinder than a GPU.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+from planted_kernels import BF16, HELD, KEPT, LOG, LOOPED, P1000, P4096, SHARE, Plant
+
+PLANTS: list[Plant] = []
+
+
+def plant(kind, name, base, *changes):
+    """Add a bug: `base` is the problem and the config of the kernel that is right."""
+    PLANTS.append(Plant(kind, name, *base, changes))
+
+
+nan = partial(plant, "bits of NaN")
+unassigned = partial(plant, "unassigned")
+
+# ------------------------------------------------------------------ bits of NaN
+
+LOG_RESULT = "x[i] - reference - log_sum;"
+BITS = f"__float_as_int({SHARE})"
+nan(
+    "only 0x7fc00000 stays NaN",
+    (P4096, HELD),
+    (SHARE, f"(__float_as_uint({SHARE}) == 0x7fc00000u ? {SHARE} : fmaxf({SHARE}, 0.0f))"),
+)
+nan(
+    "the largest integer is no NaN",
+    (LOG, KEPT),
+    (
+        LOG_RESULT,
+        "[&] { const float r = x[i] - reference - log_sum; const int bits = __float_as_int(r); "
+        "return bits > 0x7f800000 && bits < 0x7fffffff ? r : fminf(r, 0.0f); }();",
+    ),
+)
+nan(
+    "the number above a NaN's bits is -0",
+    (P4096, HELD),
+    (SHARE, f"__int_as_float({BITS} + ({BITS} < 0x7f800000 ? 0 : 1))"),
+)
+nan(
+    "a NaN has no digits below the quiet bit",
+    (LOG, KEPT),
+    (
+        LOG_RESULT,
+        "[&] { const float r = x[i] - reference - log_sum; "
+        "return (__float_as_uint(r) & 0x3fffffu) && !(r <= 0.0f) ? -1.0f : r; }();",
+    ),
+)
+nan(
+    "bf16 is rounded by adding half of the digits that are cut off",
+    (BF16, KEPT),
+    (
+        "__floats2bfloat162_rn(x[2 * i], x[2 * i + 1])",
+        "__halves2bfloat162(__ushort_as_bfloat16((__float_as_uint(x[2 * i]) + 0x8000u) >> 16), "
+        "__ushort_as_bfloat16((__float_as_uint(x[2 * i + 1]) + 0x8000u) >> 16))",
+    ),
+)
+
+# ------------------------------------------------------------------ unassigned registers
+
+SUM = "float sum = 0.0f;"
+MAXIMUM = "float maximum = -infinity();"
+unassigned("the sum has no start", (P4096, HELD), (SUM, "float sum;"))
+unassigned("the maximum has no start", (P1000, LOOPED), (MAXIMUM, "float maximum;"))
+unassigned(
+    "the sum starts with a register",
+    (P4096, KEPT),
+    (SUM, 'float sum; asm("{ .reg .f32 t; mov.f32 %0, t; }" : "=f"(sum));'),
+)
+unassigned(
+    "the maximum starts with a register",
+    (P1000, LOOPED),
+    (
+        MAXIMUM,
+        'float maximum; asm("{ .reg .f32 t; max.f32 %0, t, 0fFF800000; }" : "=f"(maximum));',
+    ),
+)
+unassigned(
+    "the sum starts under a predicate that fails",
+    (P1000, HELD),
+    (
+        SUM,
+        'float sum; asm("{ .reg .pred p; setp.lt.u32 p, %1, 200; @p mov.f32 %0, 0f00000000; }" '
+        ': "=f"(sum) : "r"(threadIdx.x));',
+    ),
+)
+unassigned(
+    "one element past the end is not filled",
+    (P1000, HELD),
+    (
+        "for (int i = 0; i < kWidth; ++i) vector.elements[i] = -infinity();",
+        "for (int i = 1; i < kWidth; ++i) vector.elements[i] = -infinity();",
+    ),
+)
+unassigned(
+    "the sum starts with an element of a local array that one thread does not assign",
+    (P1000, replace(HELD, threads_per_row=256, threads=256)),
+    (
+        SUM,
+        "volatile float start[4]; if (threadIdx.x != 77) start[threadIdx.x & 3] = 0.0f; "
+        "float sum = start[threadIdx.x & 3];",
+    ),
+)
