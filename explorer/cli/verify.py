@@ -63,7 +63,7 @@ VerifyDevice = Annotated[
 
 NOT_OF_A_FILE = (
     *(name for name in USUAL if name not in ("rows", "cols")),
-    *("axis", "strength", "seed", "storage", "objectives", "batch_invariant"),
+    *("axis", "strength", "storage", "objectives", "batch_invariant"),
 )
 """Parameters without a say where an emitted file is verified, whose text tells the problem."""
 
@@ -106,7 +106,9 @@ def verify(
     else:
         checks = _checks(what, rows, of.scope(query))
     with VerifyProgress(len(checks.programs), notices()) as progress:
-        found = [progress(verdict) for verdict in checks.verdicts(device, of.goal.accuracy)]
+        orders = seed if is_given(context, "seed") else None
+        verdicts = checks.verdicts(device, of.goal.accuracy, orders)
+        found = [progress(verdict) for verdict in verdicts]
     show_result(
         out.form,
         lambda console: print_verdicts(found, console, progress.elapsed_s),
@@ -139,8 +141,8 @@ def _check_file_says_the_rest(context: typer.Context) -> None:
         if is_given(context, name):
             raise InvalidInput(
                 f"--{name.replace('_', '-')} says nothing of an emitted file, whose text tells "
-                "what it computes; leave it out (--cols, --rows, --accuracy, --device and --gpu "
-                "count)"
+                "what it computes; leave it out (--cols, --rows, --accuracy, --seed, --device and "
+                "--gpu count)"
             )
 
 

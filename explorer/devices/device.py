@@ -35,7 +35,7 @@ class Setting:
     timing: str = "cold"
     """Cold, where launches rotate over buffers larger than the L2 cache, or warm."""
     seed: int = 0
-    """Of the inputs, and of the order of rounds."""
+    """Of the inputs, of the order of rounds, and of that of emulated threads."""
     accuracy: Accuracy = Accuracy.DEFAULT
     """What kernels must meet, if a small run says nothing else."""
 

@@ -55,10 +55,14 @@ class Emulation:
     """The orders of execution in which it was run."""
     steps: int = 0
     """Instructions executed in the first schedule, each once for a group of lanes."""
+    work: int = 0
+    """Instructions executed in all of them, each once for a lane, or more if it takes longer."""
     left_out: str = ""
     """A schedule that was not run, and why; empty if none was left out."""
     row_blocks: tuple[int, ...] = ()
     """The number of the block that wrote the output's first element of each row; -1 for none."""
+    deals_by_order: bool = False
+    """Whether another order of threads gave rows to other blocks."""
     elements: int = 0
     """Elements of the output that were computed and checked; 0 for all of the problem's."""
 
@@ -175,6 +179,8 @@ class Verdict:
     """`emulation for sm_90`, or the name of a GPU."""
     runs: tuple[Emulation, ...] = ()
     """The emulated runs; empty if a GPU checked the program."""
+    seed: int = 0
+    """Of the random orders in which its threads were run."""
     outcome: Outcome | None = None
     """Its times, or why it has none; None if it was emulated, which times nothing."""
 
@@ -183,11 +189,13 @@ class Verdict:
         return f"Verdict({self.program.problem}: {self.status} by {self.by})"
 
     @classmethod
-    def of_runs(cls, program: ProgramUnderTest, runs: tuple[Emulation, ...], by: str) -> "Verdict":
+    def of_runs(
+        cls, program: ProgramUnderTest, runs: tuple[Emulation, ...], by: str, seed: int = 0
+    ) -> "Verdict":
         """Return the verdict of the worst of the runs, or unverified if there is none."""
         statuses = {run.status for run in runs} or {Status.UNVERIFIED}
         status = next(status for status in WORST_FIRST if status in statuses)
-        return cls(program, status, _sentence(runs, status), by, runs)
+        return cls(program, status, _sentence(runs, status), by, runs, seed)
 
     @classmethod
     def of_outcome(cls, program: ProgramUnderTest, outcome: Outcome, by: str) -> "Verdict":

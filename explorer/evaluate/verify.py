@@ -1,5 +1,6 @@
 """Check programs on a device: on the emulator, by a process for each core, or on a GPU."""
 
+import secrets
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -48,6 +49,7 @@ def verify_many(
     arch: str,
     rows: int | None = None,
     accuracy: Accuracy = Accuracy.DEFAULT,
+    seed: int = 0,
 ) -> Iterator[Verdict]:
     """Yield the verdict of each program, in order, as soon as it is known.
 
@@ -56,25 +58,31 @@ def verify_many(
     processes = min(usable_cores(), len(programs))
     if processes < 2 or len(programs) <= FEW:
         for program in programs:
-            yield _verify(program, arch, rows, accuracy)
+            yield _verify(program, arch, rows, accuracy, seed)
         return
     pool = ProcessPoolExecutor(processes, mp_context=FRESH, initializer=leave_interrupts)
     try:
-        waiting = [pool.submit(_verify, program, arch, rows, accuracy) for program in programs]
+        waiting = [pool.submit(_verify, one, arch, rows, accuracy, seed) for one in programs]
         for future in waiting:
             yield future.result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _verify(program: ProgramUnderTest, arch: str, rows: int | None, accuracy: Accuracy) -> Verdict:
+def _verify(
+    program: ProgramUnderTest, arch: str, rows: int | None, accuracy: Accuracy, seed: int = 0
+) -> Verdict:
     """Verify a program with the emulator of the process that runs this."""
     emulator = _emulator(arch)
-    emulator.open(Setting(program.problem, accuracy=accuracy))
+    emulator.open(Setting(program.problem, seed=seed, accuracy=accuracy))
     return emulator.verify(program, rows)
 
 
 # ------------------------------------------------------------------ on a device by its name
+
+
+FRESH_SEEDS = 1_000_000
+"""A new seed is below this, so that a person can type it."""
 
 
 def verify_on(
@@ -83,15 +91,18 @@ def verify_on(
     arch: str,
     rows: int | None = None,
     accuracy: Accuracy = Accuracy.DEFAULT,
+    seed: int | None = None,
 ) -> Iterator[Verdict]:
     """Yield each program's verdict, in order. `device` is emulated, cuda:N, or auto.
 
-    Programs are of one problem; the emulator compiles them for `arch`. Raises InvalidInput for
-    another device, and for a GPU that does not exist.
+    Programs are of one problem; the emulator compiles them for `arch`, and draws orders of threads
+    by `seed`, or by one that is new. Raises InvalidInput for another device, and for a GPU that
+    does not exist.
     """
+    seed = secrets.randbelow(FRESH_SEEDS) if seed is None else seed
     with open_device(gpu_or_emulator(device), arch) as opened:
         if not opened.can_time:
-            yield from verify_many(programs, arch, rows, accuracy)
+            yield from verify_many(programs, arch, rows, accuracy, seed)
             return
         problem = emulated_runs(programs[0], rows)[0].problem
         opened.open(Setting(problem, accuracy=accuracy))
@@ -131,9 +142,11 @@ class Checks:
     rows: int | None = None
     """Rows that are executed; None for a few that show every case."""
 
-    def verdicts(self, device: str, accuracy: Accuracy) -> Iterator[Verdict]:
+    def verdicts(
+        self, device: str, accuracy: Accuracy, seed: int | None = None
+    ) -> Iterator[Verdict]:
         """Return each program's verdict, in order. Raises as `verify_on`."""
-        return verify_on(device, self.programs, self.arch, self.rows, accuracy)
+        return verify_on(device, self.programs, self.arch, self.rows, accuracy, seed)
 
 
 def file_checks(path: str, cols: int | None, rows: int | None, gpu: str | None) -> Checks:

@@ -236,8 +236,22 @@ def bind_cvt(binder: Binder, instruction: Instruction) -> Step:
     mods.finish()
     if relu:
         function = _relu(function)
-    target = binder.target(instruction.operands[0], to)
-    return computed(function, target, binder.source(instruction.operands[1], of))
+    source = binder.source(instruction.operands[1], of)
+    step = computed(function, binder.target(instruction.operands[0], to), source)
+    return step if (of, DTYPES[to].itemsize) != ("f32", 2) else _noted(binder, step, source)
+
+
+def _noted(binder: Binder, step: Step, *sources: Source) -> Step:
+    """Return a step that notes the numbers which it rounds to 16 bits, if orders are compared."""
+    current = binder.current
+
+    def run(lanes: Lanes) -> None:
+        if current.machine.compares_orders:
+            for source in sources:
+                current.machine.note_rounded(lanes, source.each(lanes))
+        step(lanes)
+
+    return run
 
 
 def _relu(function: Function) -> Function:
@@ -265,7 +279,7 @@ def _bind_pair(
 
     target = binder.target(instruction.operands[0], to)
     sources = [binder.source(operand, of) for operand in instruction.operands[1:]]
-    return computed(pack, target, *sources)
+    return _noted(binder, computed(pack, target, *sources), *sources)
 
 
 # Comparisons and selections.

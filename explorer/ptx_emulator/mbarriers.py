@@ -346,9 +346,8 @@ def _bind_arrive(binder: Binder, instruction: Instruction, mods: Modifiers, spac
 
 def _fenced(machine: Machine, lane: int) -> Row:
     """Return what a relaxed arrival makes known: what its thread did before its last fence."""
-    row = machine.ordering.fenced_knowledge(lane)
-    if row is None:
-        row = np.zeros(machine.ordering.lanes + 1, np.int64)
+    fenced = machine.ordering.fenced_knowledge(lane)
+    row = np.zeros(machine.ordering.lanes + 1, np.int64) if fenced is None else fenced.copy()
     if machine.cluster_size == 1:  # of block scope as well
         row[lane] = max(row[lane], machine.part(Fences).block[lane])
     return row

@@ -93,11 +93,12 @@ def verification_data(verdicts: Sequence[Verdict]) -> Data:
 
 
 def verdict_data(verdict: Verdict) -> Data:
-    """Return status, by, sentence, config, cols, dtype and runs."""
+    """Return status, by, seed, sentence, config, cols, dtype and runs."""
     program = verdict.program
     return {
         "status": str(verdict.status),
         "by": verdict.by,
+        "seed": verdict.seed if verdict.runs else None,
         "sentence": verdict.sentence,
         "config": program.config.as_dict(),
         "cols": program.cols,
@@ -189,7 +190,7 @@ def summary(verdicts: Sequence[Verdict], elapsed_s: float) -> str:
     """Say how many there are of each status, by what, in what time."""
     found = Counter(verdict.status for verdict in verdicts)
     counts = ", ".join(f"{count(found[status])} {status}" for status in COLOURS)
-    by = f" by {verdicts[0].by}" if verdicts else ""
+    by = f" by {_told_by(verdicts[0])}" if verdicts else ""
     return f"{count(len(verdicts))} programs: {counts}{by} in {seconds(elapsed_s)}"
 
 
@@ -205,7 +206,12 @@ def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
     _print_verdict(verdict, console, named=False)
     for remark in _remarks(verdict.program):
         console.print(f"  {remark}", style="yellow", soft_wrap=not console.is_terminal)
-    console.print(f"by {verdict.by}, {elapsed_s:.1f} s", style="dim")
+    console.print(f"by {_told_by(verdict)}, {elapsed_s:.1f} s", style="dim")
+
+
+def _told_by(verdict: Verdict) -> str:
+    """Return what a program was checked by, and what repeats an emulation exactly."""
+    return f"{verdict.by}, --seed {verdict.seed}" if verdict.runs else verdict.by
 
 
 def _told_together(verdict: Verdict) -> Iterator[tuple[str, Emulation]]:

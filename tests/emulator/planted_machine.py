@@ -9,6 +9,8 @@ from functools import partial
 
 from planted_kernels import BF16, HELD, KEPT, LOG, LOOPED, P1000, P4096, SHARE, Plant
 
+from explorer.model.config import Config
+
 PLANTS: list[Plant] = []
 
 
@@ -17,6 +19,7 @@ def plant(kind, name, base, *changes):
     PLANTS.append(Plant(kind, name, *base, changes))
 
 
+arrival = partial(plant, "order of arrival")
 nan = partial(plant, "bits of NaN")
 unassigned = partial(plant, "unassigned")
 
@@ -107,3 +110,43 @@ unassigned(
         "float sum = start[threadIdx.x & 3];",
     ),
 )
+
+# ------------------------------------------------------------------ order of arrival
+
+FIVE_WARPS = Config(threads=160, threads_per_row=160, cache="none", cache_holds="input")
+PUT = "if (lane == 0) scratch[warp] = value;"
+COUNT = "__shared__ unsigned come; if (threadIdx.x == 0) come = 0; __syncthreads();\n"
+FOLD = """  constexpr int kLanes = power_of_two(kWarpsPerRow);
+  const int source = lane % kLanes;
+  value = source < kWarpsPerRow ? scratch[source] : Combine::identity();
+  return reduce_lanes<kLanes>(value, combine);"""
+SLOT = f"{COUNT} if (lane == 0) scratch[atomicAdd(&come, 1u)] = value;"
+SLOT_OF_ALL = (
+    f"{COUNT} __shared__ unsigned slots[kWarpsPerRow];\n"
+    "if (lane == 0) slots[warp] = atomicAdd(&come, 1u);\n"
+    "__syncwarp(); const unsigned place = slots[warp]; if (lane == 0) scratch[place] = value;"
+)
+IN_TURN = f"""{COUNT}
+  __shared__ unsigned turn; __shared__ volatile ValueOf<Combine> total;
+  if (threadIdx.x == 0) {{ turn = 0; total = Combine::identity(); }}
+  __syncthreads();
+  if (lane == 0) {{
+    const unsigned mine = atomicAdd(&come, 1u);
+    while (atomicAdd(&turn, 0u) != mine) {{}}
+    __threadfence();
+    total = combine(total, value);
+    __threadfence();
+    atomicAdd(&turn, 1u);
+  }}"""
+LINKED = """__shared__ int head; __shared__ int next[kWarpsPerRow];
+  if (threadIdx.x == 0) head = -1;
+  __syncthreads();
+  if (lane == 0) { next[warp] = atomicExch(&head, warp); scratch[warp] = value; }"""
+WALK = """  value = Combine::identity();
+  for (int at = head; at >= 0; at = next[at]) value = combine(value, scratch[at]);
+  return value;"""
+for name, base in (("f32", (P1000, FIVE_WARPS)), ("bf16", (BF16, HELD))):
+    arrival(f"{name}: warps take the next slot", base, (PUT, SLOT))
+    arrival(f"{name}: warps are given the next slot", base, (PUT, SLOT_OF_ALL))
+    arrival(f"{name}: warps add in turn", base, (PUT, IN_TURN), (FOLD, "  return total;"))
+    arrival(f"{name}: warps link what they have", base, (PUT, LINKED), (FOLD, WALK))
