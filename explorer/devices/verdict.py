@@ -1,6 +1,6 @@
 """The result of a program's check: its status, and what each emulated run of it shows."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import isinf, isnan
 
@@ -210,6 +210,20 @@ class Verdict:
             status = Status.WRONG if launchable else Status.UNVERIFIED
             sentence = f"{outcome.stage}: {outcome.reason}"
         return cls(program, status, sentence, by, outcome=outcome)
+
+    def with_host_part(self) -> "Verdict":
+        """Return the verdict of the whole file: of its kernels, and of what launches them."""
+        host = self.program.host
+        if host.fault and self.status is not Status.WRONG:
+            sentence = f"the host part is wrong: {host.fault}"
+            return replace(self, status=Status.WRONG, sentence=sentence)
+        if host.unknown and self.status in (Status.VERIFIED, Status.INACCURATE):
+            sentence = (
+                f"the host part could not be checked: {host.unknown}; its kernels, launched as the "
+                f"file's header says, are {self.status}"
+            )
+            return replace(self, status=Status.UNVERIFIED, sentence=sentence)
+        return self
 
     @property
     def deciding_run(self) -> Emulation | None:

@@ -173,7 +173,7 @@ class Emulator(Device):
         return replace(kernel, most_work=left)
 
     def _compiled(self, program: ProgramUnderTest) -> Kernel:
-        if program.is_edited:
+        if program.is_edited or program.has_own_text:
             return compile_in_time(self._compiler, program.source)
         return self._compiler.compile(program.source)
 
