@@ -123,6 +123,7 @@ def launch(
     schedule: Schedule | str = Schedule.LOCKSTEP,
     seed: int = 0,
     compares_orders: bool = False,
+    late_copies: bool = False,
     overlaps: bool = False,
     others_write: bool = False,
     counting: bool = True,
@@ -136,8 +137,9 @@ def launch(
     to the size of its parameter. `shared_bytes` is the dynamic shared memory of a block. Blocks of
     a kernel that waits for other blocks all run together, but no more than `resident_blocks`, if
     given. A random `schedule` is drawn by `seed`. With `compares_orders` the result has a digest of
-    what is rounded, which another order of the same launch must have too. A launch that `overlaps`
-    may begin before the launch before it has ended: its threads wait for that by
+    what is rounded, which another order of the same launch must have too. With `late_copies`, each
+    first wait for copies that an mbarrier counts fails, as it may on a GPU. A launch that
+    `overlaps` may begin before the launch before it has ended: its threads wait for that by
     griddepcontrol.wait. If `others_write`, that launch is of another program, and may write all
     memory. Without `counting`, no traffic or instructions are counted, which saves time.
     `step_limit` bounds the instructions of one batch of blocks, each counted once for a group of
@@ -173,7 +175,7 @@ def launch(
     state = LaunchState(kernel, geometry, numbers, memory, layout, params, log, overlaps)
     state.others_write = others_write
     state.schedule, state.seed, state.reproducible = Schedule(schedule), seed, reproducible
-    state.compares_orders = compares_orders
+    state.compares_orders, state.late_copies = compares_orders, late_copies
     complete = _run_batches(state, resident_blocks, batch_lanes, step_limit)
     _note_written(state)
     counters = log.counters if counting else Counters()

@@ -68,6 +68,8 @@ class LaunchState:
     schedule: Schedule = Schedule.LOCKSTEP
     seed: int = 0
     """Of the random order of threads."""
+    late_copies: bool = False
+    """Whether the first wait for copies that an mbarrier counts fails."""
     compares_orders: bool = False
     """Whether what is rounded to 16 bits is noted, to be compared with another order's."""
     reproducible: bool = False
@@ -92,6 +94,7 @@ class Machine(Batch):
         self.entry = launch.entry
         self.params = launch.params
         self.schedule = launch.schedule
+        self.late_copies = launch.late_copies
         self.compares_orders = launch.compares_orders
         self.random = np.random.default_rng([launch.seed, part.start])
         self.reproducible = launch.reproducible

@@ -10,6 +10,7 @@ from functools import partial
 from planted_kernels import BF16, HELD, KEPT, LOG, LOOPED, P1000, P4096, SHARE, Plant
 
 from explorer.model.config import Config
+from explorer.model.problem import Problem
 
 PLANTS: list[Plant] = []
 
@@ -150,3 +151,28 @@ for name, base in (("f32", (P1000, FIVE_WARPS)), ("bf16", (BF16, HELD))):
     arrival(f"{name}: warps are given the next slot", base, (PUT, SLOT_OF_ALL))
     arrival(f"{name}: warps add in turn", base, (PUT, IN_TURN), (FOLD, "  return total;"))
     arrival(f"{name}: warps link what they have", base, (PUT, LINKED), (FOLD, WALK))
+
+# ------------------------------------------------------------------ copies that are late
+
+BULK = Config(threads=64, threads_per_row=64, cache="shared", cache_holds="input", staging="bulk")
+RING = replace(BULK, algorithm="online-block-max", persistent=1, stages=2)
+BY_MBARRIER = Config(threads=128, threads_per_row=128, cluster=4, exchange="mbarrier")
+AGAIN = "} while (complete == 0);"
+late = partial(plant, "late copies")
+for name, base in (
+    ("rows", (P1000, BULK)),
+    ("a ring", (P1000, RING)),
+    ("values of a cluster", (Problem(64, 8192), BY_MBARRIER)),
+):
+    late(f"{name}: the wait is tried once", base, (AGAIN, "} while (false);"))
+    late(
+        f"{name}: the wait is a test, and passed over",
+        base,
+        ("mbarrier.try_wait.parity", "mbarrier.test_wait.parity"),
+        (AGAIN, "} while (false);"),
+    )
+    late(
+        f"{name}: the first warp does not wait again",
+        base,
+        (AGAIN, "} while (complete == 0 && threadIdx.x >= 32);"),
+    )

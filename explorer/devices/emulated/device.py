@@ -358,6 +358,7 @@ def launched(
                 schedule=schedule,
                 seed=seed + number,
                 compares_orders=compares_orders,
+                late_copies=not counting,
                 overlaps=step.overlaps,
                 others_write=number == 0,
                 counting=counting,
