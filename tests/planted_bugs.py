@@ -9,17 +9,21 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-EMULATOR = Path(__file__).parent / "emulator"
+TESTS = Path(__file__).parent
 
 WHOLE_KERNELS = "whole kernels (test_planted_kernels.py): "
 
 
 def counts() -> Counter[str]:
     """The number of bugs of each class."""
-    sys.path.insert(0, str(EMULATOR))  # as pytest does: its modules import one another
+    sys.path[:0] = [
+        str(TESTS / "emulator"),
+        str(TESTS),
+    ]  # as pytest does, whose modules import others
     from corpus import BUGS
     from kinds import SABOTAGE
     from test_far_rows import NARROW
+    from test_host_parts import WRONG
     from test_planted_kernels import PLANTS
 
     found = Counter[str]()
@@ -28,6 +32,7 @@ def counts() -> Counter[str]:
     for plant in PLANTS:
         found[WHOLE_KERNELS + plant.kind] += 1
     found["every op, mask and layout (test_kinds_emulated.py)"] = len(SABOTAGE)
+    found["what launches a kernel (test_host_parts.py)"] = len(WRONG)
     found["indices of too few bits (test_far_rows.py)"] = len(NARROW)
     return found
 
