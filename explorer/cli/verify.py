@@ -107,7 +107,7 @@ def verify(
         checks = _checks(what, rows, of.scope(query))
     with VerifyProgress(len(checks.programs), notices()) as progress:
         orders = seed if is_given(context, "seed") else None
-        verdicts = checks.verdicts(device, of.goal.accuracy, orders)
+        verdicts = checks.verdicts(device, of.goal.accuracy, orders, progress.on_run)
         found = [progress(verdict) for verdict in verdicts]
     show_result(
         out.form,

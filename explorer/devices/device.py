@@ -5,7 +5,7 @@ answer is plain data, so that a device of another machine can be one as well. No
 which it has: what differs between them is in `can_time` and in the `Facts` of an opened problem.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
@@ -133,6 +133,8 @@ class Device:
     """Whether it times kernels. Of one that does not, several at once disturb no times."""
     gpu: GpuSpec
     """The GPU that times come from; of a recording, once a problem is open."""
+    on_run: Callable[[int, int], None] | None = None
+    """What hears how many runs of a check are over, and of how many that are known to come."""
 
     def open(self, setting: Setting) -> Facts:
         """Prepare a problem in place of the one before, whose peers leave.

@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
@@ -34,6 +34,8 @@ from explorer.system.processes import FRESH, leave_interrupts, usable_cores
 # ------------------------------------------------------------------ on the emulator
 
 
+OnRun = Callable[[int, int], None]
+
 FEW = 6
 """Most programs that are verified without processes, whose start would cost more than they save."""
 
@@ -50,14 +52,17 @@ def verify_many(
     rows: int | None = None,
     accuracy: Accuracy = Accuracy.DEFAULT,
     seed: int = 0,
+    on_run: OnRun | None = None,
 ) -> Iterator[Verdict]:
     """Yield the verdict of each program, in order, as soon as it is known.
 
+    `on_run` hears how many runs of one are over, and of how many, where there are no processes.
     Closing the iterator, also by Ctrl-C, ends all processes.
     """
     processes = min(usable_cores(), len(programs))
     if processes < 2 or len(programs) <= FEW:
         for program in programs:
+            _emulator(arch).on_run = on_run
             yield _verify(program, arch, rows, accuracy, seed).with_host_part()
         return
     pool = ProcessPoolExecutor(processes, mp_context=FRESH, initializer=leave_interrupts)
@@ -92,6 +97,7 @@ def verify_on(
     rows: int | None = None,
     accuracy: Accuracy = Accuracy.DEFAULT,
     seed: int | None = None,
+    on_run: OnRun | None = None,
 ) -> Iterator[Verdict]:
     """Yield each program's verdict, in order. `device` is emulated, cuda:N, or auto.
 
@@ -102,7 +108,7 @@ def verify_on(
     seed = secrets.randbelow(FRESH_SEEDS) if seed is None else seed
     with open_device(gpu_or_emulator(device), arch) as opened:
         if not opened.can_time:
-            yield from verify_many(programs, arch, rows, accuracy, seed)
+            yield from verify_many(programs, arch, rows, accuracy, seed, on_run)
             return
         problem = emulated_runs(programs[0], rows)[0].problem
         opened.open(Setting(problem, accuracy=accuracy))
@@ -144,10 +150,14 @@ class Checks:
     """Rows that are executed; None for a few that show every case."""
 
     def verdicts(
-        self, device: str, accuracy: Accuracy, seed: int | None = None
+        self,
+        device: str,
+        accuracy: Accuracy,
+        seed: int | None = None,
+        on_run: OnRun | None = None,
     ) -> Iterator[Verdict]:
         """Return each program's verdict, in order. Raises as `verify_on`."""
-        return verify_on(device, self.programs, self.arch, self.rows, accuracy, seed)
+        return verify_on(device, self.programs, self.arch, self.rows, accuracy, seed, on_run)
 
 
 def file_checks(path: str, cols: int | None, rows: int | None, gpu: str | None) -> Checks:

@@ -286,6 +286,10 @@ def print_findings(verdict: Verdict, console: Console) -> None:
         console.print(f"  and {len(findings) - MOST_FINDINGS} more findings")
 
 
+SILENT_S = 3.0
+"""Seconds of a check after which a line says how far it is."""
+
+
 class VerifyProgress(LiveLine):
     """Shows the count of each status as verdicts come; it times all of them."""
 
@@ -295,6 +299,12 @@ class VerifyProgress(LiveLine):
         self.elapsed_s = 0.0
         self._found: Counter[Status] = Counter()
         self._started = time.monotonic()
+
+    def on_run(self, over: int, of: int) -> None:
+        """Say how many of the runs of one program are over, if it takes long."""
+        elapsed_s = time.monotonic() - self._started
+        if self.total == 1 and elapsed_s > SILENT_S:
+            self.show(f"{over} of {of} runs or more, {seconds(elapsed_s)}")
 
     def __call__(self, verdict: Verdict) -> Verdict:
         """Count a verdict, and say how far it is; of one program that goes without saying."""

@@ -149,6 +149,8 @@ class Emulator(Device):
             for run in () if ordered.findings else wanted:
                 kernel = self._with_what_is_left(program, kernel, [ordered, *done])
                 done.append(self._run(program, kernel, run))
+                if self.on_run:
+                    self.on_run(len(done), len(wanted))
                 if done[-1].status in _ENDS:
                     break
             else:
