@@ -79,8 +79,8 @@ STRIDE_STEPS = 64_000
 LONG_STEPS = 4_000_000
 """Most steps of a run with rows of more than 2^16 columns: some 20 seconds on one core."""
 
-MOST_WORK_OF_SPINNING = 3_000_000_000
-"""Most work of all runs of a kernel whose threads spin: some 30 seconds on one core."""
+MOST_WORK_OF_SPINNING = 2_000_000_000
+"""Most work of all runs of a kernel whose threads spin: some 20 seconds on one core."""
 
 _ENDS = (Status.WRONG, Status.UNVERIFIED)
 
