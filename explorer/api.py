@@ -417,6 +417,8 @@ def verify(
     storage: StrPath | None = None,
     study: str | None = None,
     notice: Notice | None = None,
+    seed: int | None = None,
+    thorough: bool = False,
     **keywords: Unpack[ProblemKeywords],
 ) -> "Verdict":
     """Check a kernel for races, accesses out of bounds and wrong numbers, as `explorer verify`.
@@ -435,6 +437,8 @@ def verify(
             else explorer.db in studies/ or in the user's data folder.
         study: The study's name, or a part of it, where several of the problem fit.
         notice: Called with each sentence that the command line prints on stderr.
+        seed: Of what is drawn, inputs and sizes; None: a fresh one, `verdict.program.seed`.
+        thorough: Whether all sizes and rows are tried of which a check draws some.
 
     Returns:
         The verdict: `status` (verified, inaccurate, unverified or wrong), a `sentence`, the
@@ -456,6 +460,7 @@ def verify(
         rows = query.rows if query and problem is None else None
         scope = Scope(query, gpu, _storage(storage), goal, _Heard(notice), batch_invariant)
         checks = named_checks(named, rows, scope)
+    checks = checks.drawn_by(seed, thorough=thorough)
     (verdict,) = checks.verdicts(_text("device", device), goal.accuracy)
     return verdict
 

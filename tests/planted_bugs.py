@@ -16,12 +16,10 @@ WHOLE_KERNELS = "whole kernels (test_planted_kernels.py): "
 
 def counts() -> Counter[str]:
     """The number of bugs of each class."""
-    sys.path[:0] = [
-        str(TESTS / "emulator"),
-        str(TESTS),
-    ]  # as pytest does, whose modules import others
+    sys.path[:0] = [str(TESTS / "emulator"), str(TESTS)]  # as pytest does
     from corpus import BUGS
     from kinds import SABOTAGE
+    from planted_seams import PLANTS as SEAMS
     from test_far_rows import NARROW
     from test_host_parts import WRONG
     from test_planted_kernels import PLANTS
@@ -29,7 +27,7 @@ def counts() -> Counter[str]:
     found = Counter[str]()
     for bug in BUGS:
         found[f"one launch (test_corpus.py): {', '.join(sorted(bug.shows))}"] += 1
-    for plant in PLANTS:
+    for plant in (*PLANTS, *SEAMS):
         found[WHOLE_KERNELS + plant.kind] += 1
     found["every op, mask and layout (test_kinds_emulated.py)"] = len(SABOTAGE)
     found["what launches a kernel (test_host_parts.py)"] = len(WRONG)

@@ -25,9 +25,12 @@ import explorer
 from explorer.choose import config_for
 from explorer.codegen.units import emit
 from explorer.compile.compiler import Compiler
-from explorer.runtime import functions, torch_calls, torch_fast_calls, torch_override
+from explorer.ops import Op
+from explorer.runtime import functions, torch_fast_calls, torch_override
 from explorer.runtime.kernels import ReadyKernel, alignment
 from explorer.runtime.launcher import Plan
+from explorer.runtime.layout import Call
+from explorer.runtime.torch_calls import TENSORS
 
 SMALL = (32, 512)
 BATCH, BATCHES, ROUNDS = 500, 30, 9
@@ -169,7 +172,7 @@ def under_torch_compile():
 
 def plan_alone(x, out):
     """The launch, without looking at the tensors."""
-    plan = torch_calls.recipe_of(False, x, -1, out=out).plan
+    plan = TENSORS.recipe(Call(Op.SOFTMAX, -1), x, out).plan
     stream, source, output = torch.cuda.current_stream().cuda_stream, x.data_ptr(), out.data_ptr()
     return lambda: plan.launch(stream, source, output)
 
@@ -208,7 +211,7 @@ def gpu_times():
         x = torch.randn(shape, device="cuda").to(dtype)
         number = max(2, -(-4 * properties.L2_cache_size // (2 * x.nbytes)))
         sets = [(x.clone(), torch.empty_like(x)) for _ in range(number)]
-        plan = torch_calls.recipe_of(False, x, -1, out=sets[0][1]).plan
+        plan = TENSORS.recipe(Call(Op.SOFTMAX, -1), x, sets[0][1]).plan
 
         def alone(source, output, plan=plan):
             stream = torch.cuda.current_stream().cuda_stream

@@ -241,12 +241,23 @@ def test_a_config_and_a_file_get_the_same_verdict(tmp_path):
     path = tmp_path / "it.cu"
     config = '{"threads":32,"threads_per_row":32}'
     explorer.emit(config, cols=100, rows=64, gpu=GPU, verify=False, path=path)
-    first = explorer.verify(config, cols=100, gpu=GPU)
-    second = explorer.verify(path, gpu=GPU)
+    first = explorer.verify(config, cols=100, gpu=GPU, seed=7)
+    second = explorer.verify(path, gpu=GPU, seed=7)
     assert first.status == second.status == "verified"
     assert first.sentence == second.sentence and len(first.runs) == len(second.runs) > 1
-    data = json.loads(command("verify", config, "--cols", "100", "--gpu", GPU, "--json"))
+    seed = ("--seed", "7")
+    data = json.loads(command("verify", config, "--cols", "100", "--gpu", GPU, "--json", *seed))
     assert data["programs"][0]["sentence"] == first.sentence
+    assert data["programs"][0]["seed"] == 7
+
+
+def test_a_check_draws_a_fresh_seed_that_repeats_it():
+    config = '{"threads":32,"threads_per_row":32}'
+    first = explorer.verify(config, cols=100, gpu=GPU)
+    other = explorer.verify(config, cols=100, gpu=GPU)
+    again = explorer.verify(config, cols=100, gpu=GPU, seed=first.program.seed)
+    assert first.program.seed != other.program.seed
+    assert again.runs[0].checks == first.runs[0].checks != other.runs[0].checks
 
 
 def test_rows_that_are_said_are_executed(tmp_path):

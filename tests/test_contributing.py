@@ -207,7 +207,7 @@ NOT_NAMED = {
             ("ids_per_row", "ids_dtype", "ids_stride"), "the index that is given says it"
         ),
     },
-    "runtime/layout.py:problem_of": {},
+    "runtime/recipes.py:_problem": {},
     "export/programs.py": {},
 }
 """Modules, functions of them and templates that must name every field; those that they need not,

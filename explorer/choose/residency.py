@@ -67,8 +67,7 @@ def likely_registers(problem: Problem, config: Config) -> int:
         each = max(1, problem.dtype.arithmetic.itemsize // 4) * split.cached_matrices
         kept = split.slots * split.width * each
     if not problem.fills_rows and config.staging == "direct" and config.cluster == 1:
-        packed = size == 2 and config.algorithm == "online-block-max"
-        return math.ceil(kept * (0.75 if packed else 1)) + (20 if size == 8 else 12)
+        return math.ceil(kept * (0.75 if size == 2 else 1)) + (20 if size == 8 else 12)
     registers = kept + (24 if size == 8 else 16)
     if problem.operator.is_log and not problem.operator.is_gradient and size < 8:
         registers += math.ceil((0.25 if size == 2 else 0.4) * max(0, kept - 16 // size))

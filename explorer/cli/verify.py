@@ -11,7 +11,6 @@ from explorer.cli.options import (
     AccuracyLevel,
     JsonOption,
     KernelOptions,
-    Seed,
     Timing,
     argument,
     option,
@@ -51,6 +50,19 @@ Sample = Annotated[
         "--sample N", "Check N legal configs drawn at random.", whole_number("sample", 1, 100_000)
     ),
 ]
+FreshSeed = Annotated[
+    int | None,
+    option(
+        "--seed S",
+        "Seed of what is drawn: inputs, sizes, orders of threads, configs of --sample; default: a "
+        "fresh one, which is printed.",
+        whole_number("seed", 0),
+    ),
+]
+Thorough = Annotated[
+    bool,
+    option("--thorough", "Try all sizes and rows of which a check draws some, as of edited files."),
+]
 VerifyDevice = Annotated[
     str,
     option(
@@ -80,7 +92,8 @@ def verify(
     strength: Strength = 1,
     sample: Sample = None,
     device: VerifyDevice = "emulated",
-    seed: Seed = 0,
+    seed: FreshSeed = None,
+    thorough: Thorough = False,
 ) -> None:
     """Check kernels for races, bad accesses and wrong numbers.
 
@@ -101,13 +114,13 @@ def verify(
     if not all_ and is_given(context, "strength"):
         raise InvalidInput("--strength belongs to --all; leave it out")
     if what is None:
-        drawn = None if sample is None else (sample, seed)
+        drawn = None if sample is None else (sample, seed or 0)
         checks = space_checks(needed(query).problem(), rows, of.gpu, drawn=drawn, strength=strength)
     else:
         checks = _checks(what, rows, of.scope(query))
+    checks = checks.drawn_by(seed, thorough=thorough)
     with VerifyProgress(len(checks.programs), notices()) as progress:
-        orders = seed if is_given(context, "seed") else None
-        verdicts = checks.verdicts(device, of.goal.accuracy, orders, progress.on_run)
+        verdicts = checks.verdicts(device, of.goal.accuracy, progress.told)
         found = [progress(verdict) for verdict in verdicts]
     show_result(
         out.form,

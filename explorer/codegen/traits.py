@@ -21,7 +21,7 @@ from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import WARP
 from explorer.model.problem import Mask, Problem, results
-from explorer.model.work_split import WorkSplit, borrows_ends, keeps_packed
+from explorer.model.work_split import WorkSplit, borrows_ends, keeps_packed, masks_ends
 
 MOST_EARLY_IDS = 4
 """Ids that a thread reads ahead of a row, and keeps in registers."""
@@ -108,6 +108,7 @@ class Traits:
             "hides": limited and split.aligned and not scalar,
             "packed": keeps_packed(problem, config),
             "borrows": borrows_ends(problem, config),
+            "masks_ends": masks_ends(problem, config),
             # What is kept of a row: numbers of the arithmetic's type, or vectors as they came.
             "keeps_numbers": split.keeps_numbers,
             "holds_exp": config.cache_holds == "exp",
@@ -453,7 +454,7 @@ class Traits:
         """C++ expressions that depend on the types and on the config."""
         problem, config = self.problem, self.config
         scaled, forward = names["scaled"], not names["backward"]
-        pairs = names["packed"] and names["block_max"]
+        pairs = names["packed"] and (names["block_max"] or names["per_row"])
         staged_pairs = names["span"] and not names["scalar"] and not names["online"]
         return {
             # The maximum of 16-bit elements that lie in pairs is found two at a time.

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from types import TracebackType
 from typing import Any, TypeVar
 
 from explorer.compile.resources import kernel_resources
@@ -381,12 +380,7 @@ class CompilePool:
     def __enter__(self) -> "CompilePool":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 

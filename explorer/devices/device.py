@@ -19,6 +19,7 @@ from explorer.model.outcome import Environment, Outcome, Resources
 from explorer.model.peer import Entered, NotEntered, PeerName
 from explorer.model.problem import Problem
 from explorer.reference.inputs import Case
+from explorer.reference.layout import Promise
 
 if TYPE_CHECKING:  # the process of a GPU, which reads the messages alone, need not import them
     from explorer.devices.program_under_test import ProgramUnderTest
@@ -84,6 +85,8 @@ class SmallRun:
     """Misalignment of the matrices (`first_elements`)."""
     accuracy: Accuracy | None = None
     """The accuracy that it must meet; None for the session's."""
+    promise: Promise | None = None
+    """What the addresses of its matrices are multiples of, and of no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +152,14 @@ class Device:
         program: "ProgramUnderTest",
         rows: int | None = None,
         then: Sequence["ProgramUnderTest"] = (),
+        told: Callable[[int, int], None] | None = None,
     ) -> "Verdict":
         """Compile and check a program, also one that was edited; its failures are verdicts.
 
         A device that times does so on the open problem, and the verdict has the outcome. `rows` are
         those that another one checks it on, None for as many as reveal a fault, and `then` is what
-        is verified next, which may compile meanwhile. Raises InvalidInput for impossible launches.
+        is verified next, which may compile meanwhile. An emulator has `told` how many runs have
+        ended, and of how many at least. Raises InvalidInput for impossible launches.
         """
         raise InvalidInput("a recording checks no kernels: verify them on cuda:N or emulated")
 

@@ -31,6 +31,7 @@ def job_of(
             program.scratch_bytes(run.problem),
             run.misaligned_by,
             run.accuracy,
+            program.promise,
         )
         for run in gpu_runs(program)
     )

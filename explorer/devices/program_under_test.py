@@ -21,6 +21,7 @@ from explorer.model.problem import Mask, Problem
 from explorer.model.query import needed, query_from_words
 from explorer.model.work_split import WorkSplit
 from explorer.ptx_emulator import MAX_BLOCK, MAX_GRID, MOST_BYTES
+from explorer.reference.layout import Promise
 from explorer.system.plain_data import shown
 from explorer.system.user_files import read_text
 
@@ -58,6 +59,10 @@ class ProgramUnderTest:
     """Whether any of its text does."""
     header_cols: int = 0
     """Cols that its header names, if its source is for others, which count; else 0."""
+    thorough: bool = False
+    """Whether it is to be tried in all that an edited source is, which takes longer."""
+    seed: int = 0
+    """Of what is drawn: inputs, sizes, and rows far from the first. Another seed draws others."""
 
     @classmethod
     def of(cls, variant: Variant) -> "ProgramUnderTest":
@@ -84,6 +89,11 @@ class ProgramUnderTest:
         return self.run_time_cols or self.problem.cols
 
     @property
+    def is_thorough(self) -> bool:
+        """Whether it is tried in every size and row of which others are tried in some."""
+        return self.is_edited or self.thorough
+
+    @property
     def split(self) -> WorkSplit:
         """How it divides the rows of its problem among threads."""
         return WorkSplit(self.problem, self.config)
@@ -92,6 +102,11 @@ class ProgramUnderTest:
     def any_alignment(self) -> bool:
         """Whether its matrices may be unaligned."""
         return self.split.width == 1 or not self.split.aligned
+
+    @property
+    def promise(self) -> Promise:
+        """What the addresses of its matrices are multiples of, if these are aligned."""
+        return Promise(self.config.vector_bytes, self.split.output_word_bytes)
 
     @property
     def cols_unit(self) -> int:

@@ -8,8 +8,11 @@ sums need not be as exact as those that it was chosen for. Compensated sums must
 because they are equally exact at any length.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
 
 from explorer.devices.program_under_test import MOST_SHARED_BYTES, ProgramUnderTest
 from explorer.model.accuracy import Accuracy
@@ -20,6 +23,7 @@ from explorer.reference.inputs import (
     arithmetic_pattern_count,
     pattern_count,
     rows_that_repeat,
+    special_count,
     verification_problem,
     with_other_arguments,
 )
@@ -43,6 +47,33 @@ FEWEST_ROWS = 4
 
 FEW_ROWS_A_BLOCK = 8
 """Most rows of a block for which a second block is tried with every smaller number of rows."""
+
+MOST_PARTS = 64
+"""Most numbers of rows that are tried as what is left for a larger block."""
+
+PLAIN_SCALES = (1.0, -1.0, 2.0, 0.5)
+"""Scales that a kernel may treat by themselves, tried on rows of special values."""
+
+MOST_SEAMS = 160
+"""Most columns next to the seams of a kernel's loops."""
+
+SEAM_ROWS = 6
+"""Rows of a run at such columns: leading patterns."""
+
+LADDER_STEP = 1.5
+"""Factor from one step of a ladder of columns to the next."""
+
+LADDER_ELEMENTS = 2**15
+"""Most columns of the steps of which a check that is not thorough draws."""
+
+SLICES = 24
+"""Other widths of an inner axis: of every remainder of so many."""
+
+MOST_SLICES = 3 * SLICES
+"""Most accesses along an inner axis there."""
+
+DRAWN = 1
+"""How many of each kind of size a check draws that is not thorough."""
 
 MOST_TERMS = 2**10
 """Most terms of a thread's sum that is known to keep small ones. Added one after another in fp32,
@@ -80,6 +111,10 @@ BEYOND_SHORT = 2**16 + 77
 """Columns beyond 16 bits, at which such a kernel is tried, if need be in fewer rows than a
 block."""
 
+WIDEST_COLS = 2**22 + 77
+"""Columns beyond 22 bits, at which such a kernel is tried in a single row, or at as many as its
+loops take FAR_ROUNDS_OF_AN_EDIT rounds for."""
+
 FAR_ROUNDS_OF_AN_EDIT = 16 * FAR_ROUNDS
 """Most rounds of an edited kernel's loops."""
 
@@ -94,6 +129,9 @@ LONG_MASK_ROWS = 2**32 + 1
 
 MOST_STRIDES = 136
 """Rounds of a persistent block over the rows, which overflow a counter of 7 bits."""
+
+MOST_STRIDES_OF_AN_EDIT = 300
+"""Rounds that overflow a counter of 8 bits."""
 
 MANY_ROWS = 2**20
 """More rows than an SM has blocks."""
@@ -152,13 +190,18 @@ def striding_run(program: ProgramUnderTest, most_strides: int) -> Run | None:
     if program.split.across_rows:
         return None
     problem = program.problem.resized(cols=program.cols)
+    if program.is_thorough:  # narrow rows take fewer steps
+        problem = _narrow(program, problem.resized(FEW_ELEMENTS))
     launches = program.launches(problem.resized(MANY_ROWS))
     blocks = max(step.grid_on(1) if step.blocks_per_sm else 0 for step in launches)
     if not blocks:
         return None
     per_block = program.config.rows_per_block
     each = blocks * per_block // program.config.cluster
-    strides = min(MOST_STRIDES, most_strides, MOST_ELEMENTS // (each * problem.cols) - 1)
+    most, most_strides = MOST_STRIDES, most_strides
+    if program.is_thorough:
+        most, most_strides = MOST_STRIDES_OF_AN_EDIT, 2 * most_strides
+    strides = min(most, most_strides, MOST_ELEMENTS // (each * problem.cols) - 1)
     if strides <= FEW_STRIDES:
         return None
     rows = strides * each + (per_block + 1) // 2
@@ -166,19 +209,21 @@ def striding_run(program: ProgramUnderTest, most_strides: int) -> Run | None:
 
 
 def run_beyond_short(program: ProgramUnderTest) -> Run | None:
-    """Return a run of a few rows of more than 2^16 columns, fewer than a block's if need be.
+    """Return a run of a few rows of more than 2^16 columns, or of one row of more than 2^22.
 
     It is for sources that a person has edited. None for others, and if other runs have such rows or
     shared memory cannot hold them.
     """
-    cols = BEYOND_SHORT // program.cols_unit * program.cols_unit
-    if not program.is_edited or program.config.static_cols or program.split.across_rows:
+    if not program.is_thorough or program.config.static_cols or program.split.across_rows:
         return None
-    tried = max(_other_cols(program), default=0) >= cols
-    if tried or program.planned_shared_bytes(cols) > MOST_SHARED_BYTES:
-        return None
-    problem = program.problem.resized(cols=cols)
-    return _few(program, problem.resized(rows_that_repeat(problem, FEWEST_ROWS, 1)))
+    unit, most = program.cols_unit, _most_of_an_edit(program)
+    tried = max(_other_cols(program), default=0)
+    for wanted, rows in ((min(WIDEST_COLS, most), 1), (BEYOND_SHORT, FEWEST_ROWS)):
+        cols = wanted // unit * unit
+        if cols > tried and program.planned_shared_bytes(cols) <= MOST_SHARED_BYTES:
+            problem = program.problem.resized(cols=cols)
+            return _few(program, problem.resized(rows_that_repeat(problem, rows, 1)))
+    return None
 
 
 def few_blocks(program: ProgramUnderTest, run: Run) -> Run:
@@ -222,19 +267,24 @@ def _own_cases(program: ProgramUnderTest, rows: int | None) -> list[Case]:
         block, together = split.block_rows, split.rows_together
         part = verification_problem(problem, block, together, each, shares)
         cases = [Case(part, first, shares) for first in range(0, count, part.rows)]
-    elif count + 2 <= each:
-        cases = [Case(_that_fit(program, problem, count + 2, each), shares=shares)]
+    elif count + 2 <= each:  # another seed puts another pattern into the first row
+        whole = _that_fit(program, problem, count + 2, each)
+        cases = [Case(whole, program.seed % count, shares)]
     else:
         cases = [
             Case(_that_fit(program, problem, min(each, count - first), each), first, shares)
             for first in range(0, count, max(1, each - 1 if per_block > 1 else each))
         ]
-    return [_suited(program, case) for case in cases]
+    return [_suited(program, case, leads=case is cases[0]) for case in cases]
 
 
-def _suited(program: ProgramUnderTest, case: Case) -> Case:
-    """Return a case with the rows that the kernel's kind of sum must compute exactly."""
-    compensated = _is_compensated(program) and case.first == 0
+def _suited(program: ProgramUnderTest, case: Case, *, leads: bool = True) -> Case:
+    """Return a case with the rows that the kernel's kind of sum must compute exactly.
+
+    `leads` says whether it is the first one, which has the row that compensated sums lose nothing
+    of.
+    """
+    compensated = _is_compensated(program) and leads
     return replace(case, compensated=compensated, keeps_small=_keeps_small(program))
 
 
@@ -259,7 +309,7 @@ def _shares(program: ProgramUnderTest) -> Shares:
         split.row_width,
         config.threads_per_row,
         vectors,
-        thorough=program.is_edited,
+        thorough=program.is_thorough,
     )
 
 
@@ -309,13 +359,15 @@ def _more_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> lis
 
 def _aligned_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> Iterator[Run]:
     """Yield aligned runs of few rows, at other arguments and other columns."""
-    if program.any_alignment:
+    if program.any_alignment or program.is_thorough:
         yield _few(program, few)
     for problem in _triangles(few):
         yield _few(program, problem)
     for problem in with_other_arguments(few, program.split.rows_together):
         yield _few(program, _of_more_rows(program, problem, rows))
     if rows is None:
+        yield from _at_plain_scales(program, few)
+        yield from _of_other_slices(program, few)
         narrow = _narrow(program, few)
         numbers = (n for n in _fewest_rows(program) if n * narrow.cols <= MOST_ELEMENTS)
         yield from (Run(Case(narrow.resized(number))) for number in numbers)
@@ -323,6 +375,47 @@ def _aligned_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> 
         for number, cols in enumerate(_other_cols(program)):
             other = _of_rows(program, few.resized(cols=cols), rows)
             yield _few(program, other, number)
+        if rows is None:
+            for number, cols in enumerate(_at_seams(program)):
+                most = max(1, MOST_ELEMENTS // cols)
+                other = _that_fit(program, few.resized(cols=cols), SEAM_ROWS, most)
+                yield _few(program, other, number)
+
+
+Item = TypeVar("Item")
+
+
+def _drawn(program: ProgramUnderTest, of: Sequence[Item], count: int = DRAWN) -> list[Item]:
+    """Return all of some things to try if the check is thorough, else `count` that are drawn."""
+    if program.is_thorough or len(of) <= count:
+        return list(of)
+    chosen = np.random.default_rng([program.seed, len(of)]).choice(len(of), count, replace=False)
+    return [of[number] for number in sorted(chosen.tolist())]
+
+
+def _at_plain_scales(program: ProgramUnderTest, few: Problem) -> Iterator[Run]:
+    """Yield runs at scales that need no multiplication, on rows of special values."""
+    if few.scale is None or program.split.across_rows:
+        return
+    for scale in _drawn(program, PLAIN_SCALES):
+        problem = replace(few, scale=scale)
+        count = min(special_count(problem), FEW_ELEMENTS // few.cols)
+        wanted = max(count, few.rows)
+        most = max(1, MOST_ELEMENTS // few.cols)
+        case = Case(_that_fit(program, problem, wanted, most), program.seed, specials=True)
+        yield Run(case)
+
+
+def _of_other_slices(program: ProgramUnderTest, few: Problem) -> Iterator[Run]:
+    """Yield runs with other widths of an inner axis: every remainder of SLICES accesses."""
+    if not program.split.across_rows:
+        return
+    together, rng = program.split.rows_together, np.random.default_rng(program.seed)
+    most = max(1, MOST_ELEMENTS // 16 // (few.cols * together * 2))
+    for remainder in _drawn(program, range(1, SLICES + 1)):
+        groups = min(remainder + SLICES * int(rng.integers(0, MOST_SLICES // SLICES)), most)
+        inner = groups * together
+        yield _few(program, replace(few, rows=2 * inner, inner=inner), remainder)
 
 
 def _narrow(program: ProgramUnderTest, few: Problem) -> Problem:
@@ -399,14 +492,25 @@ def _fewest_rows(program: ProgramUnderTest) -> list[int]:
     """Return numbers of rows: 1, 2, one and two whole blocks, and one block with a part of another.
 
     The part has every number of rows if a block has few of them, else 2, 3, 5, half of them, or all
-    but one.
+    but one, and some or many others.
     """
     if program.split.across_rows:
         return []
     block = program.config.rows_per_block
-    parts = range(1, block) if block <= FEW_ROWS_A_BLOCK else (2, 3, 5, block // 2, block - 1)
-    whole = {block, 2 * block}
+    parts: Sequence[int] = range(1, block)
+    if block > FEW_ROWS_A_BLOCK:
+        parts = [2, 3, 5, block // 2, block - 1]
+    whole = {block, 2 * block, *_parts_left(program)}
     return [1, 2, *sorted(whole.union(block + part for part in parts) - {1, 2})]
+
+
+def _parts_left(program: ProgramUnderTest) -> list[int]:
+    """Return numbers of rows that are left for a block: of large blocks all, or many, or a few."""
+    block = program.config.rows_per_block
+    if block <= FEW_ROWS_A_BLOCK:
+        return []
+    parts = np.random.default_rng(program.seed).permutation(np.arange(1, block))
+    return _drawn(program, parts.tolist()[:MOST_PARTS], 2 * DRAWN)
 
 
 def _triangles(problem: Problem) -> list[Problem]:
@@ -436,13 +540,20 @@ def _other_cols(program: ProgramUnderTest) -> list[int]:
     ragged = _ragged_cols(program)
     most = _most_cols(program)
     fewest = FEWEST_FAR_COLS_OF_A_WARP if a_round >= WARP else FEWEST_FAR_COLS
-    rounds = FAR_ROUNDS_OF_AN_EDIT if program.is_edited else FAR_ROUNDS
-    far = max(2 * own + unit, min(_far_cols(program), max(rounds * a_round, fewest)))
+    most_far = _most_of_an_edit(program) if program.is_thorough else FAR_ROUNDS * a_round
+    far = max(2 * own + unit, min(_far_cols(program), max(most_far, fewest)))
     above = [min(cols // unit * unit, most) for cols in (2 * own + unit, far)]
     whole = max(1, round(own / a_round)) * a_round // unit * unit
     remainders = _remainders(own, a_round, width) if unit < width else []
     beside = [middle - unit, middle + unit, whole, ragged, *remainders, unit, 2 * unit, *above]
     return [cols for cols in dict.fromkeys(beside) if 1 <= cols <= most and cols != own]
+
+
+def _most_of_an_edit(program: ProgramUnderTest) -> int:
+    """Return the columns for which an edited kernel's loops take FAR_ROUNDS_OF_AN_EDIT rounds."""
+    config = program.config
+    threads = 1 if config.arrangement == "replicated" else config.threads_per_row
+    return FAR_ROUNDS_OF_AN_EDIT * threads * program.split.row_width * config.unroll
 
 
 def _remainders(own: int, a_round: int, width: int) -> list[int]:
@@ -462,13 +573,52 @@ def _remainders(own: int, a_round: int, width: int) -> list[int]:
     ]
 
 
+def _at_seams(program: ProgramUnderTest) -> list[int]:
+    """Return columns at the seams of a kernel's loops, and on a ladder of widths, or some of them.
+
+    They have every number of vectors modulo a round of the threads, or modulo a warp and some
+    others, and one vector more and less than some rounds. Those of the ladder are drawn within each
+    of its steps.
+    """
+    unit, width, config = program.cols_unit, program.split.row_width, program.config
+    if program.split.across_rows:
+        return []
+    most, threads = max(_other_cols(program), default=1), config.threads_per_row
+    rng = np.random.default_rng([program.seed, program.cols])
+    left = np.arange(max(WARP, threads))
+    if len(left) > MOST_SEAMS - WARP:
+        left = np.concatenate([np.arange(WARP), rng.choice(len(left), MOST_SEAMS - 2 * WARP)])
+        left[:WARP] += WARP * rng.integers(0, threads // WARP, WARP)
+    rounds = threads * config.unroll * config.cluster
+    vectors = left + rounds * rng.integers(0, 3, len(left))
+    whole = rounds * np.array([1, 2, 3, 5])
+    seams = np.concatenate([vectors, whole - 1, whole + 1]) * width
+    seams += rng.integers(0, width, len(seams))
+    near = _usable([*map(int, seams)], unit, most, program.cols)
+    ladder = _usable(_ladder(most, rng), unit, most, program.cols)
+    short = [cols for cols in ladder if program.is_thorough or cols <= LADDER_ELEMENTS]
+    return [*_drawn(program, near, 2 * DRAWN), *_drawn(program, short)]
+
+
+def _usable(columns: Sequence[int], unit: int, most: int, own: int) -> list[int]:
+    """Return the columns in whole units, each once, that can be tried and are not the kernel's."""
+    whole = dict.fromkeys(cols // unit * unit for cols in columns)
+    return [cols for cols in whole if 1 <= cols <= most and cols != own]
+
+
+def _ladder(most: int, rng: np.random.Generator) -> list[int]:
+    """Return columns drawn within each step of a ladder from 1 to `most`."""
+    steps = int(np.log(most) / np.log(LADDER_STEP)) + 1
+    return [int(LADDER_STEP ** (step + rng.random())) for step in range(steps)]
+
+
 def _far_cols(program: ProgramUnderTest) -> int:
     """Return columns beyond 17 bits, whose vectors are beyond 16 bits."""
     rows = program.config.rows_per_block
     if rows > 1:
         return min(FAR_COLS, FAR_ELEMENTS // (rows + 1))
     vectors = FAR_VECTORS * program.split.row_width + FAR_COLS % 2**17
-    return max(FAR_COLS, vectors, FAR_COLS_OF_AN_EDIT if program.is_edited else 0)
+    return max(FAR_COLS, vectors, FAR_COLS_OF_AN_EDIT if program.is_thorough else 0)
 
 
 def _most_cols(program: ProgramUnderTest) -> int:

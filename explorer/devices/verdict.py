@@ -179,8 +179,6 @@ class Verdict:
     """`emulation for sm_90`, or the name of a GPU."""
     runs: tuple[Emulation, ...] = ()
     """The emulated runs; empty if a GPU checked the program."""
-    seed: int = 0
-    """Of the random orders in which its threads were run."""
     outcome: Outcome | None = None
     """Its times, or why it has none; None if it was emulated, which times nothing."""
 
@@ -189,13 +187,15 @@ class Verdict:
         return f"Verdict({self.program.problem}: {self.status} by {self.by})"
 
     @classmethod
-    def of_runs(
-        cls, program: ProgramUnderTest, runs: tuple[Emulation, ...], by: str, seed: int = 0
-    ) -> "Verdict":
+    def of_runs(cls, program: ProgramUnderTest, runs: tuple[Emulation, ...], by: str) -> "Verdict":
         """Return the verdict of the worst of the runs, or unverified if there is none."""
         statuses = {run.status for run in runs} or {Status.UNVERIFIED}
         status = next(status for status in WORST_FIRST if status in statuses)
-        return cls(program, status, _sentence(runs, status), by, runs, seed)
+        verdict = cls(program, status, _sentence(runs, status), by, runs)
+        if status is not Status.VERIFIED or program.config.static_cols:
+            return verdict
+        limit = f"not tried above {verdict.most_cols} columns"
+        return replace(verdict, sentence=f"{verdict.sentence}; {limit}")
 
     @classmethod
     def of_outcome(cls, program: ProgramUnderTest, outcome: Outcome, by: str) -> "Verdict":
@@ -224,6 +224,11 @@ class Verdict:
             )
             return replace(self, status=Status.UNVERIFIED, sentence=sentence)
         return self
+
+    @property
+    def most_cols(self) -> int:
+        """The most columns that were tried; 0 if nothing was emulated."""
+        return max((run.problem.cols for run in self.runs), default=0)
 
     @property
     def deciding_run(self) -> Emulation | None:

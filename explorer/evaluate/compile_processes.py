@@ -11,7 +11,6 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
-from types import TracebackType
 
 from explorer.compile.compiler import CompileFailure, Compiler, Kernel, nvrtc_version
 from explorer.model.errors import ExplorerError
@@ -108,12 +107,7 @@ class CompileProcesses:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

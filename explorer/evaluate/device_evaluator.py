@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from types import TracebackType
 
 from explorer import __version__
 from explorer.codegen.units import emit
@@ -268,13 +267,8 @@ class DeviceEvaluator:
     def __enter__(self) -> "DeviceEvaluator":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._pool.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._pool.__exit__()
         if not self._keep_device:
             self.device.close()
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from importlib import import_module
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from explorer.compile.compiler import CompilePool
@@ -176,12 +175,7 @@ class PeerBenches:
             unless_started.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with ExitStack() as all_of_them:
             all_of_them.callback(self._give_up)
             if self._ahead is not None:

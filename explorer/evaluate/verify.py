@@ -34,7 +34,8 @@ from explorer.system.processes import FRESH, leave_interrupts, usable_cores
 # ------------------------------------------------------------------ on the emulator
 
 
-OnRun = Callable[[int, int], None]
+Told = Callable[[int, int], None]
+"""Called with the runs of a program that have ended, and with how many there are at least."""
 
 FEW = 6
 """Most programs that are verified without processes, whose start would cost more than they save."""
@@ -51,23 +52,21 @@ def verify_many(
     arch: str,
     rows: int | None = None,
     accuracy: Accuracy = Accuracy.DEFAULT,
-    seed: int = 0,
-    on_run: OnRun | None = None,
+    told: Told | None = None,
 ) -> Iterator[Verdict]:
     """Yield the verdict of each program, in order, as soon as it is known.
 
-    `on_run` hears how many runs of one are over, and of how many, where there are no processes.
-    Closing the iterator, also by Ctrl-C, ends all processes.
+    Of a few programs the runs are `told` as they end. Closing the iterator, also by Ctrl-C, ends
+    all processes.
     """
     processes = min(usable_cores(), len(programs))
     if processes < 2 or len(programs) <= FEW:
         for program in programs:
-            _emulator(arch).on_run = on_run
-            yield _verify(program, arch, rows, accuracy, seed).with_host_part()
+            yield _verify(program, arch, rows, accuracy, told).with_host_part()
         return
     pool = ProcessPoolExecutor(processes, mp_context=FRESH, initializer=leave_interrupts)
     try:
-        waiting = [pool.submit(_verify, one, arch, rows, accuracy, seed) for one in programs]
+        waiting = [pool.submit(_verify, one, arch, rows, accuracy) for one in programs]
         for future in waiting:
             yield future.result().with_host_part()
     finally:
@@ -75,19 +74,19 @@ def verify_many(
 
 
 def _verify(
-    program: ProgramUnderTest, arch: str, rows: int | None, accuracy: Accuracy, seed: int = 0
+    program: ProgramUnderTest,
+    arch: str,
+    rows: int | None,
+    accuracy: Accuracy,
+    told: Told | None = None,
 ) -> Verdict:
     """Verify a program with the emulator of the process that runs this."""
     emulator = _emulator(arch)
-    emulator.open(Setting(program.problem, seed=seed, accuracy=accuracy))
-    return emulator.verify(program, rows)
+    emulator.open(Setting(program.problem, accuracy=accuracy))
+    return emulator.verify(program, rows, told=told)
 
 
 # ------------------------------------------------------------------ on a device by its name
-
-
-FRESH_SEEDS = 1_000_000
-"""A new seed is below this, so that a person can type it."""
 
 
 def verify_on(
@@ -96,22 +95,19 @@ def verify_on(
     arch: str,
     rows: int | None = None,
     accuracy: Accuracy = Accuracy.DEFAULT,
-    seed: int | None = None,
-    on_run: OnRun | None = None,
+    told: Told | None = None,
 ) -> Iterator[Verdict]:
     """Yield each program's verdict, in order. `device` is emulated, cuda:N, or auto.
 
-    Programs are of one problem; the emulator compiles them for `arch`, and draws orders of threads
-    by `seed`, or by one that is new. Raises InvalidInput for another device, and for a GPU that
-    does not exist.
+    Programs are of one problem; the emulator compiles them for `arch`. Raises InvalidInput for
+    another device, and for a GPU that does not exist.
     """
-    seed = secrets.randbelow(FRESH_SEEDS) if seed is None else seed
     with open_device(gpu_or_emulator(device), arch) as opened:
         if not opened.can_time:
-            yield from verify_many(programs, arch, rows, accuracy, seed, on_run)
+            yield from verify_many(programs, arch, rows, accuracy, told)
             return
         problem = emulated_runs(programs[0], rows)[0].problem
-        opened.open(Setting(problem, accuracy=accuracy))
+        opened.open(Setting(problem, seed=programs[0].seed, accuracy=accuracy))
         for program in programs:
             verdict = _with_second_opinion(opened.verify(program), opened, rows, accuracy)
             yield verdict.with_host_part()
@@ -135,6 +131,9 @@ def _with_second_opinion(
 # ------------------------------------------------------------------ programs to check
 
 
+SEEDS = 2**31
+"""Seeds that are drawn from where none is given."""
+
 SOURCE_SUFFIX = ".cu"
 """The ending by which an emitted file is told from other things to verify."""
 
@@ -149,15 +148,17 @@ class Checks:
     rows: int | None = None
     """Rows that are executed; None for a few that show every case."""
 
+    def drawn_by(self, seed: int | None, *, thorough: bool) -> "Checks":
+        """Return the checks with what `seed` draws, a fresh one if it is None."""
+        seed = secrets.randbelow(SEEDS) if seed is None else seed
+        programs = (replace(one, seed=seed, thorough=thorough) for one in self.programs)
+        return replace(self, programs=tuple(programs))
+
     def verdicts(
-        self,
-        device: str,
-        accuracy: Accuracy,
-        seed: int | None = None,
-        on_run: OnRun | None = None,
+        self, device: str, accuracy: Accuracy, told: Told | None = None
     ) -> Iterator[Verdict]:
         """Return each program's verdict, in order. Raises as `verify_on`."""
-        return verify_on(device, self.programs, self.arch, self.rows, accuracy, seed, on_run)
+        return verify_on(device, self.programs, self.arch, self.rows, accuracy, told)
 
 
 def file_checks(path: str, cols: int | None, rows: int | None, gpu: str | None) -> Checks:

@@ -26,6 +26,8 @@ class Pairs:
     """From two floats to a pair, rounded to nearest even."""
     minus_infinities: str
     """The bits of a pair of -inf."""
+    are_upper_halves: bool = False
+    """Whether an element's bits are the upper half of the float of the same number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,11 @@ class DType(ElementType):
             from_number="__float2bfloat16_rn",
             from_double="__double2bfloat16",
             pairs=Pairs(
-                "__nv_bfloat162", "__bfloat1622float2", "__floats2bfloat162_rn", "0xff80ff80u"
+                "__nv_bfloat162",
+                "__bfloat1622float2",
+                "__floats2bfloat162_rn",
+                "0xff80ff80u",
+                are_upper_halves=True,
             ),
         ),
         Errors(arithmetic=4e-6, exact=4e-7, rounded=1e-2, of_any_accuracy=2e-2),

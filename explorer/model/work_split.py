@@ -287,5 +287,19 @@ def borrows_ends(problem: Problem, config: Config) -> bool:
     return dense and in_registers and once and config.static_cols and problem.cols >= split.width
 
 
+def masks_ends(problem: Problem, config: Config) -> bool:
+    """Return whether shifted masks hide what a row's end vectors hold of other rows.
+
+    They serve operators that store few results: no thread overwrites what others read, in a tile in
+    shared memory either.
+    """
+    if problem.fills_rows:
+        return False
+    staged = config.staging == "span" and config.cache == "registers"
+    pairs = WorkSplit(problem, config).width * problem.dtype.itemsize == STAGED_BYTES
+    in_pairs = staged and pairs and problem.dtype.cuda.pairs is not None
+    return borrows_ends(problem, config) or (in_pairs and config.rows_per_thread == 1)
+
+
 def _has_pairs(problem: Problem, config: Config) -> bool:
     return problem.dtype.cuda.pairs is not None and config.vector_bytes > 2

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from explorer.ops.operator import Choice, Extent, Operator, Result
-from explorer.ops.softmax import UNFOLDED, log_of_ones
+from explorer.ops.softmax import SPECIALS, UNFOLDED, log_of_ones
 from explorer.ops.truth import Doubles, Truth, Wide, exact_sums
 
 # ------------------------------------------------------------------ log-sum-exp
@@ -116,7 +116,7 @@ LOGSUMEXP = Operator(
     title="log-sum-exp",
     results=(Result(_logsumexp, Extent.ROW, stored="lse"), *PAIR),
     of_ones=_of_ones,
-    patterns=("ladders", "lone maxima", "outweighed"),
+    patterns=(*SPECIALS, "dominated", "ladders", "lone maxima", "outweighed"),
     takes=_takes("logsumexp"),
     is_log=True,
     torch="logsumexp",
@@ -196,7 +196,7 @@ LOG_PROB = Operator(
         *PAIR,
     ),
     of_ones=log_of_ones,
-    patterns=("ladders", "lone maxima", "outweighed", "no numbers"),
+    patterns=(*SPECIALS, "no numbers", "dominated", "ladders", "lone maxima", "outweighed"),
     takes=_takes("log_prob")
     | {
         "algorithm": Choice(

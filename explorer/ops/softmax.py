@@ -60,12 +60,15 @@ def _growth(shifted: Wide) -> Wide:
     return growth
 
 
+SPECIALS = ("specials", "spans")
+"""The groups of patterns with infinities, NaN and the ends of a type, for results of a maximum."""
+
 SOFTMAX = Operator(
     name="softmax",
     title="softmax",
     results=(Result(_softmax),),
     of_ones=lambda n, _: (1.0 / n, 1.0 / n),
-    patterns=("ladders", "least outputs", "rounded apart", "lone maxima", "outweighed"),
+    patterns=(*SPECIALS, "ladders", "least outputs", "rounded apart", "lone maxima", "outweighed"),
     torch="_softmax",
 )
 
@@ -101,7 +104,7 @@ LOG_SOFTMAX = Operator(
     title="log-softmax",
     results=(Result(_log_softmax),),
     of_ones=log_of_ones,
-    patterns=("ladders", "lone maxima", "outweighed"),
+    patterns=(*SPECIALS, "dominated", "ladders", "lone maxima", "outweighed"),
     takes={
         "exp": Choice(
             UNFOLDED, "log_softmax subtracts the maximum itself, which a folded exponent has not"

@@ -1,7 +1,10 @@
-"""Softmax kernels in Triton: persistent programs over many rows, and one program a row, twice.
+"""Softmax kernels in Triton: persistent programs over many rows, and one program a row.
 
-And the gradient, the log-sum-exp and the log-probabilities by one program a row, twice.
+And the gradient, the log-sum-exp and the log-probabilities by one program a row.
 """
+
+from types import FunctionType
+from typing import Any
 
 import triton
 import triton.language as tl
@@ -49,20 +52,6 @@ def one_row(output, input, cols: tl.constexpr, log: tl.constexpr, block: tl.cons
 
 
 @triton.jit
-def one_row_of_any_length(output, input, cols, log: tl.constexpr, block: tl.constexpr):
-    """Compute one row of a length that is an argument of the launch.
-
-    For 16-bit rows of 262144 columns and more, `one_row` takes up to twice as long on an H200.
-    """
-    columns = tl.arange(0, block)
-    inside = columns < cols
-    start = tl.program_id(0).to(tl.int64) * cols
-    x = tl.load(input + start + columns, mask=inside, other=-float("inf"))
-    y = _row(x, log)
-    tl.store(output + start + columns, y.to(output.dtype.element_ty), mask=inside)
-
-
-@triton.jit
 def _gradient_of_row(y, dy, log: tl.constexpr):
     """Return the gradient of a row's input, in fp32, from the forward's output and its gradient."""
     y = y.to(tl.float32)
@@ -82,26 +71,16 @@ def one_gradient(output, input, grad, cols: tl.constexpr, log: tl.constexpr, blo
     tl.store(output + start + columns, dx.to(output.dtype.element_ty), mask=inside)
 
 
-@triton.jit
-def one_gradient_of_any_length(output, input, grad, cols, log: tl.constexpr, block: tl.constexpr):
-    """Compute one row's gradient, as `one_row_of_any_length` does."""
-    columns = tl.arange(0, block)
-    inside = columns < cols
-    start = tl.program_id(0).to(tl.int64) * cols
-    y = tl.load(input + start + columns, mask=inside, other=0.0)
-    dy = tl.load(grad + start + columns, mask=inside, other=0.0)
-    dx = _gradient_of_row(y, dy, log)
-    tl.store(output + start + columns, dx.to(output.dtype.element_ty), mask=inside)
-
-
 LARGEST = tl.constexpr(3.4028234663852886e38)
 """The largest number of fp32: a maximum is held between its negative and it, so that a row of -inf
 alone has the result -inf, and one with +inf has +inf."""
 
 
 @triton.jit
-def _log_sum_of_row(input, cols, block: tl.constexpr):
-    """Return the log-sum-exp of the row that begins at `input`, one block after another."""
+def one_log_sum(output, input, cols: tl.constexpr, block: tl.constexpr):
+    """Compute one row's log-sum-exp, one block after another."""
+    row = tl.program_id(0).to(tl.int64)
+    input += row * cols
     columns = tl.arange(0, block)
     maximum = -LARGEST
     total = 0.0
@@ -111,22 +90,7 @@ def _log_sum_of_row(input, cols, block: tl.constexpr):
         larger = tl.minimum(tl.maximum(maximum, tl.max(x, axis=0)), LARGEST)
         total = total * tl.exp(maximum - larger) + tl.sum(tl.exp(x - larger), axis=0)
         maximum = larger
-    return maximum + tl.log(total)
-
-
-@triton.jit
-def one_log_sum(output, input, cols: tl.constexpr, block: tl.constexpr):
-    """Compute one row's log-sum-exp, of a length that is a constant."""
-    row = tl.program_id(0).to(tl.int64)
-    result = _log_sum_of_row(input + row * cols, cols, block)
-    tl.store(output + row, result.to(output.dtype.element_ty))
-
-
-@triton.jit
-def one_log_sum_of_any_length(output, input, cols, block: tl.constexpr):
-    """Compute one row's log-sum-exp, of a length that is an argument of the launch."""
-    row = tl.program_id(0).to(tl.int64)
-    result = _log_sum_of_row(input + row * cols, cols, block)
+    result = maximum + tl.log(total)
     tl.store(output + row, result.to(output.dtype.element_ty))
 
 
@@ -138,20 +102,20 @@ def _store_if_asked(result, row, value):
 
 
 @triton.jit
-def _log_prob_of_row(
+def one_log_prob(
     output,
     input,
     ids,
-    cols,
+    cols: tl.constexpr,
     block: tl.constexpr,
     ids_per_row: tl.constexpr,
     ids_block: tl.constexpr,
-    lse,
-    entropy,
-    rank,
-    argmax,
+    lse=None,
+    entropy=None,
+    rank=None,
+    argmax=None,
 ):
-    """Store the log-probabilities of a program's row, and what is asked for beside them."""
+    """Compute one row's log-probabilities, and what is asked for beside them."""
     row = tl.program_id(0).to(tl.int64)
     input += row * cols
     places = tl.arange(0, ids_block)
@@ -192,41 +156,13 @@ def _log_prob_of_row(
     _store_if_asked(argmax, row, place)
 
 
-@triton.jit
-def one_log_prob(
-    output,
-    input,
-    ids,
-    cols: tl.constexpr,
-    block: tl.constexpr,
-    ids_per_row: tl.constexpr,
-    ids_block: tl.constexpr,
-    lse=None,
-    entropy=None,
-    rank=None,
-    argmax=None,
-):
-    """Compute one row's log-probabilities, of a length that is a constant."""
-    _log_prob_of_row(
-        output, input, ids, cols, block, ids_per_row, ids_block, lse, entropy, rank, argmax
-    )
+def of_any_length(kernel: Any) -> Any:
+    """Return a kernel that takes the length of a row as an argument of the launch.
 
-
-@triton.jit
-def one_log_prob_of_any_length(
-    output,
-    input,
-    ids,
-    cols,
-    block: tl.constexpr,
-    ids_per_row: tl.constexpr,
-    ids_block: tl.constexpr,
-    lse=None,
-    entropy=None,
-    rank=None,
-    argmax=None,
-):
-    """Compute one row's log-probabilities, of a length that is an argument of the launch."""
-    _log_prob_of_row(
-        output, input, ids, cols, block, ids_per_row, ids_block, lse, entropy, rank, argmax
-    )
+    For 16-bit rows of 262144 columns and more, `one_row` takes up to twice as long on an H200. A
+    kernel's annotations say what it is compiled for.
+    """
+    own = kernel.fn
+    copied = FunctionType(own.__code__, own.__globals__, own.__name__, own.__defaults__)
+    copied.__annotations__ = {n: a for n, a in own.__annotations__.items() if n != "cols"}
+    return triton.jit(copied)

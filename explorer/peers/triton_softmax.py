@@ -17,14 +17,11 @@ from explorer.ops import Op
 from explorer.peers.registry import EVERY, check_scope
 from explorer.peers.torch_softmax import ALSO, Results, TorchContender, read_by, written_by
 from explorer.peers.triton_kernels import (
+    of_any_length,
     one_gradient,
-    one_gradient_of_any_length,
     one_log_prob,
-    one_log_prob_of_any_length,
     one_log_sum,
-    one_log_sum_of_any_length,
     one_row,
-    one_row_of_any_length,
     persistent,
 )
 
@@ -69,14 +66,7 @@ OF_KNOWN_LENGTH: dict[Op, Any] = {
 }
 """The kernel of each op that is compiled for the length of a row."""
 
-OF_ANY_LENGTH: dict[Op, Any] = {
-    Op.SOFTMAX: one_row_of_any_length,
-    Op.LOG_SOFTMAX: one_row_of_any_length,
-    Op.SOFTMAX_BACKWARD: one_gradient_of_any_length,
-    Op.LOG_SOFTMAX_BACKWARD: one_gradient_of_any_length,
-    Op.LOGSUMEXP: one_log_sum_of_any_length,
-    Op.LOG_PROB: one_log_prob_of_any_length,
-}
+OF_ANY_LENGTH: dict[Op, Any] = {op: of_any_length(kernel) for op, kernel in OF_KNOWN_LENGTH.items()}
 """The kernel of each op that takes the length at run time."""
 
 

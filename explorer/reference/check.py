@@ -61,6 +61,7 @@ class Check:
         )
 
 
+@np.errstate(invalid="ignore")  # of NaN that signal
 def check(
     output: Array, truth: Truth, dtype: ElementType, accuracy: Accuracy = Accuracy.DEFAULT
 ) -> Check:
@@ -73,6 +74,8 @@ def check(
         return _check_whole(output, truth.values.astype(output.dtype))
     values = output.astype(truth.values.dtype)
     same = (values == truth.values) | (np.isnan(values) & np.isnan(truth.values))
+    made = np.isinf(values) & np.isfinite(truth.values)
+    same[made] = values[made] == _rounded(truth.values[made], dtype)
     finite = int(np.count_nonzero(np.isfinite(truth.values) & np.isfinite(values)))
     # Most rows equal the truth, such as those of one peak: only the others are compared closely.
     rows = np.flatnonzero(~same.all(axis=1))
@@ -120,21 +123,43 @@ def _check_whole(output: Array, due: Array) -> Check:
 
 
 def _is_close(output: Array, off: Wide, truth: Truth, dtype: DType, tolerance: Tolerance) -> Flags:
-    """Return which finite numbers are right although they are not the truth itself."""
+    """Return which results are right although they are not the truth itself."""
     exact = truth.exact_rows()
     subnormal = SUBNORMAL_SPACINGS * dtype.arithmetic.smallest_subnormal
     relative = np.where(exact, tolerance.exact_relative, tolerance.relative)
     allowed = np.where(truth.magnitude > 0, relative * truth.magnitude + subnormal, 0.0)
     close = off <= allowed
     if dtype.is_half:
-        beside = np.where(
-            exact,
-            _is_rounded_within(output, truth, allowed, dtype),
-            _is_beside(output, truth, tolerance.steps, dtype),
-        )
+        beside = ~exact & _is_beside(output, truth, tolerance.steps, dtype)
         close |= beside & (truth.magnitude > 0)
+    values = output.astype(truth.values.dtype)
+    at_the_end = np.isinf(values) | (np.abs(truth.values) > dtype.greatest)
+    places = np.nonzero(at_the_end | (exact & ~close) if dtype.is_half else at_the_end)
+    of_places = values[places], truth.values[places], allowed[places]
+    close[places] = _as_rounded(*of_places, close[places], exact[places[0], 0], dtype)
     # Nothing is near an infinity but itself.
     return np.asarray(close & np.isfinite(truth.values))
+
+
+def _as_rounded(
+    values: Wide, due: Wide, allowed: Wide, close: Flags, exact: Flags, dtype: DType
+) -> Flags:
+    """Return which of some results are right that are at a type's end, or in 16 bits in exact rows.
+
+    There a result is right if a number within `allowed` of the truth rounds to it. A number stands
+    for an infinity, or the reverse, only where that is so.
+    """
+    least, most = (_rounded(due + off, dtype) for off in (-allowed, allowed))
+    within = (least <= values) & (values <= most) & (allowed > 0)
+    crosses = np.isinf(values) != np.isinf(_rounded(due, dtype))
+    decides = crosses | exact if dtype.is_half else crosses
+    return np.where(decides, within | (close & ~crosses), close)
+
+
+def _rounded(values: Wide, dtype: DType) -> Wide:
+    """Return numbers rounded to the type: what is beyond its greatest one is an infinity."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.astype(dtype.numpy).astype(values.dtype)
 
 
 def _may_be_flushed(truth: Truth, dtype: DType) -> Flags:
@@ -167,15 +192,6 @@ def _is_beside(output: Array, truth: Truth, steps: int, dtype: DType) -> Flags:
     with np.errstate(over="ignore", invalid="ignore"):
         distance = _order(output) - _order(truth.values.astype(dtype.numpy))
     return np.asarray((np.abs(distance) <= steps) & ~np.isnan(output.astype(np.float32)))
-
-
-def _is_rounded_within(output: Array, truth: Truth, allowed: Wide, dtype: DType) -> Flags:
-    """Return which 16-bit outputs are the rounding of a number within `allowed` of the truth."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        least = _order((truth.values - allowed).astype(dtype.numpy))
-        most = _order((truth.values + allowed).astype(dtype.numpy))
-    order = _order(output)
-    return np.asarray((least <= order) & (order <= most) & ~np.isnan(output.astype(np.float32)))
 
 
 def _order(numbers: Array) -> NDArray[np.int32]:

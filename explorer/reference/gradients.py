@@ -8,6 +8,7 @@ from explorer.ops import Op, Operator
 from explorer.reference.distances import PLATEAU
 from explorer.reference.influence import EXACT
 from explorer.reference.layout import Array, saturated
+from explorer.reference.specials import NAN_KINDS, nan_bits
 from explorer.reference.truth import truth_of
 
 PLATEAU_GRADIENT = 3e4
@@ -55,7 +56,7 @@ def vary_gradients(
         elif row % 11 == 8:
             grad[row] = 0
         elif row % 11 == 4:
-            grad[row, rng.integers(0, problem.cols)] = np.nan
+            grad[row, rng.integers(0, problem.cols)] = _nan(problem, row)
         elif row % 4 < 2 and not _has_tiny(y[row], problem.operator):
             grad[row] = _sized(grad[row], sizes[row % 4])
     _make_not_finite(problem, arrays, names, matrix)
@@ -87,9 +88,16 @@ def _make_not_finite(
             grad[row, (place + problem.cols // 2) % problem.cols] = -np.inf
             grad[row, place] = np.inf
         elif kind == 2:
-            y[row, place] = np.nan
+            y[row, place] = _nan(problem, number // 4)
         else:
-            grad[row, place] = np.nan
+            grad[row, place] = _nan(problem, number // 4)
+
+
+def _nan(problem: Problem, number: int) -> Array:
+    """Return a NaN of the problem's type, of other bits for another number."""
+    dtype = problem.dtype
+    bits = np.array(nan_bits(dtype)[number % NAN_KINDS], f"u{dtype.itemsize}")
+    return bits.view(dtype.numpy)
 
 
 def _has_tiny(y: Array, operator: Operator) -> bool:

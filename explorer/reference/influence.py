@@ -17,6 +17,7 @@ from explorer.ops import Operator
 from explorer.reference.distances import deepest_gap
 from explorer.reference.layout import as_held
 from explorer.reference.rows import Pattern, Row, Shares, places_of, spread_places
+from explorer.reference.specials import one_nan
 
 SUBSET_ELEMENTS = 2**20
 """Most elements of all rows of subsets together: half a second of emulation."""
@@ -27,9 +28,10 @@ PEAK_ELEMENTS = 2**23
 THOROUGH_ELEMENTS = 2**23
 """Most elements of all rows of subsets together in a check that may take some seconds."""
 
-THOROUGH_PEAKS = 2**26
+THOROUGH_PEAKS = 2**25
 """Most elements of all rows of peaks together in such a check, if a thread reads at most
-`FEW_ROUNDS` vectors of a row: a peak at each of 8192 columns, or in each vector of 16384."""
+`FEW_ROUNDS` vectors of a row: a peak at every second of 8192 columns, and in each vector of eight
+of 16384."""
 
 FEW_ROUNDS = 64
 """Vectors of a row per thread above which a thorough check has proportionally fewer peaks, since
@@ -52,9 +54,12 @@ MOST_SUBSETS = 256
 
 # ------------------------------------------------------------------ sums of equal, exact shares
 
-SUBSET, HALF = "subset", "half"
+SUBSET, HALF, FEW = "subset", "half", "few terms"
 
-EXACT = (SUBSET, HALF)
+FEW_TERMS = (1, 2, 3, 6, 7)
+"""Terms of the rows of few of them."""
+
+EXACT = (SUBSET, HALF, FEW)
 """Names of the patterns whose terms are all 0 or 1, so that their sums are exact."""
 
 
@@ -104,11 +109,27 @@ def subsets(problem: Problem, cols: int, *, thorough: bool) -> list[Pattern]:
     wanted = ceil(cols / fewer)
     elements = THOROUGH_ELEMENTS if thorough else SUBSET_ELEMENTS
     rows = min(wanted, MOST_SUBSETS, max(2, elements // cols))
+    counts = [count for count in FEW_TERMS if count <= cols]
+    of_few = few_terms(cols) if thorough else [_few_terms(counts)]
     if rows < wanted:
-        return [_sample(number, rows, fewer) for number in range(rows)]
+        return [*(_sample(number, rows, fewer) for number in range(rows)), *of_few]
     first, *others = (_subset(SUBSET, number * fewer, fewer) for number in range(rows))
     halves = [_subset(HALF, start, more) for start in dict.fromkeys((0, cols - more))]
-    return [first, *halves, *others]
+    return [first, *halves, *others, *of_few]
+
+
+def few_terms(cols: int) -> list[Pattern]:
+    """Return a row of each small number of terms."""
+    return [_few_terms([count]) for count in FEW_TERMS if count <= cols]
+
+
+def _few_terms(counts: list[int]) -> Pattern:
+    """Return a row of so few terms that an error of a sum, or of a scale, is not rounded away."""
+
+    def make(rng: np.random.Generator, cols: int) -> Row:
+        return _chosen(cols, rng.integers(0, cols, counts[rng.integers(0, len(counts))]))
+
+    return Pattern(FEW, make)
 
 
 def _chosen(cols: int, places: NDArray[np.generic]) -> Row:
@@ -179,7 +200,7 @@ def peaks(cols: int, dtype: DType, operator: Operator, shares: Shares | None) ->
         places = places_of(cols, rows, shares)
     return [
         *(_peak(place, number, dtype, shares) for number, place in enumerate(places)),
-        *(_lone("one NaN", place, np.nan, 0.0) for place in places_of(cols, nans, shares, turn=1)),
+        *map(one_nan, places_of(cols, nans, shares, turn=1), range(cols)),
     ]
 
 
@@ -224,11 +245,6 @@ def _thorough_places(cols: int, rows: int, shares: Shares) -> list[int]:
     order = np.random.default_rng([cols, width]).random((vectors, width)).argsort(axis=1)
     places = (np.arange(vectors) * width)[:, None] + order[:, : most // vectors]
     return [int(place) for place in places.reshape(-1) if place < cols]
-
-
-def _lone(name: str, place: int, value: float, offset: float) -> Pattern:
-    """Return the pattern of `_alone`."""
-    return Pattern(name, lambda rng, cols: _alone(rng, cols, place, value, offset))
 
 
 def _alone(rng: np.random.Generator, cols: int, place: int, value: float, offset: float) -> Row:

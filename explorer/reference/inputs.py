@@ -25,8 +25,14 @@ from explorer.reference.gradients import vary_gradients
 from explorer.reference.influence import EXACT, OF_A_PLACE
 from explorer.reference.layout import Array, saturated
 from explorer.reference.masks import vary_masks
-from explorer.reference.patterns import ONE_GREATEST, leading_patterns, patterns_for
+from explorer.reference.patterns import (
+    ONE_GREATEST,
+    leading_patterns,
+    patterns_for,
+    special_patterns,
+)
 from explorer.reference.rows import Pattern, Shares
+from explorer.reference.specials import with_nans
 from explorer.reference.truth import truth_of
 
 PATTERN_COLS = 2**20
@@ -54,6 +60,8 @@ class Case:
     """Whether the kernel's sums are known to keep small terms (`patterns_for`)."""
     longer: Accuracy | None = None
     """The accuracy that the case must meet, if its rows are longer than the kernel's own."""
+    specials: bool = False
+    """Whether rows are `special_patterns` alone."""
     compensated: bool = False
     """Whether the first row is `EQUAL_TERMS`, of which compensated sums lose nothing."""
 
@@ -67,6 +75,8 @@ class Case:
 
     @property
     def _known(self) -> tuple[Pattern, ...]:
+        if self.specials:
+            return special_patterns(self.problem)
         return patterns_for(self.problem, self.shares, keeps_small=self.keeps_small)
 
     @property
@@ -75,6 +85,7 @@ class Case:
         leading = leading_patterns(self.problem, width, self.longer) if width else ()
         return (EQUAL_TERMS, *leading) if self.compensated else leading
 
+    @np.errstate(invalid="ignore")  # of NaN that signal
     def arrays(self, seed: int = 0) -> dict[str, Array]:
         """Return every array that a kernel reads, by the names of `operands.inputs`.
 
@@ -92,7 +103,15 @@ class Case:
             vary_gradients(problem, arrays, names, matrix, rng)
         if problem.mask is not Mask.NONE:
             arrays["input"] = arrays["input"].copy()  # the patterns are cached for other cases
-            vary_masks(problem, arrays, names, rng, leading=self.leading_width > 0)
+            vary_masks(
+                problem,
+                arrays,
+                names,
+                rng,
+                leading=self.leading_width > 0,
+                first=self.first,
+                shares=self.shares,
+            )
         return arrays
 
     def _matrix(self, seed: int) -> Array:
@@ -114,6 +133,11 @@ def verification_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
 def pattern_count(problem: Problem, shares: Shares | None = None) -> int:
     """Return the rows after which the patterns of a problem repeat at the latest (`Case`)."""
     return len(patterns_for(problem, shares, keeps_small=True))
+
+
+def special_count(problem: Problem) -> int:
+    """Return how many rows of special values a problem has (`special_patterns`)."""
+    return len(special_patterns(problem))
 
 
 def arithmetic_pattern_count(problem: Problem) -> int:
@@ -326,7 +350,8 @@ def _made(key: _RowsInTurn) -> Array:
     matrix = np.empty((count, cols), key.dtype.numpy)
     for start, width, alike in _of_one_width(patterns, cols):
         rows = np.stack([pattern.make(rng, width) for pattern in alike])
-        for row, values in enumerate(saturated(rows, matrix.dtype), start):
+        held = with_nans(saturated(rows, matrix.dtype), rows, key.dtype)
+        for row, values in enumerate(held, start):
             matrix[row] = values if width == cols else np.resize(values, cols)
     matrix.flags.writeable = False
     return matrix
@@ -358,6 +383,7 @@ def _unscaled(problem: Problem, matrix: Array, names: NDArray[np.str_]) -> Array
     values = matrix.astype(np.float64)
     with np.errstate(over="ignore"):
         scaled = saturated(np.where(np.isinf(values), values, values / problem.scale), matrix.dtype)
+    scaled = np.where(np.isnan(values), matrix, scaled)  # whose bits a quotient does not have
     if abs(problem.scale) <= 1:
         return scaled
     # The greatest finite number stays in rows full of it, and where it is alone: scaled, it is an

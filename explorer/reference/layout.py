@@ -1,13 +1,13 @@
 """The layout of matrices in memory, and how their types hold numbers."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from explorer.model.element import DType
-from explorer.model.problem import Operand, Problem
+from explorer.model.problem import Operand, Problem, inputs, results
 
 Array = NDArray[Any]
 """A NumPy array of any element type."""
@@ -20,16 +20,47 @@ ALIGNED_INPUT = 3
 16-byte boundary, and the other two matrices do not, whether elements have 16 or 32 bits."""
 
 
-def first_elements(problem: Problem, misaligned_by: int) -> dict[str, int]:
-    """Return how many elements past an aligned address each array begins; no entry means 0.
+class Promise(NamedTuple):
+    """The bytes of which the addresses of a kernel's matrices are multiples, and of no more."""
 
-    For 0 all matrices are aligned. Otherwise the input begins one element past an aligned address,
-    the output `misaligned_by` elements after that, and the gradient 3 * (misaligned_by - 1)
-    elements after that: the numbers 1 to 8 put it at all 8 places of a vector of 8 elements. For 1
-    the gradient is misaligned as the input is, and the output is not. For ALIGNED_INPUT these
-    matrices begin one element earlier, because a kernel must not conclude from the input alone that
-    all matrices are aligned. Ids, and results beside the output, begin at their second element.
+    inputs: int
+    output: int
+
+
+def first_elements(
+    problem: Problem, misaligned_by: int, promise: Promise | None = None
+) -> dict[str, int]:
+    """Return how many elements past the start of its memory each array begins; no entry means 0.
+
+    With a `promise`, aligned matrices are at another odd multiple of it each, and other arrays at
+    an odd element. For 0 all matrices are aligned. Otherwise the input begins one element past an
+    aligned address, the output `misaligned_by` elements after that, and the gradient
+    3 * (misaligned_by - 1) elements after that: the numbers 1 to 8 put it at all 8 places of a
+    vector of 8 elements. For 1 the gradient is misaligned as the input is, and the output is not.
+    For ALIGNED_INPUT these matrices begin one element earlier, because a kernel must not conclude
+    from the input alone that all matrices are aligned. Ids, and results beside the output, begin at
+    their second element.
     """
+    places = _as_promised(problem, promise) if promise else {}
+    for name, more in _misaligned(problem, misaligned_by).items():
+        places[name] = places.get(name, 0) + more
+    return places
+
+
+def _as_promised(problem: Problem, promise: Promise) -> dict[str, int]:
+    """Return the first element of each array, at an odd multiple of what it is a multiple of."""
+    units = dict.fromkeys((*problem.operator.matrices, "mask"), promise.inputs)
+    if problem.fills_rows:
+        units["output"] = promise.output
+    return {
+        operand.name: (2 * number + 1)
+        * max(1, units.get(operand.name, 1) // operand.dtype.itemsize)
+        for number, operand in enumerate((*inputs(problem), *results(problem)))
+    }
+
+
+def _misaligned(problem: Problem, misaligned_by: int) -> dict[str, int]:
+    """Return how many elements past an aligned address each array begins."""
     if not misaligned_by:
         return {}
     first = 0 if misaligned_by == ALIGNED_INPUT else 1

@@ -9,6 +9,8 @@ from explorer.reference.distances import ONE_BEHIND
 from explorer.reference.influence import EXACT, SUBSET, telling_count
 from explorer.reference.layout import Array, saturated
 from explorer.reference.patterns import LEADING_COUNT
+from explorer.reference.rows import Shares
+from explorer.reference.specials import SPECIAL
 from explorer.reference.truth import hidden_elements
 
 INT32 = np.iinfo(np.int32)
@@ -34,16 +36,21 @@ def vary_masks(
     rng: np.random.Generator,
     *,
     leading: bool,
+    first: int,
+    shares: Shares | None,
 ) -> None:
     """Give lengths and masks all kinds of values, in place, by the `names` of the rows' patterns.
 
     Nothing is hidden of rows of subsets, nor of the first rows if they are `leading`. Inputs change
-    where they depend on the hidden elements.
+    where they depend on the hidden elements. Lengths end next to the seams of `shares`. `first` is
+    the number of the first row's pattern: another one gives the last row another length.
     """
     whole = np.flatnonzero(names == SUBSET)
     if problem.mask is Mask.LENGTHS:
-        _vary_lengths(problem, arrays["lengths"])
+        _vary_lengths(problem, arrays["lengths"], rng, shares, first)
         arrays["lengths"][whole] = problem.cols
+        special = np.flatnonzero(names == SPECIAL)
+        _leave_specials_alone(arrays, special[special % 4 > 0])
     if problem.mask is Mask.ADDITIVE:
         _vary_mask(arrays["mask"], rng)
         if problem.mask_rows > 1:
@@ -68,16 +75,38 @@ def _show_all(problem: Problem, arrays: dict[str, Array]) -> None:
         arrays["mask"][:LEADING_COUNT] = 0
 
 
-def _vary_lengths(problem: Problem, lengths: NDArray[np.int32]) -> None:
-    """Make every fourth length the whole row, and half of the others values at or beyond limits."""
+def _vary_lengths(
+    problem: Problem,
+    lengths: NDArray[np.int32],
+    rng: np.random.Generator,
+    shares: Shares | None,
+    first: int,
+) -> None:
+    """Make every fourth length the whole row, and half of the others values at or beyond limits.
+
+    The last row is a whole one if the number of rows is odd, and empty if it is even.
+    """
     cols = problem.cols
     cut = [length + cols // 2 for length in CUT_LENGTHS]
     edges = [0, 1, cols - 1, -1, cols + 1, INT32.min, INT32.max, *cut, *EDGE_LENGTHS, cols // 2]
+    if shares is not None:
+        edges += rng.permutation(shares.seams(cols)).tolist()
     lengths[::4] = cols
     between = np.arange(len(lengths)) % 4
     beside = np.flatnonzero((between == 1) | (between == 2))
-    lengths[beside] = np.clip(np.resize(edges, len(beside)), INT32.min, INT32.max)
-    lengths[-1:] = 0
+    turned = np.roll(edges, first + len(lengths))  # a row has another length in another run
+    lengths[beside] = np.clip(np.resize(turned, len(beside)), INT32.min, INT32.max)
+    lengths[-1:] = cols if (len(lengths) + first) % 2 else 0
+
+
+def _leave_specials_alone(arrays: dict[str, Array], rows: NDArray[np.int64]) -> None:
+    """Make rows consist of their special value alone, or begin with it."""
+    matrix = arrays["input"]
+    for row in rows:
+        numbers = matrix[row].astype(np.float64)
+        place = int(np.argmax(np.isnan(numbers) | np.isposinf(numbers)))
+        matrix[row, [0, place]] = matrix[row, [place, 0]]
+    arrays["lengths"][rows] = 1
 
 
 def _vary_mask(mask: Array, rng: np.random.Generator) -> None:

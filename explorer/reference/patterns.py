@@ -24,8 +24,9 @@ from explorer.reference.distances import (
     outweighed,
     rounded_apart,
 )
-from explorer.reference.influence import EXACT, peaks, subsets
+from explorer.reference.influence import EXACT, few_terms, peaks, subsets
 from explorer.reference.rows import Pattern, Row, Shares
+from explorer.reference.specials import dominated, spanning, specials
 
 
 def patterns_for(
@@ -108,6 +109,8 @@ class _Asked:
     keeps_small: bool
     few: bool
     """Whether rows are so wide that a group has fewer of them."""
+    thorough: bool
+    """Whether a group has all rows of which a usual check draws some."""
 
 
 GROUPS: dict[str, Callable[[_Asked], list[Pattern]]] = {
@@ -125,6 +128,9 @@ GROUPS: dict[str, Callable[[_Asked], list[Pattern]]] = {
         keeps_small=a.keeps_small and not a.problem.operator.is_gradient,
         few=a.few,
     ),
+    "specials": lambda a: specials(few=a.few, thorough=a.thorough),
+    "dominated": lambda a: dominated(a.problem.dtype, few=a.few),
+    "spans": lambda a: [spanning(a.problem.dtype.greatest)],
     "no numbers": lambda _: [
         Pattern(_words(make), make)
         for make in (_all_nan, _masked_or_nan, _numbers_or_nan, _nan_first, _nan_second)
@@ -133,18 +139,41 @@ GROUPS: dict[str, Callable[[_Asked], list[Pattern]]] = {
 """The groups of patterns that only some operators need, by the names in their objects."""
 
 
+def special_patterns(problem: Problem) -> tuple[Pattern, ...]:
+    """Return the rows in which a scale shows that is treated by itself.
+
+    They hold each special value, the ends of the type, and exact sums of few terms.
+    """
+    return _special_patterns(_of_one_row(problem, None))
+
+
+@lru_cache(maxsize=128)
+def _special_patterns(problem: Problem) -> tuple[Pattern, ...]:
+    operator, greatest = problem.operator, problem.dtype.greatest
+    asked = _Asked(problem, keeps_small=False, few=problem.cols > NARROW_COLS, thorough=True)
+    named = [name for name in ("specials", "spans") if name in operator.patterns]
+    return (
+        *chain.from_iterable(GROUPS[name](asked) for name in named),
+        *(_one_greatest(sign * greatest) for sign in (1.0, -1.0)),
+        *(_filled(sign * greatest) for sign in (1.0, -1.0)),
+        _lowest_or_masked(greatest),
+        *few_terms(problem.cols),
+    )
+
+
 @lru_cache(maxsize=128)
 def _patterns(problem: Problem, shares: Shares | None, keeps_small: bool) -> tuple[Pattern, ...]:
     cols, dtype, operator = problem.cols, problem.dtype, problem.operator
-    asked = _Asked(problem, keeps_small, few=cols > NARROW_COLS)
+    thorough = shares is not None and shares.thorough
+    asked = _Asked(problem, keeps_small, few=cols > NARROW_COLS, thorough=thorough)
     return (
         *(Pattern(_words(make), make) for make in _TELLING),
         *(_one_greatest(sign * dtype.greatest) for sign in (1.0, -1.0)),
         *(Pattern(_words(make), make) for make in _OTHERS),
-        *subsets(problem, cols, thorough=shares is not None and shares.thorough),
+        *subsets(problem, cols, thorough=thorough),
         *(Pattern(_words(make), make) for make in _LAST),
         *chain.from_iterable(GROUPS[name](asked) for name in operator.patterns),
-        *_huge(dtype, few=asked.few),
+        *_huge(asked),
         *peaks(cols, dtype, operator, shares),
     )
 
@@ -343,13 +372,14 @@ TELLING_COUNT = len(_TELLING)
 # ------------------------------------------------------------------ huge values
 
 
-def _huge(dtype: DType, *, few: bool) -> list[Pattern]:
+def _huge(asked: _Asked) -> list[Pattern]:
     """Return rows full of each huge number, of either sign, and rows of steps below it.
 
-    With `few`, only a third of the sizes have rows of steps. A maximum that starts at such a number
-    instead of -inf is wrong in a row of lower ones. A kernel that clamps its input, or holds it in
-    fewer bits, is wrong in the rows of steps, whose elements differ.
+    If rows are wide, only a third of the sizes have rows of steps. A maximum that starts at such a
+    number instead of -inf is wrong in a row of lower ones. A kernel that clamps its input, or holds
+    it in fewer bits, is wrong in the rows of steps, whose elements differ.
     """
+    dtype, few = asked.problem.dtype, asked.few
     greatest = dtype.greatest
     sizes = [greatest, 1e30, 1e10, 65504.0, 1e5, 3e4]
     if dtype.in_double:
@@ -359,9 +389,26 @@ def _huge(dtype: DType, *, few: bool) -> list[Pattern]:
     stepped = [size for size in (*sizes, *STEPPED) if size <= greatest][:: 3 if few else 1]
     return [
         *(_filled(sign * size) for size in sizes for sign in signs),
-        *(_steps(sign * size, dtype) for size in stepped for sign in signs),
+        *(_steps([sign * size], dtype) for size in stepped for sign in signs),
+        *(
+            _steps(sizes, dtype)
+            for sizes in _every_exponent(dtype, thorough=asked.thorough and not few)
+        ),
         _lowest_or_masked(greatest),
     ]
+
+
+def _every_exponent(dtype: DType, *, thorough: bool) -> list[list[float]]:
+    """Return sizes of either sign, at every 8th exponent above `STEPPED`, in f64 at every 64th.
+
+    A check that is not `thorough` draws one of all of a sign.
+    """
+    apart = 64 if dtype.in_double else 8
+    sizes = [1.3 * 2.0**e for e in range(28, int(np.log2(dtype.greatest)), apart)]
+    signed = [[sign * size for size in sizes] for sign in (-1.0, 1.0)]
+    if thorough:
+        return [[size] for of_a_sign in signed for size in of_a_sign]
+    return list(filter(None, signed))
 
 
 STEPPED = (1e4, 6e6, 3e3, 1e6, 1e3, 300.0, 180.0, 106.0, 25.0)
@@ -379,13 +426,14 @@ def _filled(value: float) -> Pattern:
     return Pattern(f"all {value:.3g}", lambda rng, cols: np.full(cols, value))
 
 
-def _steps(value: float, dtype: DType) -> Pattern:
-    """Return a row of the type's numbers next to `value`, some of them equal to it."""
+def _steps(values: list[float], dtype: DType) -> Pattern:
+    """Return a row of the type's numbers next to one of `values`, some of them equal to it."""
     kind = dtype.numpy
-    held = float(np.asarray(value).astype(kind))
-    spacing = 2.0 ** (np.floor(np.log2(abs(held))) - dtype.mantissa_bits)
 
     def make(rng: np.random.Generator, cols: int) -> Row:
+        value = values[rng.integers(0, len(values))] if len(values) > 1 else values[0]
+        held = float(np.asarray(value).astype(kind))
+        spacing = 2.0 ** (np.floor(np.log2(abs(held))) - dtype.mantissa_bits)
         most = int(min(max(1.0, STEPS_DEPTH / spacing), 2**31))
         steps = rng.integers(0, most + 1, cols)
         steps[rng.integers(0, cols)] = 0
@@ -393,7 +441,7 @@ def _steps(value: float, dtype: DType) -> Pattern:
         top = held if value > 0 else held + most * spacing
         return np.asarray(top - steps * spacing, np.float64)
 
-    return Pattern(f"steps at {value:.3g}", make)
+    return Pattern(f"steps at {values[0]:.3g}", make)
 
 
 ONE_GREATEST = "one greatest"

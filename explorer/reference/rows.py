@@ -14,6 +14,9 @@ from explorer.model.gpu_spec import WARP
 
 Row = NDArray[np.float64]
 
+FEW_SEAMS = 6
+"""Warps, rounds and parts of a row at whose ends lengths are tried, from the row's start on."""
+
 
 class Pattern(NamedTuple):
     """One kind of row."""
@@ -42,6 +45,21 @@ class Shares:
         """Return the threads, of all blocks, that have a vector of a row."""
         whole, rest = divmod(ceil(cols / self.width), self.block_vectors)
         return whole * min(self.threads, self.block_vectors) + min(self.threads, rest)
+
+    def seams(self, cols: int) -> list[int]:
+        """Return numbers of elements of a row at which warps, rounds or blocks' parts end.
+
+        They are the first and the last few multiples of each, and one element more and less.
+        """
+        of_each = (WARP, self.threads, self.block_vectors)
+        ends = [
+            vectors * self.width * number
+            for vectors in dict.fromkeys(of_each)
+            for count in (cols // (vectors * self.width),)
+            for number in (*range(1, min(count, FEW_SEAMS) + 1), count - 1, count)
+        ]
+        beside = (end + more for end in ends for more in (-1, 0, 1))
+        return [seam for seam in dict.fromkeys(beside) if 0 < seam < cols]
 
     def places(self, cols: int, count: int, turn: int = 0) -> Iterator[int]:
         """Yield `count` places of a row, one in the share of each thread, or of `count` threads.

@@ -108,6 +108,7 @@ def underflow(dtype: DType) -> float:
     return 16 * arithmetic.smallest_subnormal if dtype.in_double else 2 * arithmetic.smallest_normal
 
 
+@np.errstate(invalid="ignore")  # of NaN that signal
 def truths_of(problem: Problem, arrays: dict[str, Array]) -> dict[str, Truth]:
     """Return the truth of each result by its name, for inputs named as in `problem.inputs`.
 

@@ -93,16 +93,18 @@ def verification_data(verdicts: Sequence[Verdict]) -> Data:
 
 
 def verdict_data(verdict: Verdict) -> Data:
-    """Return status, by, seed, sentence, config, cols, dtype and runs."""
+    """Return status, by, sentence, config, cols, what was drawn by which seed, and the runs."""
     program = verdict.program
     return {
         "status": str(verdict.status),
         "by": verdict.by,
-        "seed": verdict.seed if verdict.runs else None,
         "sentence": verdict.sentence,
         "config": program.config.as_dict(),
         "cols": program.cols,
+        "most_cols": verdict.most_cols,
         "dtype": str(program.problem.dtype),
+        "seed": program.seed,
+        "thorough": program.is_thorough,
         "runs": [_run(run, program) for run in verdict.runs],
     }
 
@@ -185,7 +187,7 @@ def summary(verdicts: Sequence[Verdict], elapsed_s: float) -> str:
     """Say how many there are of each status, by what, in what time."""
     found = Counter(verdict.status for verdict in verdicts)
     counts = ", ".join(f"{count(found[status])} {status}" for status in COLOURS)
-    by = f" by {_told_by(verdicts[0])}" if verdicts else ""
+    by = f" by {verdicts[0].by}, drawn by seed {verdicts[0].program.seed}," if verdicts else ""
     return f"{count(len(verdicts))} programs: {counts}{by} in {seconds(elapsed_s)}"
 
 
@@ -201,12 +203,8 @@ def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
     _print_verdict(verdict, console, named=False)
     for remark in _remarks(verdict.program):
         console.print(f"  {remark}", style="yellow", soft_wrap=not console.is_terminal)
-    console.print(f"by {_told_by(verdict)}, {elapsed_s:.1f} s", style="dim")
-
-
-def _told_by(verdict: Verdict) -> str:
-    """Return what a program was checked by, and what repeats an emulation exactly."""
-    return f"{verdict.by}, --seed {verdict.seed}" if verdict.runs else verdict.by
+    seed = verdict.program.seed
+    console.print(f"by {verdict.by}, drawn by seed {seed}, {elapsed_s:.1f} s", style="dim")
 
 
 def _told_together(verdict: Verdict) -> Iterator[tuple[str, Emulation]]:
@@ -286,8 +284,8 @@ def print_findings(verdict: Verdict, console: Console) -> None:
         console.print(f"  and {len(findings) - MOST_FINDINGS} more findings")
 
 
-SILENT_S = 3.0
-"""Seconds of a check after which a line says how far it is."""
+LONG_S = 2.0
+"""Seconds of a check after which it is said how far it is."""
 
 
 class VerifyProgress(LiveLine):
@@ -300,11 +298,10 @@ class VerifyProgress(LiveLine):
         self._found: Counter[Status] = Counter()
         self._started = time.monotonic()
 
-    def on_run(self, over: int, of: int) -> None:
-        """Say how many of the runs of one program are over, if it takes long."""
-        elapsed_s = time.monotonic() - self._started
-        if self.total == 1 and elapsed_s > SILENT_S:
-            self.show(f"{over} of {of} runs or more, {seconds(elapsed_s)}")
+    def told(self, ended: int, runs: int) -> None:
+        """Say how far the check of a program is, if it takes long."""
+        if time.monotonic() - self._started > LONG_S:
+            self.show(f"{ended} of {runs} runs, then rows far from the first ones", "runs")
 
     def __call__(self, verdict: Verdict) -> Verdict:
         """Count a verdict, and say how far it is; of one program that goes without saying."""

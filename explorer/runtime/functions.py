@@ -3,7 +3,6 @@
 import importlib.util
 import sys
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from explorer.model.errors import ExplorerError
@@ -202,16 +201,10 @@ def _for_tensors() -> Any:
     from explorer.runtime import (
         torch_fast_calls,  # noqa: F401  it follows the option from its import on
         torch_operators,
-        torch_row_numbers,
     )
 
     _is_traced, _traced = torch_operators.is_compiled, torch_operators.traced
-    return SimpleNamespace(
-        Tensor=sys.modules["torch"].Tensor,
-        softmax_of=torch_operators.softmax_of,
-        logsumexp_of=torch_row_numbers.logsumexp_of,
-        log_prob_of=torch_row_numbers.log_prob_of,
-    )
+    return torch_operators.FUNCTIONS
 
 
 _tensors: Any = _for_tensors()
@@ -251,17 +244,17 @@ def function_for(x: Any, name: str = "softmax_of") -> Any:
     global _tensors
     if _tensors is None:
         _tensors = _for_tensors()
-    if _tensors is not None and isinstance(x, _tensors.Tensor):
+    if _tensors is not None and isinstance(x, _tensors.kind):
         return getattr(_tensors, name)
     family = type(x).__module__.partition(".")[0]
     if family == "cupy":
         from explorer.runtime import cupy_arrays
 
-        return getattr(cupy_arrays, name)
+        return getattr(cupy_arrays.ARRAYS, name)
     if family in ("jax", "jaxlib"):
         from explorer.runtime import jax_arrays
 
-        return getattr(jax_arrays, name)
+        return getattr(jax_arrays.ARRAYS, name)
     raise TypeError(
         f"x is {kind_of(x)}; it must be a tensor of PyTorch, "
         "or an array of CuPy or JAX, such as torch.as_tensor(x) makes"

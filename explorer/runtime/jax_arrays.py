@@ -8,85 +8,71 @@ from cuda.bindings import driver
 
 from explorer.devices.cuda.program import checked
 from explorer.model.errors import InvalidInput
-from explorer.ops import FORWARD
-from explorer.runtime.arrays import Arrays, Location
-from explorer.runtime.launcher import gpu
+from explorer.ops import Op
+from explorer.runtime.arrays import Arrays
+from explorer.runtime.launcher import Plan, gpu
+from explorer.runtime.layout import Shape
 
 LEGACY_STREAM = 0
 """The default stream, because JAX does not expose its own streams."""
+
+_NAMED = {"log_prob": "log_softmax"}
+"""JAX's functions that stand for ours, if they have other names."""
 
 
 class JaxArrays(Arrays):
     """Arrays that JAX never changes: a result is a new one, written before a program sees it."""
 
     numpy = jnp
+    functions = {Op.SOFTMAX: jax.nn.softmax, Op.LOG_SOFTMAX: jax.nn.log_softmax}  # noqa: RUF012
 
-    def location(self, x: Any) -> Location:
-        """Wait for an array, and return its location."""
-        on_gpu = len(x.devices()) == 1 and next(iter(x.devices())).platform == "gpu"
-        device = next(iter(x.devices())).local_hardware_id if on_gpu else -1
-        address = x.block_until_ready().unsafe_buffer_pointer() if on_gpu and x.size else 0
-        return Location(address, tuple(x.shape), None, str(x.dtype), device)
-
-    def dtype_name(self, dtype: Any) -> str:
-        """Return the name of an element type."""
+    def name_of(self, dtype: Any) -> str:
+        """Return the name of an element type. Raises TypeError for no type."""
         return str(jnp.dtype(dtype))
 
-    def converted(self, x: Any, dtype: str, like: Any) -> Any:
+    def device(self, x: Any) -> int:
+        """Return the number of an array's GPU; -1 if it is not on a single one."""
+        first, *others = x.devices()
+        return -1 if others or first.platform != "gpu" else int(first.local_hardware_id)
+
+    def address(self, x: Any) -> int:
+        """Wait for an array, and return the address of its first element."""
+        return int(x.block_until_ready().unsafe_buffer_pointer()) if x.size else 0
+
+    def strides(self, x: Any) -> Shape | None:
+        """Return None: JAX's arrays are dense."""
+        return None
+
+    def converted(self, x: Any, dtype: Any, like: Any) -> Any:
         """Return an array of the type, on the GPU of `like`."""
         return jax.device_put(jnp.asarray(x, dtype=dtype), next(iter(like.devices())))
 
-    def broadcast(self, x: Any, shape: tuple[int, ...]) -> Any:
+    def broadcast(self, x: Any, shape: Shape) -> Any:
         """Return an array of the shape."""
         return jnp.broadcast_to(x, shape)
 
-    def empty(self, shape: tuple[int, ...], dtype: str, like: Any) -> Any:
+    def empty(self, shape: Shape, dtype: Any, like: Any) -> Any:
         """Return a new array on the GPU of `like`, which nothing else uses."""
         with jax.default_device(next(iter(like.devices()))):
             return jnp.zeros(shape, dtype).block_until_ready()
 
-    def stream(self, device: int) -> int:
-        """Return the default stream."""
-        return LEGACY_STREAM
-
-    def done(self, device: int) -> None:
-        """Wait for the result, because JAX's own streams do not wait for the default one."""
+    def launch(
+        self, plan: Plan, device: int, source: int, output: int, others: dict[str, int]
+    ) -> None:
+        """Launch a plan, and wait: JAX's own streams do not wait for the default one."""
         with gpu(device).current():
+            plan.launch(LEGACY_STREAM, source, output, **others)
             checked(driver.cuStreamSynchronize(LEGACY_STREAM))
 
-    def softmax(self, log: bool, x: Any, dim: int) -> Any:
-        """Compute by JAX's function."""
-        return (jax.nn.log_softmax if log else jax.nn.softmax)(x, dim)
+    def check_call(self, name: str, out: Any, *arrays: Any) -> None:
+        """Raise TypeError for arrays that are traced, and InvalidInput for an output."""
+        if any(isinstance(array, jax.core.Tracer) for array in arrays):
+            raise TypeError(
+                f"explorer.{name} cannot be traced by jax.jit, grad or vmap; call it on arrays "
+                f"outside of them, or jax.nn.{_NAMED.get(name, name)} within"
+            )
+        if out is not None:
+            raise InvalidInput("out is given; arrays of JAX cannot be written: leave it out")
 
 
-def softmax_of(log: bool, x: Any, *arguments: Any) -> Any:
-    """Compute softmax or log_softmax of an array, as `explorer.softmax` documents it."""
-    _check(x, arguments[-1], "softmax")
-    return JaxArrays().compute(FORWARD[log], x, *arguments)
-
-
-def logsumexp_of(x: Any, *arguments: Any) -> Any:
-    """Compute the log-sum-exp of an array, as `explorer.logsumexp` documents it."""
-    _check(x, arguments[-1], "logsumexp")
-    return JaxArrays().logsumexp(x, *arguments)
-
-
-def log_prob_of(x: Any, *arguments: Any) -> list[Any]:
-    """Compute log-probabilities of an array, as `explorer.log_prob` documents it."""
-    for array in (x, arguments[0]):
-        _check(array, None, "log_prob", "log_softmax")
-    return JaxArrays().log_prob(x, *arguments)
-
-
-def _check(x: Any, out: Any, name: str, own: str = "") -> None:
-    """Raise TypeError for an array that is traced, and InvalidInput for an output.
-
-    `own` is the name of JAX's function, if that has another one.
-    """
-    if isinstance(x, jax.core.Tracer):
-        raise TypeError(
-            f"explorer.{name} cannot be traced by jax.jit, grad or vmap; call it on arrays outside "
-            f"of them, or jax.nn.{own or name} within"
-        )
-    if out is not None:
-        raise InvalidInput("out is given; arrays of JAX cannot be written: leave it out")
+ARRAYS = JaxArrays()

@@ -96,16 +96,14 @@ def gpu(index: int) -> Gpu:
     return Gpu(index)
 
 
+@dataclass(frozen=True, eq=False)
 class LoadedKernel:
     """A problem's kernel on one GPU. Threads share it, but each has a `Plan` of its own."""
 
-    def __init__(
-        self, problem: Problem, kernel: ReadyKernel, functions: tuple[int, ...], on: Gpu
-    ) -> None:
-        self.problem = problem
-        self.kernel = kernel
-        self.functions = functions
-        self.gpu = on
+    problem: Problem
+    kernel: ReadyKernel
+    functions: tuple[int, ...]
+    gpu: Gpu
 
 
 # ------------------------------------------------------------------ the driver's structures

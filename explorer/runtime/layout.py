@@ -5,11 +5,11 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from explorer.model.element import DType, IndexType
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import Mask, Problem
+from explorer.model.problem import Mask
 from explorer.ops import OPERATORS, Extent, Op, Result
 from explorer.system.plain_data import shown, whole_of
 
@@ -95,7 +95,7 @@ def matrix_of(shape: Shape, strides: Shape, dim: int) -> Matrix | None:
     always be read. Axes of one element may have any stride.
     """
     dense = dense_matrix(shape, dim)
-    if _is_dense(shape, strides):
+    if are_dense(shape, strides):
         return dense
     outer, cols = math.prod(shape[:dim]), dense.cols
     if dense.inner > 1 or (cols > 1 and strides[dim] != 1):
@@ -116,7 +116,8 @@ def dense_matrix(shape: Shape, dim: int) -> Matrix:
     return Matrix(outer * inner, cols, inner, cols)
 
 
-def _is_dense(shape: Shape, strides: Shape) -> bool:
+def are_dense(shape: Shape, strides: Shape) -> bool:
+    """Return whether an array of a shape with these strides has no gaps, its last axis first."""
     expected = 1
     for count, stride in zip(reversed(shape), reversed(strides), strict=True):
         if count > 1:
@@ -177,40 +178,7 @@ def goes_in_turn(spread: Spread, shape: Shape, itemsize: int) -> bool:
     return others * shape[-1] * itemsize > (shape[0] - 1) * BYTES_PER_LAUNCH
 
 
-def in_turn(
-    serve: Callable[[Any, Any], list[Any] | None], stack: Callable[..., Any], x: Any, ids: Any
-) -> list[Any] | None:
-    """Return the results of `serve` for each index of the first axis, of x and of its ids if any.
-
-    `stack` joins arrays along a new first axis. None if one index is not served.
-    """
-    parts = []
-    for number, rows in enumerate(x):
-        part = serve(rows, None if ids is None else ids[number])
-        if part is None:
-            return None
-        parts.append(part)
-    return [stack(same) for same in zip(*parts, strict=True)]
-
-
 # ------------------------------------------------------------------ ids
-
-
-@dataclass(frozen=True, slots=True)
-class Described:
-    """The shape of an array, and the name of its type, such as int32."""
-
-    shape: Shape
-    dtype: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ids:
-    """The ids of each row, which lie one stride apart."""
-
-    per_row: int
-    stride: int
-    dtype: IndexType
 
 
 def outside(ids: Any, cols: int) -> Any:
@@ -223,80 +191,63 @@ def bad_id(value: int, place: Shape, cols: int) -> InvalidInput:
     return InvalidInput(f"index is {value} at {place}; it must be from 0 to {cols - 1}")
 
 
-def check_index(shape: Shape, index: Described) -> None:
+def check_index(shape: Shape, index: Shape, dtype: str) -> None:
     """Raise InvalidInput for ids that do not fit the rows of an array of a shape."""
     if not shape:
         raise InvalidInput("x has no axis; log-probabilities are of rows along its last one")
     if not shape[-1]:
         raise InvalidInput(f"x is of shape {shape}; its last axis must have an element at least")
-    if index.dtype not in ID_DTYPES:
-        raise InvalidInput(f"index is of {index.dtype}; it must be of int32 or int64")
-    if index.shape != shape[:-1] and index.shape[:-1] != shape[:-1]:
+    if dtype not in ID_DTYPES:
+        raise InvalidInput(f"index is of {dtype}; it must be of int32 or int64")
+    if index != shape[:-1] and index[:-1] != shape[:-1]:
         several = f"{', '.join(map(str, shape[:-1]))}, K" if shape[1:] else "K,"
         raise InvalidInput(
-            f"index is of shape {index.shape}; for x of shape {shape} it must be of shape "
+            f"index is of shape {index}; for x of shape {shape} it must be of shape "
             f"{shape[:-1]}, or of ({several}) for K ids a row"
         )
-    if index.shape != shape[:-1] and not index.shape[-1]:
-        raise InvalidInput(f"index is of shape {index.shape}; a row must have an id at least")
+    if index != shape[:-1] and not index[-1]:
+        raise InvalidInput(f"index is of shape {index}; a row must have an id at least")
 
 
 # ------------------------------------------------------------------ masks
 
 
-@dataclass(frozen=True, slots=True)
-class Masking:
-    """The mask of a call: at most one of a causal mask, an additive mask and lengths."""
+def check_masks(
+    shape: Shape, dim: int, causal: bool, arrays: dict[str, Any], name_of: Callable[[Any], str]
+) -> None:
+    """Raise InvalidInput for masks that cannot mask an array of a shape over an axis.
 
-    causal: bool
-    mask: Described | None
-    """The additive mask."""
-    lengths: Described | None
-
-    def check(self, shape: Shape, dim: int) -> None:
-        """Raise InvalidInput if it cannot mask an array of a shape over an axis."""
-        count = self.causal + (self.mask is not None) + (self.lengths is not None)
-        if count and not shape:
-            raise InvalidInput("x has no axis; a mask is for rows along its last one")
-        if count and dim != len(shape) - 1:
-            raise InvalidInput(f"dim is {dim}; a mask is for rows along the last axis: dim=-1")
-        if self.causal and len(shape) < 2:
-            raise InvalidInput("mask is 'causal'; x must have rows and columns, and has one axis")
-        if count > 1:
-            raise InvalidInput("mask and lengths exclude each other: give one of them")
-        if self.mask is not None and "float" not in self.mask.dtype:
+    A call has at most one of a causal mask, an additive mask and lengths. `name_of` names an
+    element type.
+    """
+    mask, lengths = arrays.get("mask"), arrays.get("lengths")
+    count = causal + (mask is not None) + (lengths is not None)
+    if count and not shape:
+        raise InvalidInput("x has no axis; a mask is for rows along its last one")
+    if count and dim != len(shape) - 1:
+        raise InvalidInput(f"dim is {dim}; a mask is for rows along the last axis: dim=-1")
+    if causal and len(shape) < 2:
+        raise InvalidInput("mask is 'causal'; x must have rows and columns, and has one axis")
+    if count > 1:
+        raise InvalidInput("mask and lengths exclude each other: give one of them")
+    for name, array, to, which in (
+        ("mask", mask, shape, f"x's, {shape}"),
+        ("lengths", lengths, shape[:-1], f"x's without the last axis, {shape[:-1]}"),
+    ):
+        if array is None:
+            continue
+        dtype, own = name_of(array.dtype), tuple(array.shape)
+        if name == "mask" and "float" not in dtype:
             raise InvalidInput(
-                f"mask is of {self.mask.dtype}; a mask is added: give 0 where an element counts "
+                f"mask is of {dtype}; a mask is added: give 0 where an element counts "
                 "and -inf where it does not"
             )
-        if self.mask is not None and not broadcasts(self.mask.shape, shape):
+        if name == "lengths" and dtype not in LENGTH_DTYPES:
             raise InvalidInput(
-                f"mask is of shape {self.mask.shape}; it must broadcast to x's, {shape}"
+                f"lengths is of {dtype}; it must be of whole numbers with a sign, such as int32"
             )
-        if self.lengths is not None and self.lengths.dtype not in LENGTH_DTYPES:
-            raise InvalidInput(
-                f"lengths is of {self.lengths.dtype}; it must be of whole numbers with a sign, "
-                "such as int32"
-            )
-        if self.lengths is not None and not broadcasts(self.lengths.shape, shape[:-1]):
-            raise InvalidInput(
-                f"lengths is of shape {self.lengths.shape}; it must broadcast to x's without the "
-                f"last axis, {shape[:-1]}"
-            )
-
-    def of_problem(self, shape: Shape) -> tuple[Mask, int]:
-        """Return a problem's kind of mask, and after how many rows it repeats.
-
-        Raises InvalidInput for an additive mask that repeats in a way that kernels cannot read.
-        """
-        if self.causal:
-            return Mask.CAUSAL, shape[-2]
-        if self.mask is None:
-            return (Mask.NONE if self.lengths is None else Mask.LENGTHS), 0
-        rows = mask_rows_of(shape, self.mask.shape)
-        if rows is None:
-            raise InvalidInput("a mask that repeats within the array")
-        return Mask.ADDITIVE, rows
+        if not broadcasts(own, to):
+            raise InvalidInput(f"{name} is of shape {own}; it must broadcast to {which}")
 
 
 def is_causal(mask: Any) -> bool:
@@ -339,65 +290,79 @@ def results_of(op: Op, also: str) -> tuple[Result, ...]:
     return OPERATORS[op].asked_for(also)
 
 
-def by_name(op: Op, also: str, made: Iterable[Any]) -> dict[str, Any]:
-    """Return what there is for each result of a call, in the order of `results_of`, by its name."""
-    return {result.name: one for result, one in zip(results_of(op, also), made, strict=True)}
+def by_name(results: Iterable[Result], made: Iterable[Any]) -> dict[str, Any]:
+    """Return what there is for each result, by its name."""
+    return {result.name: one for result, one in zip(results, made, strict=True)}
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """The arguments of a call beside its array. `dim` is counted from the first axis."""
+NOTHING: dict[str, Any] = {}
+"""The arrays beside x of a call that has none."""
+
+
+def given(**arrays: Any) -> dict[str, Any]:
+    """Return the arrays that are not None, by their names."""
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+class Call(NamedTuple):
+    """What is computed of an array x: all arguments of a call but x and its output."""
 
     op: Op
     dim: int
-    scale: float | None
-    mask: Any
-    """The additive mask, an array."""
-    lengths: Any
-    masking: Masking
-    dtype: Any
-    """The type of the result; None for x's own."""
-    ids: Ids | None = None
+    """Counted from the first axis, once the call is `checked`."""
+    scale: float | None = None
+    dtype: Any = None
+    """The type of the result, as x's library has it; None for the usual one."""
+    causal: bool = False
     also: str = ""
     """The names of results beside the output, with commas between them."""
-    index: Any = None
-    """The ids, an array, where the call has them."""
+    arrays: dict[str, Any] = NOTHING
+    """The arrays that are read beside x, by the names of the operator's operands: an additive
+    `mask`, `lengths`, `ids`."""
 
-    def result_shape(self, shape: Shape, extent: Extent | None = None) -> Shape:
-        """Return the shape of a result, by default of the output, which has all axes of x's."""
-        extent = extent or OPERATORS[self.op].extent
-        if extent is Extent.MATRIX or not shape:
+    def alone(self) -> "Call":
+        """Return the call without its arrays, which somebody else keeps or drops."""
+        return self._replace(arrays=NOTHING) if self.arrays else self
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """The results, the output first."""
+        return results_of(self.op, self.also)
+
+    @property
+    def fills_rows(self) -> bool:
+        """Whether the output is as large as x."""
+        return OPERATORS[self.op].extent is Extent.MATRIX
+
+    def checked(self, shape: Shape, name_of: Callable[[Any], str]) -> "Call":
+        """Return the call on an array of a shape, its axis counted from the first.
+
+        `name_of` names an element type. Raises IndexError, and what `check_masks` raises.
+        """
+        dim = positive(self.dim, len(shape))
+        check_masks(shape, dim, self.causal, self.arrays, name_of)
+        return self._replace(dim=dim)
+
+    def mask_on(self, shape: Shape) -> tuple[Mask, int]:
+        """Return a problem's kind of mask, and after how many rows it repeats.
+
+        Raises InvalidInput for an additive mask that repeats in a way that kernels cannot read.
+        """
+        if self.causal:
+            return Mask.CAUSAL, shape[-2]
+        if "mask" not in self.arrays:
+            return (Mask.LENGTHS if "lengths" in self.arrays else Mask.NONE), 0
+        rows = mask_rows_of(shape, tuple(self.arrays["mask"].shape))
+        if rows is None:
+            raise InvalidInput("a mask that repeats within the array")
+        return Mask.ADDITIVE, rows
+
+    def result_shape(self, shape: Shape, extent: Extent) -> Shape:
+        """Return the shape of a result, which has all axes of x's."""
+        if extent is Extent.MATRIX:
             return shape
-        count = self.ids.per_row if self.ids and extent is Extent.IDS else 1
+        count = self.arrays["ids"].shape[-1] if extent is Extent.IDS else 1
         return (*shape[: self.dim], count, *shape[self.dim + 1 :])
-
-    def problem(
-        self,
-        shape: Shape,
-        dtype: DType,
-        out_dtype: DType,
-        source: Matrix | None,
-        output: Matrix | None,
-        *,
-        in_place: bool,
-    ) -> Problem:
-        """Return the problem of a call; raises InvalidInput if no kernel computes it."""
-        if source is None or output is None:
-            raise InvalidInput("an output whose rows are not one stride apart")
-        mask, mask_rows = self.masking.of_problem(shape)
-        return problem_of(
-            self.op,
-            dtype,
-            source,
-            out_dtype=out_dtype,
-            output=output,
-            scaled=self.scale is not None,
-            mask=mask,
-            mask_rows=mask_rows,
-            in_place=in_place,
-            ids=self.ids,
-            also=self.also,
-        )
 
 
 def check_floating(dtype: str, example: str, *, is_argument: bool) -> None:
@@ -427,44 +392,3 @@ def is_converted(dtype: DType, target: DType, mask: DType | None) -> bool:
         return False
     is_exact = target is dtype.arithmetic and dtype.itemsize < target.itemsize
     return not is_exact or mask is not dtype
-
-
-def problem_of(
-    op: Op,
-    dtype: DType,
-    source: Matrix,
-    *,
-    out_dtype: DType | None = None,
-    output: Matrix | None = None,
-    scaled: bool = False,
-    mask: Mask = Mask.NONE,
-    mask_rows: int = 0,
-    in_place: bool = False,
-    ids: Ids | None = None,
-    also: str = "",
-) -> Problem:
-    """Return the problem of a call, by default with a dense output.
-
-    A scale is passed at run time, so the problem's is 1. Raises InvalidInput if no kernel computes
-    it, such as for a mask over a middle axis.
-    """
-    if output is None:
-        output = source if in_place else Matrix(source.rows, source.cols, source.inner, source.cols)
-    return Problem(
-        rows=source.rows,
-        cols=source.cols,
-        dtype=dtype,
-        op=op,
-        out_dtype=out_dtype,
-        scale=1.0 if scaled else None,
-        mask=mask,
-        mask_rows=mask_rows,
-        inner=source.inner,
-        input_stride=source.stride,
-        output_stride=output.stride,
-        in_place=in_place,
-        ids_per_row=ids.per_row if ids else 0,
-        ids_dtype=ids.dtype if ids else None,
-        ids_stride=ids.stride if ids else 0,
-        also=also,
-    )

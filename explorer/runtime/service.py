@@ -105,17 +105,14 @@ def set_options(
     for name, value in switches.items():
         if value is not None and not isinstance(value, bool):
             raise InvalidInput(f"{name} is {shown(value)}; it must be True or False")
-    if wait is not None:
-        options.wait = wait
-    if batch_invariant is not None:
-        options.batch_invariant = batch_invariant
-    if tuned is not None:
-        tables = _tables(tuned)
-        for path in tables:
-            check_table(path)
-        options.tuned = tables
+    tables = None if tuned is None else _tables(tuned)
+    for path in tables or ():
+        check_table(path)
+    given: dict[str, Any] = {**switches, "tuned": tables}
+    for name, value in given.items():
+        if value is not None:
+            setattr(options, name, value)
     if compiled_calls is not None:
-        options.compiled_calls = compiled_calls
         for change in _on_compiled_calls:
             change()
 

@@ -44,9 +44,9 @@ class ShapeLog:
 
     def close(self) -> None:
         """Write the file, most frequent problems first, and stop. Raises InvalidInput."""
-        global _logs
+        global logs
         atexit.unregister(self.close)
-        _logs = tuple(log for log in _logs if log is not self)
+        logs = tuple(log for log in logs if log is not self)
         if os.getpid() != self._process:  # in a forked process: the file is its parent's
             return
         with self._lock:
@@ -72,14 +72,14 @@ class ShapeLog:
         self.close()
 
 
-_logs: tuple[ShapeLog, ...] = ()
+logs: tuple[ShapeLog, ...] = ()
 """The open logs."""
 
 
 def _forget() -> None:
     """Close all logs in a forked process, because the file is its parent's."""
-    global _logs
-    _logs = ()
+    global logs
+    logs = ()
 
 
 os.register_at_fork(after_in_child=_forget)
@@ -96,19 +96,19 @@ def log_shapes(path: StrPath) -> ShapeLog:
     process in the same file. Raises InvalidInput if it cannot be written, for a file that this
     function did not write, and for a value that is no path.
     """
-    global _logs
+    global logs
     named = named_file("path", path, "the path of a CSV file")
     file = named.absolute()  # a program may change its folder
     check_writable(file, _REMEDY)
     _counts_in(named)
     log = ShapeLog(file)
-    _logs = (*_logs, log)
+    logs = (*logs, log)
     return log
 
 
 def count_call(problem: Problem) -> None:
     """Count a call in each open log."""
-    for log in _logs:
+    for log in logs:
         log.add(problem)
 
 

@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from explorer.ops import FORWARD
 from explorer.runtime import fast_call, launcher, shapes, torch_calls
+from explorer.runtime.layout import Call
 from explorer.runtime.service import log, on_compiled_calls, options, service
-from explorer.runtime.torch_calls import MOST_RECIPES, Recipe
+from explorer.runtime.torch_calls import MOST_RECIPES, TensorRecipe
 
-Call = tuple[bool, Tensor, int, float | None, None, None, torch.dtype | None, Tensor | None]
+Plain = tuple[bool, Tensor, int, float | None, None, None, torch.dtype | None, Tensor | None]
 """Arguments of a plain call: log, x, dim, scale, mask, lengths, dtype and out."""
 
 _lock = threading.Lock()
@@ -98,7 +100,7 @@ def can_learn(x: Tensor) -> bool:
     return _library is not None and if_known is _library.if_known and x.is_contiguous()
 
 
-def learn(log: bool, x: Tensor, dim: int, dtype: torch.dtype | None, recipe: Recipe) -> None:
+def learn(log: bool, x: Tensor, dim: int, dtype: torch.dtype | None, recipe: Any) -> None:
     """Pass the launch of a call that Python served to the compiled function, if it can serve it."""
     if _library is not None and can_learn(x):
         _remember(_library, (log, x, dim, None, None, None, dtype, None), recipe, x)
@@ -161,7 +163,7 @@ def configure(library: ModuleType, launch: int, current_context: int) -> None:
     values = (
         (vars(forward_ad), "_current_level", -1),
         (vars(torch.compiler), "_is_compiling_flag", False),
-        (vars(shapes), "_logs", ()),
+        (vars(shapes), "logs", ()),
     )
     objects = (
         *(Tensor, torch.nn.Parameter, torch.dtype, "cuda", Tensor.requires_grad, Tensor.is_neg),
@@ -188,10 +190,12 @@ def _learn(library: ModuleType, *arguments: Any) -> Tensor:
     """Serve a plain call by Python; if a kernel served it, the function serves the next ones."""
     log, x, dim, scale, _, _, dtype, out = arguments
     keep = functools.partial(_remember, library, arguments)
-    return torch_calls.call(log, x, dim, scale, None, False, None, dtype, out, keep)
+    if out is not None:
+        torch_calls.check_out(x, dtype or x.dtype, out)
+    return torch_calls.compute(Call(FORWARD[log], dim, scale, dtype), x, out, keep)[0]
 
 
-def _remember(library: ModuleType, call: Call, recipe: Recipe, result: Tensor) -> None:
+def _remember(library: ModuleType, call: Plain, recipe: TensorRecipe, result: Tensor) -> None:
     """Pass the launch of such calls to the compiled function, if they take a single launch."""
     launch = recipe.plan.only_launch() if recipe.is_plain else None
     if launch is None:

@@ -38,7 +38,8 @@ def softmax_in_python(
     """Compute the operator `explorer::softmax` without its gradient; the result is dense."""
     function = functions.compiled
     if function is None or causal or mask is not None or lengths is not None:
-        return torch_operators.without_gradient(x, dim, scale, mask, causal, lengths, dtype, log)
+        call = torch_operators.softmax_call(dim, scale, mask, causal, lengths, dtype, log)
+        return torch_operators.without_gradient(call, x)[0]
     result: Tensor = function(log, x, dim, scale, None, None, dtype, None)
     return result.contiguous()
 

@@ -1,9 +1,11 @@
-"""Softmax of PyTorch's tensors: a function, and operators of `torch.library` with gradients.
+"""Functions of PyTorch's tensors, and operators of `torch.library` with gradients.
 
-A call avoids PyTorch's dispatcher if it can, because that takes twice as long as the launch. The
-operators are for gradients, `torch.compile`, modes and transforms, which need the dispatcher.
+The operators are for gradients, `torch.compile`, modes and transforms, which need PyTorch's
+dispatcher. All other calls avoid it, because that takes twice as long as the launch.
 """
 
+from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -12,212 +14,50 @@ from torch.autograd import forward_ad
 
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
-from explorer.runtime.layout import is_causal, plain_scale, whole_axis
+from explorer.ops import FORWARD, OPERATORS, Op
+from explorer.ops.logsumexp import PAIR
+from explorer.runtime.layout import (
+    NOTHING,
+    Call,
+    Shape,
+    by_name,
+    given,
+    is_causal,
+    no_number,
+    outside,
+    plain_scale,
+    whole_axis,
+)
+from explorer.runtime.library import LEAST_GAP, RowFunctions
 from explorer.runtime.torch_calls import (
+    TENSORS,
+    Tensors,
     backward,
-    call,
+    check_dense,
     check_kind,
     check_out,
-    checked_call,
-    framework,
-    hidden_elements,
+    compute,
     skips_dynamo,
 )
 from explorer.system.plain_data import kind_of, shown
 
-HALF = tuple(getattr(torch, dtype.array_name) for dtype in DType if dtype.is_half)
-
-# ------------------------------------------------------------------ operators
-
-
-_SCHEMAS = (
-    "softmax(Tensor x, int dim, float? scale, Tensor? mask, bool causal, Tensor? lengths, "
-    "ScalarType? dtype, bool log) -> Tensor",
-    "softmax_backward(Tensor grad, Tensor output, int dim, float? scale, ScalarType dtype, "
-    "bool log) -> Tensor",
-)
-
-_library = torch.library.Library("explorer", "DEF")
-for _schema in _SCHEMAS:
-    _library.define(_schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order))
-
-
-class _Softmax(torch.autograd.Function):  # type: ignore[misc]
-    """Softmax or log_softmax with its gradient."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        dim: int,
-        scale: float | None,
-        mask: Tensor | None,
-        causal: bool,
-        lengths: Tensor | None,
-        dtype: torch.dtype | None,
-        log: bool,
-    ) -> Tensor:
-        output = without_gradient(x, dim, scale, mask, causal, lengths, dtype, log)
-        ctx.dim, ctx.scale, ctx.causal, ctx.log, ctx.dtype = dim, scale, causal, log, x.dtype
-        ctx.mask_like = None if mask is None else (mask.shape, mask.dtype)
-        ctx.save_for_backward(output, lengths)
-        return output
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of x and of an additive mask; masked elements have none."""
-        output, lengths = ctx.saved_tensors
-        of_mask = ctx.mask_like is not None and ctx.needs_input_grad[3]
-        # The mask's gradient is summed before it is rounded to its type, which may be wider than
-        # x's.
-        scale, dtype = (None, output.dtype) if of_mask else (ctx.scale, ctx.dtype)
-        result = softmax_backward_operator(grad, output, ctx.dim, scale, dtype, ctx.log)
-        result = _where_visible(result, ctx.causal, lengths, ctx.log)
-        if not of_mask:
-            return result, None, None, None, None, None, None, None
-        shape, mask_dtype = ctx.mask_like
-        of_x = (result if ctx.scale is None else result * ctx.scale).to(ctx.dtype)
-        of_added = result.sum_to_size(shape).to(mask_dtype)
-        return of_x, None, None, of_added, None, None, None, None
-
-
-def _where_visible(gradient: Tensor, causal: bool, lengths: Tensor | None, log: bool) -> Tensor:
-    """Return a gradient that is 0 at masked elements, also in rows that are masked throughout.
-
-    The output of such a row is NaN. In other rows, softmax's gradient is 0 there by itself.
-    """
-    rows_of_nothing = lengths is not None or (causal and gradient.shape[-2] > gradient.shape[-1])
-    if not (log or rows_of_nothing):
-        return gradient
-    hidden = hidden_elements(gradient, causal, lengths)
-    return gradient if hidden is None else gradient.masked_fill(hidden, 0.0)
-
-
-class _SoftmaxBackward(torch.autograd.Function):  # type: ignore[misc]
-    """The gradient, with its own gradients by PyTorch's functions."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        grad: Tensor,
-        output: Tensor,
-        dim: int,
-        scale: float | None,
-        dtype: torch.dtype,
-        log: bool,
-    ) -> Tensor:
-        ctx.dim, ctx.scale, ctx.log = dim, scale, log
-        ctx.save_for_backward(grad, output)
-        return backward_without_gradient(grad, output, dim, scale, dtype, log)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of the output's gradient and of the output."""
-        first, output = ctx.saved_tensors
-        dim = ctx.dim
-        grad = grad.to(output.dtype) * (1.0 if ctx.scale is None else ctx.scale)
-        if ctx.log:
-            weights = output.exp()
-            of_first = grad - (grad * weights).sum(dim, keepdim=True)
-            of_output = -grad * weights * first.sum(dim, keepdim=True)
-        else:
-            mean = (grad * output).sum(dim, keepdim=True)
-            of_first = output * (grad - mean)
-            of_output = grad * (first - (first * output).sum(dim, keepdim=True)) - first * mean
-        return of_first.to(first.dtype), of_output, None, None, None, None
-
-
-@skips_dynamo
-def _compute(x: Tensor, *arguments: Any) -> Tensor:
-    """Compute the operator `softmax` on plain tensors."""
-    dim, scale, mask, causal, lengths, dtype, log = arguments
-    return call(log, x, dim, scale, mask, causal, lengths, dtype, None).contiguous()
-
-
-def below_autograd(operator: Any, *arguments: Any) -> Tensor:
-    """Call the dispatcher once more, for keys below autograd: modes and fake tensors."""
-    with torch._C._AutoDispatchBelowAutograd():
-        result: Tensor = operator(*arguments)
-    return result
-
-
-@skips_dynamo
-def without_gradient(x: Tensor, *arguments: Any) -> Tensor:
-    """Compute `softmax`, without the dispatcher if possible, which takes 6 us."""
-    if _are_bare(x, arguments[2], arguments[4]):
-        return _compute(x, *arguments)
-    return below_autograd(softmax_operator, x, *arguments)
-
-
-@skips_dynamo
-def backward_without_gradient(grad: Tensor, output: Tensor, *arguments: Any) -> Tensor:
-    """Compute `softmax_backward`, as `without_gradient` does."""
-    if is_bare(grad) and is_bare(output):
-        return backward(grad, output, *arguments)
-    return below_autograd(softmax_backward_operator, grad, output, *arguments)
-
-
-@skips_dynamo
-def _differentiate(x: Tensor, *arguments: Any) -> Tensor:
-    """Compute `softmax` with its gradient, if one is needed."""
-    if needs_own_formulas(x):  # compiled code calls this without that check
-        dim, scale, mask, causal, lengths, dtype, log = arguments
-        return framework(checked_call(log, x.shape, dim, scale, mask, causal, lengths, dtype), x)
-    needed = needs_gradient(x, arguments[2])
-    result: Tensor = (_Softmax.apply if needed else without_gradient)(x, *arguments)
-    return result
-
-
-@skips_dynamo
-def _differentiate_backward(grad: Tensor, output: Tensor, *arguments: Any) -> Tensor:
-    needed = needs_gradient(grad, output)
-    compute = _SoftmaxBackward.apply if needed else backward_without_gradient
-    result: Tensor = compute(grad, output, *arguments)
-    return result
-
-
-def _register_lowerings() -> None:
-    """Register our lowerings with Inductor when it traces our operators with fake tensors."""
-    from explorer.runtime import torch_inductor  # which imports this module
-
-    torch_inductor.register()
-
-
-def _shape(x: Tensor, *arguments: Any) -> Tensor:
-    _register_lowerings()
-    dtype: torch.dtype | None = arguments[5]
-    return torch.empty(x.shape, dtype=dtype or x.dtype, device=x.device)
-
-
-def _shape_backward(grad: Tensor, output: Tensor, *arguments: Any) -> Tensor:
-    _register_lowerings()
-    return torch.empty(output.shape, dtype=arguments[2], device=output.device)
-
-
-_library.impl("softmax", _compute, "CompositeExplicitAutograd")
-_library.impl("softmax", _differentiate, "Autograd")
-_library.impl("softmax_backward", backward, "CompositeExplicitAutograd")
-_library.impl("softmax_backward", _differentiate_backward, "Autograd")
-torch.library.register_fake("explorer::softmax", _shape, lib=_library)
-torch.library.register_fake("explorer::softmax_backward", _shape_backward, lib=_library)
-softmax_operator = torch.ops.explorer.softmax.default
-softmax_backward_operator = torch.ops.explorer.softmax_backward.default
-
-# ------------------------------------------------------------------ function
+# ------------------------------------------------------------------ kinds of tensors
 
 
 _transforms = torch._C._functorch.peek_interpreter_stack
 _modes = torch._C._len_torch_dispatch_stack
 _is_traced = torch._C._is_tracing
-is_compiled = torch.compiler.is_dynamo_compiling
-"""Returns whether `torch.compile` traces this call; in traced code it is the constant True."""
 _NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
+HAS_VMAP = hasattr(torch.library, "register_vmap")  # PyTorch 2.4 has not
 
 
 def is_bare(x: Tensor) -> bool:
     """Return whether a tensor is plain memory, and no mode, transform or tracer is active."""
+    kind = type(x)
     return (
-        is_memory(x)
+        (kind is Tensor or kind is torch.nn.Parameter)
+        and not x.is_neg()
+        and not x.is_nested
         and _transforms() is None
         and not _modes()
         and forward_ad._current_level < 0
@@ -231,10 +71,14 @@ def is_memory(x: Tensor) -> bool:
     return (kind is Tensor or kind is torch.nn.Parameter) and not x.is_neg() and not x.is_nested
 
 
-def _are_bare(x: Tensor, mask: Tensor | None, lengths: Tensor | None) -> bool:
-    return (
-        is_bare(x) and (mask is None or is_memory(mask)) and (lengths is None or is_memory(lengths))
-    )
+def are_bare(x: Tensor, arrays: dict[str, Tensor]) -> bool:
+    """Return whether x is bare, and what is read beside it is plain memory."""
+    return is_bare(x) and are_memory(arrays)
+
+
+def are_memory(arrays: dict[str, Tensor]) -> bool:
+    """Return whether all arrays beside x are plain memory."""
+    return all(map(is_memory, arrays.values()))
 
 
 def needs_gradient(x: Tensor, other: Tensor | None = None) -> bool:
@@ -261,13 +105,371 @@ def _are_vmaps() -> bool:
     return all(one.key() == torch._C._functorch.TransformType.Vmap for one in transforms)
 
 
+def by_framework(call: Call, x: Tensor) -> list[Tensor]:
+    """Compute a checked call by PyTorch's own functions, which can be differentiated."""
+    return TENSORS.framework(call.checked(tuple(x.shape), TENSORS.name_of), x)
+
+
+# ------------------------------------------------------------------ gradient of softmax
+
+
+class _Softmax(torch.autograd.Function):  # type: ignore[misc]
+    """Softmax or log_softmax with its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mask: Tensor | None, call: Call) -> Tensor:
+        (output,) = without_gradient(call, x)
+        ctx.call, ctx.dtype = call.alone(), x.dtype
+        ctx.mask_like = None if mask is None else (mask.shape, mask.dtype)
+        ctx.save_for_backward(output, call.arrays.get("lengths"))
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of x and of an additive mask; masked elements have none."""
+        output, lengths = ctx.saved_tensors
+        call, log = ctx.call, OPERATORS[ctx.call.op].is_log
+        of_mask = ctx.mask_like is not None and ctx.needs_input_grad[1]
+        # The mask's gradient is summed before it is rounded to its type, which may be wider than
+        # x's.
+        scale, dtype = (None, output.dtype) if of_mask else (call.scale, ctx.dtype)
+        result = softmax_backward_operator(grad, output, call.dim, scale, dtype, log)
+        result = _where_visible(result, call.causal, lengths, log)
+        if not of_mask:
+            return result, None, None
+        shape, mask_dtype = ctx.mask_like
+        of_x = (result if call.scale is None else result * call.scale).to(ctx.dtype)
+        return of_x, result.sum_to_size(shape).to(mask_dtype), None
+
+
+def _where_visible(gradient: Tensor, causal: bool, lengths: Tensor | None, log: bool) -> Tensor:
+    """Return a gradient that is 0 at masked elements, also in rows that are masked throughout.
+
+    The output of such a row is NaN. In other rows, softmax's gradient is 0 there by itself.
+    """
+    rows_of_nothing = lengths is not None or (causal and gradient.shape[-2] > gradient.shape[-1])
+    if not (log or rows_of_nothing):
+        return gradient
+    hidden = TENSORS.hidden(gradient, causal, lengths)
+    return gradient if hidden is None else gradient.masked_fill(hidden, 0.0)
+
+
+class _SoftmaxBackward(torch.autograd.Function):  # type: ignore[misc]
+    """The gradient, with its own gradients by PyTorch's functions."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: Tensor, output: Tensor, *arguments: Any) -> Tensor:
+        ctx.dim, ctx.scale, _, ctx.log = arguments
+        ctx.save_for_backward(grad, output)
+        return backward_without_gradient(grad, output, *arguments)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the output's gradient and of the output."""
+        first, output = ctx.saved_tensors
+        dim = ctx.dim
+        grad = grad.to(output.dtype) * (1.0 if ctx.scale is None else ctx.scale)
+        if ctx.log:
+            weights = output.exp()
+            of_first = grad - (grad * weights).sum(dim, keepdim=True)
+            of_output = -grad * weights * first.sum(dim, keepdim=True)
+        else:
+            mean = (grad * output).sum(dim, keepdim=True)
+            of_first = output * (grad - mean)
+            of_output = grad * (first - (first * output).sum(dim, keepdim=True)) - first * mean
+        return of_first.to(first.dtype), of_output, None, None, None, None
+
+
+# ------------------------------------------------------------------ gradient of a row's numbers
+
+
+_PAIR = tuple(result.name for result in PAIR)
+"""The results that a gradient is computed from: exponentials are relative to the first, and their
+sum has the second as its logarithm. One number for both would round each probability, by 4e-6 where
+it is 64."""
+
+
+class _Numbers(torch.autograd.Function):  # type: ignore[misc]
+    """The results of an operator with their gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, call: Call) -> tuple[Tensor, ...]:
+        every = call._replace(also=",".join(filter(None, (call.also, *_PAIR))))
+        made = by_name(every.results, without_gradient(every, x))
+        ctx.call = call.alone()
+        saved = (call.arrays.get("ids"), *(made[name] for name in _PAIR), made.get("entropy"))
+        ctx.save_for_backward(x, *saved)
+        ctx.set_materialize_grads(False)
+        constant = (r.name for r in call.results if r.are_columns or r.name in _PAIR)
+        ctx.mark_non_differentiable(*(made[name] for name in constant))
+        return tuple(made[result.name] for result in call.results)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Return the gradient of x, by PyTorch's operators, which `torch.compile` fuses.
+
+        Where gradients of it are asked for, PyTorch differentiates its own functions.
+        """
+        x, ids, *saved = ctx.saved_tensors
+        told = by_name(ctx.call.results, grads)
+        call, of_results = ctx.call._replace(arrays=given(ids=ids)), given(**told)
+        if not of_results:
+            return None, None
+        if torch.is_grad_enabled():
+            return _gradient_of_framework(call, of_results, x), None
+        return _gradient(call, of_results, x, ids, *saved), None
+
+
+def _gradient_of_framework(call: Call, grads: dict[str, Tensor], x: Tensor) -> Tensor:
+    """Return the gradient of x as a function of x and the gradients of the results."""
+    call = call._replace(also=",".join(grads))
+    made = by_name(call.results, TENSORS.framework(call, x))
+    (result,) = torch.autograd.grad(
+        [made[name] for name in grads], x, list(grads.values()), create_graph=True
+    )
+    return result
+
+
+def _gradient(
+    call: Call,
+    grads: dict[str, Tensor],
+    x: Tensor,
+    ids: Tensor | None,
+    maximum: Tensor,
+    log_sum: Tensor,
+    entropy: Tensor | None,
+) -> Tensor:
+    """Return the gradient of x: each row's probabilities times a number, and more at its ids.
+
+    The number differs among elements by the gradient of the entropy alone. It has the sum by which
+    exponentials are divided, and the scale.
+    """
+    dim, scale = call.dim, call.scale
+    gaps = TENSORS.scaled(x if scale is None else x.to(maximum.dtype), scale) - maximum
+    per_sum = (-log_sum).exp() * (1.0 if scale is None else scale)
+    output, of_ids = grads.get("output"), None
+    number: Any = grads.get("lse", 0.0)
+    if ids is None:
+        number = output
+    elif output is not None:
+        of_ids = output.masked_fill(outside(ids, x.shape[-1]), 0)
+        number = number - of_ids.sum(dim, keepdim=True)
+    of_entropy = grads.get("entropy")
+    if of_entropy is None:
+        result = gaps.exp_().mul_(number * per_sum)
+    else:
+        number = number + of_entropy * (log_sum - entropy)
+        weights = gaps.exp()
+        gaps.clamp_(min=-LEAST_GAP)  # else 0 times -inf
+        result = weights.mul_(number * per_sum - gaps.mul_(of_entropy * per_sum))
+    if ids is not None and of_ids is not None:
+        columns = ids.masked_fill(outside(ids, x.shape[-1]), 0).long()
+        result.scatter_add_(dim, columns, of_ids if scale is None else of_ids * scale)
+    return result.to(x.dtype)
+
+
+# ------------------------------------------------------------------ registration
+
+
+_library = torch.library.Library("explorer", "DEF")
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
+_SOFTMAX = (
+    "softmax(Tensor x, int dim, float? scale, Tensor? mask, bool causal, Tensor? lengths, "
+    "ScalarType? dtype, bool log) -> Tensor"
+)
+_SOFTMAX_BACKWARD = (
+    "softmax_backward(Tensor grad, Tensor output, int dim, float? scale, ScalarType dtype, "
+    "bool log) -> Tensor"
+)
+_ROWS = "(Tensor x, int dim, float? scale, Tensor? ids=None, str also='') -> Tensor[]"
+
+
+def _register(schema: str, compute: Any, differentiate: Any, shapes: Any) -> Any:
+    """Register an operator by its functions below and at autograd, and that of fake tensors."""
+    name = schema.partition("(")[0]
+
+    def fake(*arguments: Any) -> Any:
+        from explorer.runtime import torch_inductor  # which imports this module
+
+        torch_inductor.register()  # when operators are traced for the first time
+        return shapes(*arguments)
+
+    _library.define(schema, tags=_TAGS)
+    _library.impl(name, skips_dynamo(compute), "CompositeExplicitAutograd")
+    _library.impl(name, skips_dynamo(differentiate), "Autograd")
+    torch.library.register_fake(f"explorer::{name}", fake, lib=_library)
+    return getattr(torch.ops.explorer, name).default
+
+
+def below_autograd(operator: Any, *arguments: Any) -> Any:
+    """Call the dispatcher once more, for keys below autograd: modes and fake tensors."""
+    with torch._C._AutoDispatchBelowAutograd():
+        return operator(*arguments)
+
+
+def dense(call: Call, x: Tensor) -> list[Tensor]:
+    """Compute a call on plain tensors; the results are dense."""
+    return [result.contiguous() for result in compute(call, x)]
+
+
+@skips_dynamo
+def without_gradient(call: Call, x: Tensor) -> list[Tensor]:
+    """Compute a call, without the dispatcher if possible, which takes 6 us."""
+    if are_bare(x, call.arrays):
+        return dense(call, x)
+    results = below_autograd(operator_of(call.op), x, *arguments_of(call))
+    return list(results) if isinstance(results, (list, tuple)) else [results]
+
+
+@skips_dynamo
+def differentiated(call: Call, x: Tensor) -> list[Tensor]:
+    """Compute a call with its gradients, if these are needed."""
+    if needs_own_formulas(x):  # compiled code calls this without that check
+        return by_framework(call, x)
+    if not needs_gradient(x, call.arrays.get("mask")):
+        return without_gradient(call, x)
+    return with_gradient(call, x)
+
+
+def with_gradient(call: Call, x: Tensor) -> list[Tensor]:
+    """Compute a call so that autograd gets its gradients."""
+    if call.fills_rows:
+        return [_Softmax.apply(x, call.arrays.get("mask"), call)]
+    if x.is_complex() or not x.numel():  # which have no maximum
+        return by_framework(call, x)
+    return list(_Numbers.apply(x, call))
+
+
+def _empty(call: Call, x: Tensor) -> list[Tensor]:
+    """Return memory for the results of a call, which is dense."""
+    ids, dtype = call.arrays.get("ids"), TENSORS.result_type(call, x)
+    shape = tuple(x.shape)
+    return [
+        torch.empty(
+            call.result_shape(shape, result.extent),
+            dtype=ids.dtype if ids is not None and result.are_columns else dtype,
+            device=x.device,
+        )
+        for result in call.results
+    ]
+
+
+def _operator(schema: str, call_of: Callable[..., Call], returned: Callable[..., Any]) -> Any:
+    """Register an operator by the call of its arguments beside x, and what it makes of results."""
+    return _register(
+        schema,
+        lambda x, *told: returned(dense(call_of(*told), x)),
+        lambda x, *told: returned(differentiated(call_of(*told), x)),
+        lambda x, *told: returned(_empty(call_of(*told), x)),
+    )
+
+
+# ------------------------------------------------------------------ softmax
+
+
+def softmax_call(
+    dim: int,
+    scale: float | None,
+    mask: Tensor | None,
+    causal: bool,
+    lengths: Tensor | None,
+    dtype: torch.dtype | None,
+    log: bool,
+) -> Call:
+    """Return the call of the arguments of `explorer::softmax` beside x."""
+    is_plain = mask is None and lengths is None
+    arrays = NOTHING if is_plain else given(mask=mask, lengths=lengths)
+    return Call(FORWARD[log], dim, scale, dtype, causal, arrays=arrays)
+
+
+softmax_operator = _operator(_SOFTMAX, softmax_call, itemgetter(0))
+
+
+@skips_dynamo
+def backward_without_gradient(grad: Tensor, output: Tensor, *arguments: Any) -> Tensor:
+    """Compute `softmax_backward`, as `without_gradient` does."""
+    if is_bare(grad) and is_bare(output):
+        return backward(grad, output, *arguments)
+    result: Tensor = below_autograd(softmax_backward_operator, grad, output, *arguments)
+    return result
+
+
+def _differentiate_backward(grad: Tensor, output: Tensor, *arguments: Any) -> Tensor:
+    needed = needs_gradient(grad, output)
+    compute = _SoftmaxBackward.apply if needed else backward_without_gradient
+    result: Tensor = compute(grad, output, *arguments)
+    return result
+
+
+softmax_backward_operator = _register(
+    _SOFTMAX_BACKWARD,
+    backward,
+    _differentiate_backward,
+    lambda grad, output, *told: torch.empty(output.shape, dtype=told[2], device=output.device),
+)
+
+# ------------------------------------------------------------------ numbers of rows
+
+
+def _rows_operator(op: Op) -> Any:
+    """Register an operator of numbers of a row, and return it."""
+
+    def call_of(dim: int, scale: float | None, ids: Tensor | None = None, also: str = "") -> Call:
+        return Call(op, dim, scale, also=also, arrays=given(ids=ids))
+
+    operator = _operator(f"{op}{_ROWS}", call_of, list)
+
+    def batched(info: Any, axes: Any, x: Tensor, *told: Any) -> tuple[list[Tensor], list[int]]:
+        """Compute under `vmap`: the batched axis becomes the first one of x and ids."""
+
+        def first(tensor: Tensor, axis: int | None) -> Tensor:
+            if axis is not None:
+                return tensor.movedim(axis, 0)
+            return tensor.expand(info.batch_size, *tensor.shape)
+
+        call = call_of(*told)
+        own = {name: first(ids, axes[3]) for name, ids in call.arrays.items()}
+        batch = call._replace(dim=call.dim + 1, arrays=own)
+        results = operator(first(x, axes[0]), *arguments_of(batch))
+        return results, [0] * len(results)
+
+    if HAS_VMAP:
+        torch.library.register_vmap(f"explorer::{op}", batched, lib=_library)
+    return operator
+
+
+_ROW_OPERATORS = {op: _rows_operator(op) for op in (Op.LOGSUMEXP, Op.LOG_PROB)}
+
+
+def operator_of(op: Op) -> Any:
+    """Return the operator of `torch.library` that computes an op."""
+    return _ROW_OPERATORS.get(op, softmax_operator)
+
+
+def arguments_of(call: Call) -> tuple[Any, ...]:
+    """Return a call's arguments beside x, as its operator of `torch.library` takes them."""
+    dim, scale, arrays = call.dim, call.scale, call.arrays
+    if call.op in _ROW_OPERATORS:
+        return dim, scale, arrays.get("ids"), call.also
+    mask, lengths, log = arrays.get("mask"), arrays.get("lengths"), OPERATORS[call.op].is_log
+    return dim, scale, mask, call.causal, lengths, call.dtype, log
+
+
+# ------------------------------------------------------------------ arguments of functions
+
+
+is_compiled = torch.compiler.is_dynamo_compiling
+"""Returns whether `torch.compile` traces this call; in traced code it is the constant True."""
+
+_is_compiling = torch.compiler.is_compiling
+_HALF = tuple(getattr(torch, dtype.array_name) for dtype in DType if dtype.is_half)
+_DTYPE = torch.dtype
+"""A global name, which is faster, because each call with a type reads it."""
+
+
 def no_tensor(name: str, given: Any) -> TypeError:
     """Return the error of an argument that is no tensor."""
     return TypeError(f"{name} is {kind_of(given)}; it must be a tensor")
-
-
-_DTYPE = torch.dtype
-"""A global name, which is faster, because each call with a type reads it."""
 
 
 def plain_arguments(
@@ -286,12 +488,24 @@ def plain_arguments(
     return whole_axis(dim), None if scale is None else plain_scale(scale), dtype
 
 
-def _check_out(x: Tensor, mask: Tensor | None, dtype: torch.dtype | None, out: Any) -> None:
+def _check_out(
+    x: Tensor, mask: Tensor | None, dtype: torch.dtype, out: Any, shape: Shape | None = None
+) -> None:
+    """Raise TypeError and InvalidInput for an output that does not fit a call."""
     if not isinstance(out, Tensor):
         raise no_tensor("out", out)
-    check_out(x, dtype or x.dtype, out)
+    check_dense(out=out)
+    check_out(x, dtype, out, shape)
     if needs_gradient(x, mask):
         raise InvalidInput("out is given, and a gradient is asked for: give one of them up")
+
+
+def _autocast_type() -> torch.dtype | None:
+    """Return the type to which autocast converts 16-bit tensors on CUDA; None if it is off."""
+    return torch.float32 if torch.is_autocast_enabled("cuda") else None
+
+
+# ------------------------------------------------------------------ softmax of tensors
 
 
 def traced(
@@ -322,11 +536,6 @@ def traced(
     return plain
 
 
-def _autocast_type() -> torch.dtype | None:
-    """Return the type to which autocast converts 16-bit tensors on CUDA; None if it is off."""
-    return torch.float32 if torch.is_autocast_enabled("cuda") else None
-
-
 @skips_dynamo
 def softmax_of(
     log: bool,
@@ -340,17 +549,21 @@ def softmax_of(
 ) -> Tensor:
     """Compute softmax or log_softmax of a tensor, as `explorer.softmax` documents it."""
     causal = mask is not None and is_causal(mask)
-    added = None if causal else mask
-    if added is not None and not isinstance(added, Tensor):
-        raise no_tensor("mask", added)
-    if lengths is not None and not isinstance(lengths, Tensor):
-        raise no_tensor("lengths", lengths)
-    if dtype is None and x.is_cuda and x.dtype in HALF and _autocast_type() is not None:
+    arrays = NOTHING
+    if lengths is not None:
+        arrays = {"lengths": lengths}
+    if mask is not None and not causal:
+        arrays = {"mask": mask, **arrays}
+    for name, array in arrays.items() if arrays else ():
+        if not isinstance(array, Tensor):
+            raise no_tensor(name, array)
+    if dtype is None and x.is_cuda and x.dtype in _HALF and _autocast_type() is not None:
         dtype = torch.float32 if out is None else getattr(out, "dtype", None)
-    if torch.compiler.is_compiling():
+    if _is_compiling():
         if out is not None:
-            _check_out(x, added, dtype, out)
-        result = torch.ops.explorer.softmax(x, dim, scale, added, causal, lengths, dtype, log)
+            _check_out(x, arrays.get("mask"), dtype or x.dtype, out)
+        call = Call(FORWARD[log], dim, scale, dtype, causal, "", arrays)
+        result: Tensor = softmax_operator(x, *arguments_of(call))
         return result if out is None else out.copy_(result)
     if (
         dim.__class__ is not int
@@ -358,22 +571,124 @@ def softmax_of(
         or (dtype is not None and dtype.__class__ is not _DTYPE)
     ):
         dim, scale, dtype = plain_arguments(dim, scale, dtype)
-    differentiated = needs_gradient(x, added)
-    are_bare = _are_bare(x, added, lengths)
-    if are_bare and not differentiated and (out is None or is_memory(out)):
-        return call(log, x, dim, scale, added, causal, lengths, dtype, out)
+    told = FORWARD[log], dim, scale, dtype, causal, "", arrays  # 0.1 us less than a Call
+    may_need_gradient = x.requires_grad or arrays
+    is_differentiated = may_need_gradient and needs_gradient(x, arrays.get("mask"))
+    are_plain = is_bare(x) and (not arrays or are_memory(arrays))
+    if are_plain and not is_differentiated and (out is None or is_memory(out)):
+        if out is not None:
+            check_out(x, dtype or x.dtype, out)
+        return compute(told, x, out)[0]
+    call = Call(*told)
     if out is not None:
-        _check_out(x, added, dtype, out)
+        _check_out(x, arrays.get("mask"), dtype or x.dtype, out)
+    if are_plain and is_differentiated:
+        (result,) = with_gradient(call, x)  # without the dispatcher, which would be called twice
+    else:
+        result = _by_dispatcher(call, x)
+    return result if out is None else out.copy_(result)
+
+
+def _by_dispatcher(call: Call, x: Tensor) -> Tensor:
+    """Compute a call that PyTorch's dispatcher, modes or transforms have to see."""
+    dtype = call.dtype
     if x.is_nested and x.layout is torch.strided:  # it has no shape to check others against
-        if causal or any(given is not None for given in (scale, added, lengths)):
+        if call.causal or call.scale is not None or call.arrays:
             raise InvalidInput("x is a nested tensor: give neither scale nor mask nor lengths")
         check_kind(dtype or x.dtype, is_argument=dtype is not None)
-        result = (torch.log_softmax if log else torch.softmax)(x, dim, dtype=dtype)
+        own = torch.log_softmax if OPERATORS[call.op].is_log else torch.softmax
+        result: Tensor = own(x, call.dim, dtype=dtype)
     elif needs_own_formulas(x):
-        checked = checked_call(log, x.shape, dim, scale, added, causal, lengths, dtype)
-        result = framework(checked, x)
-    elif differentiated and are_bare:  # without the dispatcher, which would be called twice
-        result = _Softmax.apply(x, dim, scale, added, causal, lengths, dtype, log)
+        (result,) = by_framework(call, x)
     else:
-        result = softmax_operator(x, dim, scale, added, causal, lengths, dtype, log)
-    return result if out is None else out.copy_(result)
+        result = softmax_operator(x, *arguments_of(call))
+    return result
+
+
+# ------------------------------------------------------------------ all functions
+
+
+class TensorFunctions(Tensors, RowFunctions):
+    """The functions of tensors with gradients, which may be traced or transformed."""
+
+    kind = Tensor
+    softmax_of = staticmethod(softmax_of)
+
+    def check_x(self, x: Tensor, *, may_be_complex: bool) -> None:
+        """Raise InvalidInput for a tensor without floating-point numbers, and for a sparse one."""
+        if not (x.is_floating_point() or x.is_complex()):
+            raise InvalidInput(
+                f"x is of {x.dtype}; it must be of floating-point numbers: give x.float(), say"
+            )
+        check_dense(x=x)
+        if may_be_complex:
+            return
+        if x.is_complex():
+            raise InvalidInput(f"x is of {x.dtype}; it must be of real numbers")
+        _check_not_nested("x", x)
+
+    def check_beside(self, name: str, array: Any, x: Tensor) -> None:
+        """Raise TypeError for what is no tensor, InvalidInput for one that x does not go with."""
+        if not isinstance(array, Tensor):
+            raise no_tensor(name, array)
+        check_dense(**{name: array})
+        _check_not_nested(name, array)
+        if array.device != x.device:
+            raise InvalidInput(f"{name} is on {array.device}; it must be on x's device, {x.device}")
+
+    def check_columns(self, index: Tensor, cols: int) -> None:
+        """Raise InvalidInput that names the first id that is no column; wait for the GPU for it."""
+        if not torch.compiler.is_compiling() and _is_batched(index):
+            raise InvalidInput(
+                "check is True under torch.func.vmap; it needs the values of ids, which are not "
+                "known there: leave it out"
+            )
+        super().check_columns(index, cols)
+
+    def check_out(self, x: Tensor, shape: Shape, dtype: torch.dtype, out: Any) -> None:
+        """Raise TypeError and InvalidInput for an output that does not fit a call."""
+        _check_out(x, None, dtype, out, shape)
+
+    def plain(self, dim: Any, scale: Any) -> tuple[int, float | None]:
+        """Return a call's axis and scale, None for 1. Raises TypeError and InvalidInput."""
+        if scale is None:
+            raise no_number(scale)
+        factor: float | None = scale
+        is_plain = torch.compiler.is_compiling() or scale.__class__ is float
+        if dim.__class__ is not int or not is_plain:
+            dim, factor, _ = plain_arguments(dim, scale, None)
+        return dim, None if factor == 1 else factor
+
+    def of_rows(self, call: Call, x: Tensor, out: Tensor | None = None) -> list[Tensor]:
+        """Compute numbers of rows, with their gradients if needed, the first one in `out`."""
+        if torch.compiler.is_compiling():
+            results = list(operator_of(call.op)(x, *arguments_of(call)))
+        elif x.is_nested or needs_own_formulas(x, has_vmap=HAS_VMAP):
+            results = by_framework(call, x)
+        elif not are_bare(x, call.arrays):
+            results = list(operator_of(call.op)(x, *arguments_of(call)))
+        elif out is not None and is_memory(out):
+            return compute(call, x, out)
+        elif needs_gradient(x):
+            results = with_gradient(call, x)
+        else:
+            results = dense(call, x)
+        return results if out is None else [out.copy_(results[0])]
+
+
+def _check_not_nested(name: str, tensor: Tensor) -> None:
+    if tensor.is_nested:
+        raise InvalidInput(f"{name} is a nested tensor; it must be dense")
+
+
+def _is_batched(tensor: Tensor) -> bool:
+    """Return whether `torch.func.vmap` stands for one of several tensors by this one."""
+    functions = torch._C._functorch
+    while functions.is_functorch_wrapped_tensor(tensor):
+        if functions.is_batchedtensor(tensor):
+            return True
+        tensor = functions.get_unwrapped(tensor)
+    return False
+
+
+FUNCTIONS = TensorFunctions()

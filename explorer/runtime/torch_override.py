@@ -8,10 +8,10 @@ from torch import Tensor
 
 from explorer.model.errors import ExplorerError
 from explorer.ops import BACKWARD, FORWARD, OPERATORS, Op
-from explorer.runtime import torch_fast_calls, torch_row_numbers
-from explorer.runtime.layout import positive
+from explorer.runtime import torch_fast_calls
+from explorer.runtime.layout import Call, positive
 from explorer.runtime.service import options
-from explorer.runtime.torch_calls import backward_served, recipe_of
+from explorer.runtime.torch_calls import TENSORS, backward_served
 
 LEAST_BYTES = 2**20
 """Bytes of the smallest tensor that Python takes over. The GPU computes smaller ones in less time
@@ -115,11 +115,12 @@ def _served(log: bool, x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor
     32 x 512 elements it takes 8.7 us of an H100's host. PyTorch's own function takes 10.6 us there,
     because Python must first decide which of the two serves the call.
     """
-    recipe = recipe_of(log, x, dim, dtype)
-    result = None if recipe is None else recipe.serve(x)
-    if recipe is not None and result is not None:
-        torch_fast_calls.learn(log, x, dim, dtype, recipe)
-    return result
+    recipe = TENSORS.recipe(Call(FORWARD[log], dim, None, dtype), x)
+    results = None if recipe is None else recipe.serve(x, None, None, {})
+    if recipe is None or results is None:
+        return None
+    torch_fast_calls.learn(log, x, dim, dtype, recipe)
+    return results[0]
 
 
 def _backward(op: Op, own: Any) -> Any:
@@ -144,9 +145,9 @@ def _logsumexp(own: Any) -> Any:
     def run(keys: Any, x: Tensor, dims: list[int], keepdim: bool = False) -> Tensor:
         if len(dims) == 1 and x.dim():
             axis = positive(dims[0], x.dim())
-            out = torch.empty(torch_row_numbers.kept(x, axis), dtype=x.dtype, device=x.device)
-            if torch_row_numbers.served(Op.LOGSUMEXP, x, axis, None, None, "", out) is not None:
-                return out if keepdim else out.squeeze(axis)
+            results = TENSORS.serve(Call(Op.LOGSUMEXP, axis, dtype=x.dtype), x)
+            if results is not None:
+                return results[0] if keepdim else results[0].squeeze(axis)
         taken: Tensor = own.call_boxed(keys, x, dims, keepdim)
         return taken
 

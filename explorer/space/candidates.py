@@ -271,6 +271,8 @@ def _read_once(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
             }
             if 1.5 < accesses <= (32 if width < 8 else MOST_ACCESSES):
                 yield replace(kept, **of_size)
+                if size <= WARP:  # by shuffles, two numbers one by one cost less than a pair
+                    yield replace(kept, algorithm="three-pass", **of_size)
             for unroll in (2, 4, 8):
                 if unroll * 2 <= accesses <= 16 * unroll and size >= WARP:
                     yield replace(looped, unroll=unroll, **of_size)

@@ -59,15 +59,6 @@ def test_an_edited_file_is_wrong_at_its_line(explorer, tmp_path):
     assert finding["kind"] == "shared-race" and finding["source"]["file"] == "mine.cu"
 
 
-def test_the_seed_of_random_orders_is_told_and_taken(explorer):
-    assert explorer("emit", CONFIG, "--cols", "512", "--output", "mine.cu", "--no-verify").code == 0
-    told = [re.search(r"--seed (\d+)", explorer("verify", "mine.cu").out)[1] for _ in range(3)]
-    assert len(set(told)) > 1
-    assert f"--seed {told[0]}, " in explorer("verify", "mine.cu", "--seed", told[0]).out
-    data = json.loads(explorer("verify", "mine.cu", "--seed", "7", "--json").out)
-    assert data["programs"][0]["seed"] == 7
-
-
 @pytest.mark.parametrize("option", ["--dtype bf16", "--strength 2", "--in-place"])
 def test_an_option_that_a_file_leaves_no_say_is_refused(explorer, option):
     emitted = explorer("emit", CONFIG, "--cols", "512", "--output", "mine.cu", "--no-verify")

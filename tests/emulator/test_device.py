@@ -12,12 +12,13 @@ from explorer.codegen.units import emit
 from explorer.codegen.variant import Launch
 from explorer.compile.compiler import Compiler
 from explorer.devices.emulated import device
-from explorer.devices.emulated.device import EmulatedKernel, LaunchRefused, emulate
+from explorer.devices.emulated.device import EmulatedKernel, LaunchRefused, Variables, emulate
 from explorer.devices.verdict import Status
 from explorer.model.config import Config
 from explorer.model.element import DType, IndexType
 from explorer.model.problem import Problem, inputs, results
 from explorer.ops import Op
+from explorer.ptx_emulator import GlobalMemory
 from explorer.ptx_emulator.findings import Kind
 from explorer.reference.check import check
 from explorer.reference.inputs import verification_inputs
@@ -281,3 +282,18 @@ def test_a_large_problem_of_several_results_is_compared_in_parts(monkeypatch):
     monkeypatch.setattr(device, "CHECKED_ELEMENTS", 3 * 129)
     parts = several(*spoil)
     assert parts.sentence == whole.sentence and "in row 7, column 0" in parts.sentence
+
+
+def test_variables_hold_what_launches_have_left():
+    """In one launch after the other, each with memory of its own for the rest."""
+    variables = Variables()
+    for held in (0, 5):
+        memory = GlobalMemory()
+        memory.allocate(np.zeros(4, np.float32), name="input")
+        variables.put(memory)
+        found = [one for one in memory.allocations[1:] if one.name == "kept"]
+        assert [int(memory.read(one).view(np.int32)[0]) for one in found] == [held] * bool(held)
+        if not found:
+            memory.allocate(np.array([5], np.int32).view(np.uint8), name="kept")
+        variables.keep(memory, 1)
+    assert variables.are_used

@@ -8,7 +8,6 @@ from virtual_arch import ARCH
 
 from explorer.codegen.variant import Launch
 from explorer.compile.compiler import Compiler
-from explorer.devices.device import Setting
 from explorer.devices.emulated import device, emulator
 from explorer.devices.emulated.device import EmulatedKernel, emulate
 from explorer.devices.emulated.emulator import EVERY_ORDER, Emulator
@@ -226,10 +225,8 @@ def test_an_address_by_way_of_memory_from_an_atomic_is_unverified():
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_random_order_is_that_of_its_seed(seed):
-    opened = Emulator("sm_90")
-    opened.open(Setting(PROBLEM, seed=seed))
-    verdict = opened.verify(program())
-    assert verdict.status is Status.VERIFIED and verdict.seed == seed
+    verdict = Emulator("sm_90").verify(replace(program(), seed=seed))
+    assert verdict.status is Status.VERIFIED, verdict.sentence
     arrays = verification_inputs(PROBLEM)
     random = Schedule.LOCKSTEP, Schedule.RANDOM
     made = [

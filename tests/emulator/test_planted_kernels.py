@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import cache
 
+import planted_seams
 import pytest
 from planted_kernels import HELD, ONE_THREAD, P1000, P4096, RUN_TIME
 from planted_kernels import PLANTS as OF_THE_CODE
@@ -57,7 +58,29 @@ def test_what_it_was_made_of_is_verified(problem, config):
 
 
 def test_names_are_unique():
-    assert Counter(map(str, PLANTS)).most_common(1)[0][1] == 1
+    assert Counter(map(str, (*PLANTS, *planted_seams.PLANTS))).most_common(1)[0][1] == 1
+
+
+@pytest.mark.sampled(13)
+@pytest.mark.parametrize("plant", planted_seams.PLANTS, ids=str)
+def test_an_edited_text_is_wrong_at_what_only_few_values_sizes_and_addresses_show(plant):
+    program = honest(plant.problem, plant.config)
+    edited = replace(program, source=plant.planted(program.source), is_edited=True)
+    verdict = EMULATOR.verify(edited)
+    assert verdict.status is Status.WRONG, verdict.sentence
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("problem", "config"),
+    dict.fromkeys((plant.problem, plant.config) for plant in planted_seams.PLANTS),
+    ids=str,
+)
+def test_what_they_were_made_of_is_verified_thoroughly(problem, config):
+    for seed in (0, 20261130):
+        program = replace(honest(problem, config), thorough=True, seed=seed)
+        verdict = EMULATOR.verify(program)
+        assert verdict.status is Status.VERIFIED, verdict.sentence
 
 
 @pytest.mark.exhaustive

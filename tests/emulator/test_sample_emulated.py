@@ -1,8 +1,11 @@
 """The sample of the space is verified: the quick twin of every covering array that is emulated."""
 
+from dataclasses import replace
+from functools import cache
+
 import numpy as np
 import pytest
-from space_sample import space_sample
+from space_sample import space_sample, templates_of
 from test_batch_invariance import FEW, first_rows
 from verified import FAULTLESS
 
@@ -10,12 +13,35 @@ from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.ops import Op
 from explorer.reference.inputs import verification_inputs
 
+PARTS = 8
+"""Tests among which the thorough checks are divided."""
+
 
 @pytest.mark.sampled(48)
 @pytest.mark.parametrize("kernel", space_sample(), ids=lambda kernel: kernel.kind)
 def test_it_is_verified(emulator, kernel):
     verdict = emulator.verify(ProgramUnderTest.of_config(kernel.problem, kernel.config))
     assert verdict.status in FAULTLESS, f"{kernel}: {verdict.sentence}"
+
+
+@cache
+def one_of_each_unit():
+    """Kernels of the sample in which each unit of the templates occurs, cheap ones first."""
+    met, chosen = set(), []
+    for kernel in sorted(space_sample(), key=lambda one: one.problem.cols):
+        if not templates_of(kernel) <= met:
+            met |= templates_of(kernel)
+            chosen.append(kernel)
+    return chosen
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("part", range(PARTS))
+def test_each_unit_is_verified_thoroughly(emulator, part):
+    for kernel in one_of_each_unit()[part::PARTS]:
+        program = ProgramUnderTest.of_config(kernel.problem, kernel.config)
+        verdict = emulator.verify(replace(program, thorough=True, seed=part))
+        assert verdict.status in FAULTLESS, f"{kernel}: {verdict.sentence}"
 
 
 PLAIN = [k for k in space_sample() if k.kind in ("plain", "plain, ragged", "f16", "wide, ragged")]

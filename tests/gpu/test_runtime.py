@@ -27,6 +27,8 @@ from explorer.runtime import (  # noqa: E402
     torch_operators,
     torch_override,
 )
+from explorer.runtime.layout import Call  # noqa: E402
+from explorer.runtime.torch_calls import TENSORS  # noqa: E402
 
 CLOSE = {torch.float32: 4e-6, torch.float64: 1e-13, torch.float16: 4e-3, torch.bfloat16: 1.6e-2}
 ARCH = "sm_{}{}".format(*torch.cuda.get_device_capability()) if torch.cuda.is_available() else ""
@@ -195,14 +197,14 @@ def in_python(monkeypatch):
     explorer.set_options(wait=True, compiled_calls=True)
     if functions.compiled is None:
         pytest.skip(f"compiled calls: {torch_fast_calls._reason}")
-    served, call = [], torch_calls.call
+    served, compute = [], torch_calls.compute
 
     def counted(*told):
         served.append(told[0])
-        return call(*told)
+        return compute(*told)
 
-    monkeypatch.setattr(torch_calls, "call", counted)  # what the function is served by at first
-    monkeypatch.setattr(torch_operators, "call", counted)
+    monkeypatch.setattr(torch_calls, "compute", counted)  # what the function is served by at first
+    monkeypatch.setattr(torch_operators, "compute", counted)
     yield served
     explorer.set_options(compiled_calls=False)
 
@@ -224,8 +226,7 @@ def test_compiled_calls_have_pythons_bits(in_python, shape, dim, dtype, function
     out, log = torch.empty_like(x), function is explorer.log_softmax
     for told in ({}, {"out": out}, {"scale": 0.3}, {"scale": -2, "out": out}):
         expected = by_python(function, x, dim, **told)
-        given = told.get("scale"), None, False, None, told.get("out")
-        recipe = torch_calls.recipe_of(log, x, dim, None, *given)
+        recipe = TENSORS.recipe(Call(FORWARD[log], dim, told.get("scale")), x, told.get("out"))
         function(x, dim, **told)
         in_python.clear()
         for _ in range(3):
@@ -425,18 +426,18 @@ def test_a_tensor_of_another_gpu_than_the_current_one(in_python):
 def test_pytorchs_own_functions_are_served_by_compiled_calls(in_python, monkeypatch, dtype):
     x = torch.randn(1024, 1000, device="cuda", dtype=dtype)
     expected = by_python(explorer.softmax, x), by_python(explorer.log_softmax, x)
-    recipe_of, asked = torch_calls.recipe_of, []
+    recipe, asked = TENSORS.recipe, []
 
-    def counted(*told):
-        asked.append(told[0])
-        return recipe_of(*told)
+    def counted(call, *told):
+        asked.append(call.op)
+        return recipe(call, *told)
 
-    monkeypatch.setattr(torch_override, "recipe_of", counted)
+    monkeypatch.setattr(TENSORS, "recipe", counted)
     with explorer.register_torch():
         for _ in range(3):
             assert torch.equal(torch.softmax(x, -1), expected[0])
             assert torch.equal(torch.log_softmax(x, -1), expected[1])
-        assert asked == [False, True]
+        assert asked == [*FORWARD]
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             captured = torch.softmax(x, -1)
@@ -444,7 +445,7 @@ def test_pytorchs_own_functions_are_served_by_compiled_calls(in_python, monkeypa
         assert torch.equal(captured, expected[0])
         wanting = x.clone().requires_grad_()
         torch.softmax(wanting, -1)[:, 0].sum().backward()
-        assert asked == [False, True]
+        assert asked == [*FORWARD]
     theirs = x.clone().requires_grad_()
     torch.softmax(theirs, -1)[:, 0].sum().backward()
     tolerance = 1e-5 if dtype is torch.float32 else 2e-2

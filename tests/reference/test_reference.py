@@ -294,6 +294,32 @@ def test_a_number_is_no_infinity():
     assert check(half, truth, DType.F16).wrong == 1
 
 
+@pytest.mark.parametrize("accuracy", Accuracy)
+@pytest.mark.parametrize("dtype", DType)
+def test_a_result_beyond_the_type_is_an_infinity(dtype, accuracy):
+    """Of 16 bits from the middle of the greatest number's spacing on; no number is beside it."""
+    greatest = np.longdouble(dtype.greatest)
+    spacing = greatest - np.nextafter(np.array(greatest, dtype.numpy), np.array(0, dtype.numpy))
+    far = 1e-3 * greatest / spacing
+    steps = (0.05, 0.95) if dtype.is_half else (-far, far)
+    for step, is_infinite in zip(steps, (False, True), strict=True):
+        value = np.array([[greatest + step * spacing]], np.longdouble)
+        for sign in (1, -1):
+            truth, number = (
+                Truth(sign * value, value),
+                value if step < 0 else np.array([[greatest]]),
+            )
+            for output, wrong in ((number, is_infinite), (np.array([[np.inf]]), not is_infinite)):
+                got = (sign * output).astype(dtype.numpy)
+                assert check(got, truth, dtype, accuracy).wrong == wrong, (step, sign, output)
+
+
+def test_the_allowed_error_decides_between_a_number_and_an_infinity():
+    value = np.array([[65520.0 * (1 - 1e-6)]])
+    for output in (65504.0, np.inf):
+        assert check(np.array([[output]], np.float16), Truth(value, value), DType.F16).wrong == 0
+
+
 @pytest.mark.parametrize("dtype", DType)
 def test_formats_are_those_of_numpy(dtype):
     known = ml_dtypes.finfo(dtype.numpy)

@@ -12,8 +12,8 @@ from explorer.runtime import (
     fast_call,
     functions,
     launcher,
+    recipes,
     shapes,
-    torch_calls,
     torch_fast_calls,
     torch_inductor,
 )
@@ -121,7 +121,7 @@ def serve_compiled(monkeypatch):
     driver, library = Driver(), fast_call.load()
     driver.library, driver.paths = library, []
 
-    def plan_of(problem, device):
+    def plan_of(library, problem, device):
         shapes.count_call(problem)
         return driver.plan(problem)
 
@@ -133,7 +133,7 @@ def serve_compiled(monkeypatch):
         return call
 
     monkeypatch.setattr(launcher, "_launch_function", lambda: driver.launch)
-    monkeypatch.setattr(torch_calls, "plan_of", plan_of)
+    monkeypatch.setattr(recipes, "plan_of", plan_of)
     uncompiled, learn = functions.uncompiled, torch_fast_calls._learn
     monkeypatch.setattr(functions, "uncompiled", counted("otherwise", uncompiled))
     monkeypatch.setattr(torch_fast_calls, "_learn", counted("learn", learn))

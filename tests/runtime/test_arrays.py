@@ -3,7 +3,6 @@
 Our kernels are run by the emulator, on the memory of the arrays.
 """
 
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -14,10 +13,10 @@ from emulated_plans import EmulatedPlan
 import explorer
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask
-from explorer.ops import OPERATORS, Op
-from explorer.runtime import arrays, layout
-from explorer.runtime.arrays import Arrays, Location
-from explorer.runtime.layout import Call, Masking
+from explorer.ops import FORWARD, OPERATORS, Op
+from explorer.runtime import layout, recipes
+from explorer.runtime.arrays import Arrays
+from explorer.runtime.layout import Call
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = [np.dtype(name) for name in ("float32", "float64", "float16")] + [BF16]
@@ -30,16 +29,22 @@ class NumpyArrays(Arrays):
     numpy = np
 
     def __init__(self, device=0, has_strides=True):
-        self.device = device
+        self.number = device
         self.has_strides = has_strides
         self.frameworks = 0
         self.capturing = False
+        self.functions = {Op.SOFTMAX: softmax, Op.LOG_SOFTMAX: log_softmax}
 
-    def location(self, x):
-        strides = tuple(stride // x.itemsize for stride in x.strides) if self.has_strides else None
-        return Location(x.ctypes.data, x.shape, strides, str(x.dtype), self.device)
+    def device(self, x):
+        return self.number if x.ctypes else None
 
-    def dtype_name(self, dtype):
+    def address(self, x):
+        return x.ctypes.data
+
+    def strides(self, x):
+        return tuple(stride // x.itemsize for stride in x.strides) if self.has_strides else None
+
+    def name_of(self, dtype):
         return str(np.dtype(dtype))
 
     def converted(self, x, dtype, like):
@@ -51,8 +56,8 @@ class NumpyArrays(Arrays):
     def empty(self, shape, dtype, like):
         return np.full(shape, 77, dtype=np.dtype(dtype))
 
-    def stream(self, device):
-        return 0
+    def launch(self, plan, device, source, output, others):
+        plan.launch(0, source, output, **others)
 
     def is_capturing(self, device):
         return self.capturing
@@ -61,15 +66,21 @@ class NumpyArrays(Arrays):
         self.frameworks += 1
         return super().framework(call, x)
 
-    def softmax(self, log, x, dim):
-        with np.errstate(all="ignore"):
-            x = x - x.max(dim, keepdims=True)
-            total = np.exp(x).sum(dim, keepdims=True)
-            return x - np.log(total) if log else np.exp(x) / total
-
     def copied(self, result, out):
         out[...] = result
         return out
+
+
+def log_softmax(x, dim):
+    with np.errstate(all="ignore"):
+        x = x - x.max(dim, keepdims=True)
+        return x - np.log(np.exp(x).sum(dim, keepdims=True))
+
+
+def softmax(x, dim):
+    with np.errstate(all="ignore"):
+        x = x - x.max(dim, keepdims=True)
+        return np.exp(x) / np.exp(x).sum(dim, keepdims=True)
 
 
 @pytest.fixture
@@ -80,19 +91,16 @@ def ours(monkeypatch):
     def get(problem, device, *, may_load=True):
         return loaded.setdefault(problem, SimpleNamespace(problem=problem).problem)
 
-    @contextmanager
-    def current():
-        yield
-
-    monkeypatch.setattr(arrays, "service", SimpleNamespace(get=get))
-    monkeypatch.setattr(arrays, "plan_of", lambda problem: EmulatedPlan(problem, launched))
-    monkeypatch.setattr(arrays, "gpu", lambda device: SimpleNamespace(current=current))
+    plans = SimpleNamespace(plan_of=lambda problem: EmulatedPlan(problem, launched))
+    monkeypatch.setattr(recipes, "service", SimpleNamespace(get=get))
+    monkeypatch.setattr(recipes, "launcher", plans)
     return launched
 
 
 def call(x, dim=-1, *, op=Op.SOFTMAX, by=None, **told):
     names = ("scale", "mask", "lengths", "dtype", "out")
-    return (by or NumpyArrays()).compute(op, x, dim, *(told.get(name) for name in names))
+    log = FORWARD.index(op)
+    return (by or NumpyArrays()).softmax_of(log, x, dim, *(told.get(name) for name in names))
 
 
 def expected(x, dim=-1, **told):
@@ -189,6 +197,7 @@ def test_scale_and_masks(ours, op):
         close(call(x, op=op, **kind), expected(x, op=op, **kind))
     assert len(ours) == len(told)
     assert {problem.mask for problem in ours} == set(Mask)
+    assert {problem.scale for problem in ours} == {None, 1.0}  # every scale has the same problem
 
 
 def test_a_mask_that_repeats_within_the_array_is_the_librarys(ours):
@@ -196,6 +205,29 @@ def test_a_mask_that_repeats_within_the_array_is_the_librarys(ours):
     for shape in ((2, 1, 5), (3, 1), (1,)):
         close(call(x, by=by, mask=randn(*shape)), expected(x, mask=randn(*shape)))
     assert by.frameworks == 3 and not ours
+
+
+class OnHost:
+    """An array that is not on x's GPU, as NumPy's are for CuPy."""
+
+    def __init__(self, values):
+        self.values, self.shape, self.dtype = values, values.shape, values.dtype
+
+    def clip(self, *ends):
+        return self.values.clip(*ends)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+
+def test_masks_and_lengths_of_another_library_are_copied(ours):
+    x = randn(2, 5)
+    for told in ({"mask": randn(5)}, {"lengths": np.array([1, 4])}):
+        ((name, values),) = told.items()
+        close(call(x, **{name: OnHost(values)}), expected(x, **told))
+        by = NumpyArrays(device=-1)
+        close(call(x, by=by, **{name: OnHost(values)}), expected(x, **told))
+    assert len(ours) == 2
 
 
 def test_a_mask_keeps_its_digits_where_the_result_is_wider(ours):
@@ -219,6 +251,22 @@ def test_the_output_is_written_where_it_is_told(ours):
     assert call(x, by=by, out=turned) is turned
     close(turned, expected(x))
     assert by.frameworks == 1
+
+
+def test_all_that_a_call_says_is_in_the_problem(ours):
+    x, out = randn(6, 9).astype(np.float16)[:, :5], np.empty((6, 7), np.float32)[:, :5]
+    call(x, op=Op.LOG_SOFTMAX, mask=randn(3, 5).astype(np.float16)[:1], dtype="float32", out=out)
+    assert ours[0].as_dict() == {
+        "rows": 6,
+        "cols": 5,
+        "dtype": "f16",
+        "op": "log_softmax",
+        "out_dtype": "f32",
+        "mask": "additive",
+        "mask_rows": 1,
+        "input_stride": 9,
+        "output_stride": 7,
+    }
 
 
 def test_in_place(ours):
@@ -250,7 +298,7 @@ def test_while_a_graph_is_captured_nothing_is_loaded(ours, monkeypatch):
     def get(problem, device, *, may_load=True):
         asked.append(may_load)
 
-    monkeypatch.setattr(arrays.service, "get", get)
+    monkeypatch.setattr(recipes.service, "get", get)
     by, x = NumpyArrays(), randn(3, 5)
     close(call(x, by=by), expected(x))
     by.capturing = True
@@ -266,7 +314,7 @@ def test_what_is_not_ours_is_the_librarys(ours):
     assert not ours
 
 
-PLAIN = Call(Op.SOFTMAX, -1, None, None, None, Masking(False, None, None), None)
+PLAIN = Call(Op.SOFTMAX, -1)
 
 
 def test_an_array_at_an_odd_address_is_the_librarys(ours):
@@ -339,7 +387,7 @@ def test_numbers_of_other_libraries_are_taken(ours):
 
 
 def logsumexp(x, dim=-1, *, by=None, keepdim=False, scale=1, out=None):
-    return (by or NumpyArrays()).logsumexp(x, dim, keepdim, scale, out)
+    return (by or NumpyArrays()).logsumexp_of(x, dim, keepdim, scale, out)
 
 
 def log_sums(x, dim=-1, *, keepdim=False, scale=1, dtype=None):
@@ -443,7 +491,7 @@ BOTH = pytest.mark.parametrize("device", [0, -1], ids=["kernels", "library"])
 
 
 def log_prob(x, index, *, device=0, scale=1, also=NAMES, check=False):
-    return NumpyArrays(device).log_prob(x, index, scale, also, check)
+    return NumpyArrays(device).log_prob_of(x, index, scale, also, check)
 
 
 def are_true(got, x, ids, scale=1.0):

@@ -7,10 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from explorer.model.element import DType
-from explorer.model.errors import InvalidInput
-from explorer.model.problem import Mask
-from explorer.ops import Op
 from explorer.runtime.layout import (
     Matrix,
     Spread,
@@ -19,7 +15,6 @@ from explorer.runtime.layout import (
     mask_rows_of,
     matrix_of,
     positive,
-    problem_of,
     spread_of,
 )
 
@@ -266,50 +261,3 @@ def test_a_mask_that_repeats_is_what_broadcasting_makes_of_it(shape, mask):
     spread = np.broadcast_to(values, shape).reshape(-1, shape[-1])
     repeated = values.reshape(rows, shape[-1])
     assert np.array_equal(spread, repeated[np.arange(len(spread)) % rows])
-
-
-# ------------------------------------------------------------------ problem_of
-
-
-def test_the_output_is_dense_where_nothing_else_is_said():
-    problem = problem_of(Op.SOFTMAX, DType.F32, Matrix(3, 5, 1, 8))
-    assert (problem.rows, problem.cols) == (3, 5)
-    assert (problem.input_stride, problem.output_stride) == (8, 5)
-    assert problem.scale is None and problem.out_dtype is DType.F32 and not problem.in_place
-
-
-def test_in_place_the_output_lies_as_the_input():
-    problem = problem_of(Op.SOFTMAX, DType.F32, Matrix(3, 5, 1, 8), in_place=True)
-    assert problem.in_place and problem.output_stride == problem.input_stride == 8
-
-
-def test_every_scale_has_the_same_problem():
-    assert problem_of(Op.SOFTMAX, DType.F16, Matrix(3, 5, 1, 5), scaled=True).scale == 1.0
-
-
-def test_all_that_a_call_says_is_in_the_problem():
-    problem = problem_of(
-        Op.LOG_SOFTMAX,
-        DType.F16,
-        Matrix(6, 5, 1, 9),
-        out_dtype=DType.F32,
-        output=Matrix(6, 5, 1, 7),
-        mask=Mask.ADDITIVE,
-        mask_rows=3,
-    )
-    assert problem.as_dict() == {
-        "rows": 6,
-        "cols": 5,
-        "dtype": "f16",
-        "op": "log_softmax",
-        "out_dtype": "f32",
-        "mask": "additive",
-        "mask_rows": 3,
-        "input_stride": 9,
-        "output_stride": 7,
-    }
-
-
-def test_a_mask_over_a_middle_axis_is_no_problem_of_ours():
-    with pytest.raises(InvalidInput, match="inner must be 1"):
-        problem_of(Op.SOFTMAX, DType.F32, Matrix(6, 5, 3, 5), mask=Mask.CAUSAL, mask_rows=2)

@@ -25,16 +25,16 @@ THIRD = Problem(12, 7, mask=Mask.CAUSAL)
 @pytest.fixture(autouse=True)
 def no_log_stays():
     yield
-    shapes._logs = ()
+    shapes.logs = ()
 
 
 def test_problems_are_counted_and_read_back(tmp_path):
     path = tmp_path / "met.csv"
     with log_shapes(path):
-        assert shapes._logs
+        assert shapes.logs
         for problem in (FIRST, SECOND, SECOND):
             count_call(problem)
-    assert not shapes._logs
+    assert not shapes.logs
     count_call(FIRST)  # is not counted: the log is closed
     assert read_shapes(path) == [SECOND, FIRST]
     counts = [line.rpartition(",")[2] for line in path.read_text().splitlines()]
@@ -84,7 +84,7 @@ def test_another_file_is_not_replaced(tmp_path, monkeypatch):
         assert str(told.value) == (
             "edited.cu exists and is no file of explorer.log_shapes; name another file"
         )
-        assert (tmp_path / "edited.cu").read_text() == content and not shapes._logs
+        assert (tmp_path / "edited.cu").read_text() == content and not shapes.logs
 
 
 @pytest.mark.parametrize("count", ["", "many", "-1", "1.5"])
@@ -98,7 +98,7 @@ def test_a_wrong_count_is_told_at_once(count, tmp_path):
 
 
 def test_without_a_log_nothing_is_counted():
-    assert not shapes._logs
+    assert not shapes.logs
     count_call(FIRST)
 
 
@@ -117,7 +117,7 @@ def test_logs_that_are_open_at_once_count_each_from_its_beginning_on(tmp_path):
     first, second = log_shapes(tmp_path / "1.csv"), log_shapes(tmp_path / "2.csv")
     count_call(FIRST)
     first.close()
-    assert shapes._logs
+    assert shapes.logs
     count_call(SECOND)
     second.close()
     assert read_shapes(tmp_path / "1.csv") == [FIRST]
@@ -219,7 +219,7 @@ def test_a_place_that_cannot_be_written_is_told_at_once(tmp_path):
         with pytest.raises(InvalidInput, match="cannot be written") as told:
             log_shapes(path)
         assert str(path) in str(told.value) and "\n" not in str(told.value)
-    assert not shapes._logs
+    assert not shapes.logs
 
 
 @pytest.mark.parametrize("path", [5, None, "", b"met.csv", []])
@@ -227,7 +227,7 @@ def test_what_is_no_path_is_told(path):
     with pytest.raises(InvalidInput) as told:
         log_shapes(path)
     assert str(told.value) == f"path is {path!r}; it must be the path of a CSV file"
-    assert not shapes._logs
+    assert not shapes.logs
 
 
 BROKEN = {
@@ -326,7 +326,7 @@ def test_a_forked_process_leaves_the_file_to_its_parent(tmp_path):
         child = os.fork()
         if not child:
             shapes.count_call(explorer.Problem(7, 7))
-            assert not shapes._logs
+            assert not shapes.logs
             log._lock.release()
             log.close()
             sys.exit()

@@ -17,9 +17,10 @@ import explorer
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask
 from explorer.model.query import query_from_keywords
-from explorer.ops import OPERATORS, Op
-from explorer.runtime import torch_calls, torch_operators
-from explorer.runtime.layout import mask_rows_of
+from explorer.ops import Op
+from explorer.runtime import recipes, torch_calls, torch_operators
+from explorer.runtime.layout import Call, mask_rows_of
+from explorer.runtime.torch_calls import TENSORS
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 DTYPES = [F32, F64, F16, BF16]
@@ -273,10 +274,8 @@ def test_lengths_say_how_many_elements_count(ours, name, lengths):
     hidden = torch.arange(5) >= limits.unsqueeze(-1)
     for _ in range(2):
         close(FUNCTIONS[name](x, lengths=lengths), exact(name, x, hidden=hidden))
-    call = torch_calls.checked_call(
-        OPERATORS[Op(name)].is_log, x.shape, -1, None, None, False, lengths, None
-    )
-    close(torch_calls.framework(call, x), exact(name, x, hidden=hidden))
+    call = Call(Op(name), -1, arrays={"lengths": lengths})
+    close(TENSORS.framework(call, x)[0], exact(name, x, hidden=hidden))
     assert len(ours) == 2
 
 
@@ -928,14 +927,14 @@ def test_gradients_on_the_cpu_have_pytorchs_bits(name):
 
 def test_a_kernel_that_is_not_there_yet_leaves_a_call_to_pytorch(monkeypatch):
     launched = serve_cpu(monkeypatch)
-    served = torch_calls.plan_of
+    served = recipes.plan_of
     x = torch.randn(3, 5)
     with monkeypatch.context() as patch:
-        patch.setattr(torch_calls, "plan_of", lambda problem, device: None)
+        patch.setattr(recipes, "plan_of", lambda *_: None)
         for function, own in zip(FUNCTIONS.values(), OWN.values(), strict=True):
             assert torch.equal(function(x), own(x, -1))
         assert not launched and not torch_calls._threads.recipes
-    assert torch_calls.plan_of is served
+    assert recipes.plan_of is served
     close(explorer.softmax(x), exact("softmax", x))
     assert len(launched) == 1
 
@@ -986,7 +985,7 @@ def test_a_row_of_which_nothing_counts_has_no_gradient(ours, name):
     for asked in ({"lengths": torch.tensor([0, 5, 2])}, {"mask": "causal"}):
         x = torch.randn(7 if "mask" in asked else 3, 5, requires_grad=True)
         y = FUNCTIONS[name](x, **asked)
-        seen = ~torch_calls.hidden_elements(x, "mask" in asked, asked.get("lengths"))
+        seen = ~TENSORS.hidden(x, "mask" in asked, asked.get("lengths"))
         (got,) = torch.autograd.grad(y, x, torch.randn_like(y).masked_fill(~seen, 0.0))
         assert got.isfinite().all() and (got[~seen] == 0).all() and (got[-1] != 0).any()
 

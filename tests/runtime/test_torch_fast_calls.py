@@ -35,7 +35,10 @@ from torch_cases import torch
 
 import explorer
 from explorer.model.errors import InvalidInput
+from explorer.ops import Op
 from explorer.runtime import fast_call, functions, launcher, service, torch_calls, torch_fast_calls
+from explorer.runtime.layout import Call
+from explorer.runtime.torch_calls import TENSORS
 
 try:
     fast_call.load()
@@ -376,7 +379,7 @@ def served_by(driver, x):
         def stop(*_):
             raise RuntimeError("Python's turn")
 
-        patch.setattr(torch_calls, "recipe_of", stop)
+        patch.setattr(torch_calls.Tensors, "recipe", stop)
         return explorer.softmax(x)
 
 
@@ -480,7 +483,7 @@ def test_a_misaligned_tensor_is_pythons(driver):
             explorer.softmax(aligned, out=torch.empty(257)[1:].view(4, 64)),
             exact("softmax", aligned),
         )
-    mask = torch_calls.recipe_of(False, aligned, -1).plan.mask
+    mask = TENSORS.recipe(Call(Op.SOFTMAX, -1), aligned).plan.mask
     assert other.data_ptr() & mask and not aligned.data_ptr() & mask
     assert "otherwise" in driver.paths and driver.library.size() == 1
 
@@ -607,7 +610,7 @@ def test_an_entry_lives_no_longer_than_the_table(driver):
 
     x = torch.randn(3, 5)
     explorer.softmax(x)
-    gone = weakref.ref(torch_calls.recipe_of(False, x, -1).plan)
+    gone = weakref.ref(TENSORS.recipe(Call(Op.SOFTMAX, -1), x).plan)
     torch_calls._threads.recipes.clear()
     gc.collect()
     assert gone() is not None

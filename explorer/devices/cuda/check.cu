@@ -34,12 +34,11 @@ __device__ bool are_neighbours(const T& output, double truth, int most) {
   return -most <= steps && steps <= most;
 }
 
-// Whether a number within `allowed` of the truth rounds to the 16-bit output.
+// Whether a number within `allowed` of the truth rounds to the output.
 template <typename T>
 __device__ bool is_rounded_within(const T& output, double truth, double allowed) {
-  if constexpr (sizeof(T) > 2) return false;
-  const int order = order_of(output);
-  return order_of(rounded(truth - allowed, output)) <= order && order <= order_of(rounded(truth + allowed, output));
+  const double got = widen(output);
+  return widen(rounded(truth - allowed, output)) <= got && got <= widen(rounded(truth + allowed, output));
 }
 
 // The spacing of a type's numbers at a magnitude.
@@ -63,8 +62,11 @@ __device__ bool is_right(const Question& q, const T& output, double got, const T
   if (!(truth.magnitude > 0.0)) return false;
   const double relative = truth.exact ? q.exact_tolerance : q.tolerance;
   const double allowed = relative * truth.magnitude + kSubnormalError;
+  // A number stands for an infinity, or the reverse, only where rounding decides between the two.
+  const double due = widen(rounded(truth.value, output));
+  if (isinf(got) || isinf(due)) return got == due || is_rounded_within(output, truth.value, allowed);
   if (error_of(got, truth) <= allowed) return true;
-  if (truth.exact) return is_rounded_within(output, truth.value, allowed);
+  if (sizeof(T) == 2 && truth.exact) return is_rounded_within(output, truth.value, allowed);
   return are_neighbours(output, truth.value, q.steps);
 }
 

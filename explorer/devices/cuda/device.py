@@ -1,6 +1,6 @@
 """A GPU as a device: it drives the worker process, with deadlines, crashes and restarts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from explorer.compile.compiler import SOURCE_NAME, CompileFailure, CompilePool, Compiler
@@ -102,6 +102,7 @@ class CudaDevice(Device):
         program: "ProgramUnderTest",
         rows: int | None = None,
         then: Sequence["ProgramUnderTest"] = (),
+        told: Callable[[int, int], None] | None = None,
     ) -> "Verdict":
         """Verify a program by small problems and the open one, on which it is timed."""
         from explorer.devices.verdict import Verdict

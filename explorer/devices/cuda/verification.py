@@ -17,6 +17,7 @@ from explorer.model.problem import Mask, Operand, Problem, inputs, results
 from explorer.reference.inputs import Case, pattern_count, verification_inputs, verification_problem
 from explorer.reference.layout import (
     Array,
+    Promise,
     between_rows,
     called,
     first_elements,
@@ -103,13 +104,14 @@ class VerificationBuffers:
         scratch_bytes: int = 0,
         *,
         misaligned_by: int = 0,
+        promise: Promise | None = None,
     ) -> None:
         self._problem = problem
         self._offsets: dict[str, int] = {}
         self._matrices: dict[str, GuardedMatrix] = {}
         self._input: Array = np.empty(0)
         """The original input of a problem in place."""
-        places = first_elements(problem, misaligned_by)
+        places = first_elements(problem, misaligned_by, promise)
         for operand in inputs(problem):
             data = in_memory(problem, operand, *_with_gap(arrays, operand))
             self._place(
@@ -235,7 +237,7 @@ class Verifier:
         self._tools = tools
         self._stream = stream
         self._seed = seed
-        self._cached: dict[tuple[Case, int, int], VerificationBuffers] = {}
+        self._cached: dict[tuple[Case, int, int, Promise | None], VerificationBuffers] = {}
 
     def check_the_reference(self) -> None:
         """Compare the GPU's float64 truths with NumPy's; raises ExplorerError if they differ."""
@@ -314,13 +316,14 @@ class Verifier:
         return wrong or (f"wrote {beside}" if beside else None), checks
 
     def _buffers(self, small: SmallRun) -> VerificationBuffers:
-        key = (small.case, small.misaligned_by, small.scratch_bytes)
+        key = (small.case, small.misaligned_by, small.scratch_bytes, small.promise)
         if key not in self._cached:
             self._cached[key] = VerificationBuffers(
                 small.case.problem,
                 small.case.arrays(self._seed),
                 small.scratch_bytes,
                 misaligned_by=small.misaligned_by,
+                promise=small.promise,
             )
             while sum(buffers.size for buffers in self._cached.values()) > CACHED_BYTES:
                 if len(self._cached) == 1:

@@ -36,7 +36,7 @@ from explorer.ptx_emulator import (
     permuted_turns,
 )
 from explorer.reference.check import Check, check
-from explorer.reference.layout import Array, called
+from explorer.reference.layout import Array, Promise, called
 from explorer.reference.truth import truths_of
 
 STEP_LIMIT = 3_000_000
@@ -101,6 +101,8 @@ class EmulatedKernel:
     """The limits of its GPU, and its registers; None if they are not known."""
     most_work: float = inf
     """Work after which a launch of it is given up, in arithmetic instructions of one lane."""
+    promise: Promise | None = None
+    """What its matrices' addresses are multiples of; None for more than any kernel needs."""
     sms: int = 0
     """SMs for which persistent blocks are launched; 0 for few (`emulated_grid`)."""
 
@@ -126,20 +128,24 @@ def emulate(
     schedules: Sequence[Schedule] = (Schedule.LOCKSTEP,),
     seed: int = 0,
     counting: bool = True,
+    variables: "Variables | None" = None,
 ) -> Emulation:
     """Run a kernel on a problem's inputs, matrices as (rows, cols), and check all it does.
 
     Matrices are misaligned by `first_elements(misaligned_by)`. Relative errors up to `rounding` are
     inaccurate, not wrong. The kernel is run in every one of `schedules`, random ones by `seed`; a
     result whose bits differ between them is a finding. Counters are those of the first schedule,
-    and zeros without `counting`, which saves time.
+    and zeros without `counting`, which saves time. Module `variables` hold what the launches before
+    have left, and keep what these leave.
 
     A schedule that would take more than SCHEDULE_STEPS is left out, and so are all later ones once
     a defect is found; the result says why. Raises LaunchRefused for impossible launches. Opcodes
     that are not known are in the result.
     """
     compares = len(schedules) > 1
-    run = partial(_run, kernel, problem, arrays, misaligned_by, step_limit, seed, compares)
+    run = partial(
+        _run, kernel, problem, arrays, misaligned_by, step_limit, variables, seed, compares
+    )
     left_out, dealt, work = "", set[tuple[int, ...]](), 0
     try:
         first = run(schedules[0], counting)
@@ -273,6 +279,31 @@ def _joined(checks: Sequence[Check], finite: Sequence[int], rows: int) -> Check:
     )
 
 
+class Variables:
+    """The module variables of a program that is launched several times, with what they hold.
+
+    A program that a first launch changes for good is right in fresh memory alone.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[Array, bool]] = {}
+
+    @property
+    def are_used(self) -> bool:
+        """Whether a launch has used any that it may write."""
+        return any(writable for _, writable in self._held.values())
+
+    def put(self, memory: GlobalMemory) -> None:
+        """Place the variables in the memory of the next launches."""
+        for name, (data, writable) in self._held.items():
+            memory.allocate(data, name=name, writable=writable)
+
+    def keep(self, memory: GlobalMemory, operands: int) -> None:
+        """Keep the contents of all that is in memory after so many operands."""
+        for variable in memory.allocations[operands:]:
+            self._held[variable.name] = memory.read(variable), variable.writable
+
+
 @dataclass(frozen=True, slots=True)
 class _Run:
     """One run of a kernel in one schedule."""
@@ -297,13 +328,23 @@ def _run(
     arrays: dict[str, Array],
     misaligned_by: int,
     step_limit: int,
+    variables: Variables | None,
     seed: int,
     compares_orders: bool,
     schedule: Schedule,
     counting: bool,
 ) -> _Run:
-    placed = Placement.of(problem, arrays, kernel.scratch_bytes, misaligned_by=misaligned_by)
+    placed = Placement.of(
+        problem,
+        arrays,
+        kernel.scratch_bytes,
+        misaligned_by=misaligned_by,
+        promise=kernel.promise,
+    )
     placed.targets[0].written_once = not kernel.rewrites
+    operands = len(placed.memory.allocations)
+    if variables is not None:
+        variables.put(placed.memory)
     result = launched(
         kernel,
         placed.values,
@@ -314,6 +355,8 @@ def _run(
         compares_orders=compares_orders,
         counting=counting,
     )
+    if variables is not None:
+        variables.keep(placed.memory, operands)
     findings, made, blocks = list(result.findings), tuple[Array, ...](), ()
     if result.complete and result.writers is not None:
         findings += with_store(placed.findings(), kernel)

@@ -1,7 +1,7 @@
 """The device `emulated`: it compiles a program with line info, and runs it on the emulator."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -12,11 +12,13 @@ from explorer.devices.emulated.device import (
     EmulatedKernel,
     LaunchRefused,
     NotEmulated,
+    Variables,
     emulate,
     emulated_grid,
 )
 from explorer.devices.emulated.far import (
     FAR_ELEMENTS,
+    FarTiles,
     Order,
     emulate_far,
     far_problems,
@@ -95,11 +97,10 @@ class Emulator(Device):
         self._accuracy = Accuracy.DEFAULT
         self._compiler = Compiler(arch, line_info=True)
         self._step_limit = step_limit
-        self._seed = 0
 
     def open(self, setting: Setting) -> Facts:
-        """Check by the accuracy and the seed from now on; a program brings its own problem."""
-        self._accuracy, self._seed = setting.accuracy, setting.seed
+        """Check by the accuracy from now on; a program brings its own problem and seed."""
+        self._accuracy = setting.accuracy
         return Facts()
 
     def verify(
@@ -107,6 +108,7 @@ class Emulator(Device):
         program: ProgramUnderTest,
         rows: int | None = None,
         then: Sequence[ProgramUnderTest] = (),
+        told: Callable[[int, int], None] | None = None,
     ) -> Verdict:
         """Compile and check a program, and meanwhile compile what is checked next.
 
@@ -117,11 +119,13 @@ class Emulator(Device):
         try:
             for following in then:
                 ahead.submit(self._compiled, following)
-            return self._verified(program, rows)
+            return self._verified(program, rows, told or _silent)
         finally:
             ahead.shutdown(wait=False, cancel_futures=True)
 
-    def _verified(self, program: ProgramUnderTest, rows: int | None) -> Verdict:
+    def _verified(
+        self, program: ProgramUnderTest, rows: int | None, told: Callable[[int, int], None]
+    ) -> Verdict:
         """Run a program on its small problems, until one is wrong or unverified.
 
         Its first problem has `rows`, unless these are too many to be emulated: then it has as many
@@ -144,16 +148,19 @@ class Emulator(Device):
             kernel = EmulatedKernel.of(
                 _named(compiled.ptx, program.file), (), rewrites=program.config.rewrites
             )
-            kernel = replace(kernel, limits=launch_limits(compiled.resources, self.arch))
+            limits = launch_limits(compiled.resources, self.arch)
+            kernel = replace(kernel, limits=limits, promise=program.promise)
             ordered = self._run_in_every_order(program, kernel, wanted[0])
+            variables = Variables()
             for run in () if ordered.findings else wanted:
+                told(len(done), len(wanted))
                 kernel = self._with_what_is_left(program, kernel, [ordered, *done])
-                done.append(self._run(program, kernel, run))
-                if self.on_run:
-                    self.on_run(len(done), len(wanted))
+                done.append(self._run(program, kernel, run, variables=variables))
                 if done[-1].status in _ENDS:
                     break
             else:
+                if variables.are_used:
+                    self._run_after_smaller(program, kernel, wanted, done)
                 self._run_the_rest(program, kernel, ordered, done)
         except CompileFailure as failure:
             error = _compiler_error(failure, program.file)
@@ -180,8 +187,24 @@ class Emulator(Device):
         return self._compiler.compile(program.source)
 
     def _verdict(self, program: ProgramUnderTest, runs: list[Emulation]) -> Verdict:
-        by = f"emulation for {self.arch}"
-        return Verdict.of_runs(program, tuple(runs), by, self._seed)
+        return Verdict.of_runs(program, tuple(runs), f"emulation for {self.arch}")
+
+    def _run_after_smaller(
+        self,
+        program: ProgramUnderTest,
+        kernel: EmulatedKernel,
+        wanted: Sequence[Run],
+        done: list[Emulation],
+    ) -> None:
+        """Run the smallest problem and the first one in turn, and append them.
+
+        What the first launch of a program keeps for good shows if a later one is larger.
+        """
+        variables = Variables()
+        smallest = min(wanted, key=lambda run: run.problem.rows * run.problem.cols)
+        for run in (smallest, wanted[0]):
+            if done[-1].status not in _ENDS:
+                done.append(self._run(program, kernel, run, variables=variables))
 
     def _run_in_every_order(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, run: Run
@@ -193,7 +216,7 @@ class Emulator(Device):
         """
         few = few_blocks(program, run)
         kernel = self._with_what_is_left(program, kernel, ())
-        noise = normal_inputs(few.problem, self._seed)
+        noise = normal_inputs(few.problem, program.seed)
         return self._run(program, kernel, few, EVERY_ORDER, arrays=noise)
 
     def _run_the_rest(
@@ -271,6 +294,7 @@ class Emulator(Device):
                     block_rows,
                     order=order,
                     rounds=rounds,
+                    drawn=FarTiles.of(program.seed, thorough=program.is_thorough),
                     rounding=program.rounding(far),
                     step_limit=self._step_limit,
                     accuracy=self._accuracy,
@@ -335,20 +359,26 @@ class Emulator(Device):
         schedules: Sequence[Schedule] = ORDINARY,
         step_limit: int | None = None,
         arrays: dict[str, Array] | None = None,
+        variables: Variables | None = None,
     ) -> Emulation:
         program.check_emulated(run.problem, whole=True)
         return emulate(
             _launched_for(program, kernel, run.problem),
             run.problem,
-            arrays or run.case.arrays(),
+            arrays or run.case.arrays(program.seed),
             misaligned_by=run.misaligned_by,
             rounding=program.rounding(run.problem),
             step_limit=step_limit or self._step_limit,
             accuracy=run.accuracy or self._accuracy,
             schedules=schedules,
-            seed=self._seed,
+            seed=program.seed,
             counting=False,
+            variables=variables,
         )
+
+
+def _silent(*_: int) -> None:
+    """Tell nobody how far a check is."""
 
 
 def _launched_for(

@@ -46,7 +46,7 @@ from explorer.ptx_emulator import (
 )
 from explorer.reference.check import Check
 from explorer.reference.inputs import verification_inputs
-from explorer.reference.layout import Array
+from explorer.reference.layout import Array, first_elements
 from explorer.reference.truth import truths_of
 
 Numbers = NDArray[np.int64]
@@ -77,6 +77,9 @@ MOST_ELEMENTS = 2**17
 
 RANDOM_TILES = 4
 """Number of tiles drawn uniformly, and of tiles drawn uniformly by their logarithms."""
+
+MANY_RANDOM_TILES = 16
+"""The same of a thorough check."""
 
 LEAST_TILES = 2
 """Fewest blocks, or clusters, that run, however many elements they have."""
@@ -193,6 +196,27 @@ def _of_inner(problem: Problem, inner: int, block_rows: int) -> Problem:
     return replace(problem, rows=slices * inner, inner=inner)
 
 
+@dataclass(frozen=True, slots=True)
+class FarTiles:
+    """The tiles that are drawn, beside those that are always run."""
+
+    seed: int = 0
+    count: int = RANDOM_TILES
+    """Number of tiles drawn uniformly, and of tiles drawn uniformly by their logarithms."""
+
+    @classmethod
+    def of(cls, seed: int, *, thorough: bool) -> "FarTiles":
+        """Return those of a check."""
+        return cls(seed, MANY_RANDOM_TILES if thorough else RANDOM_TILES)
+
+    def of_many(self, last: int) -> list[int]:
+        """Return random tiles up to number `last`; another seed draws others."""
+        rng = np.random.default_rng([last, self.seed])
+        logarithms = rng.uniform(0, np.log(last + 1), self.count)
+        by_logarithm = [int(tile) - 1 for tile in np.exp(logarithms)]
+        return [*map(int, rng.integers(0, last + 1, self.count)), *by_logarithm]
+
+
 class Order(Enum):
     """The order in which the blocks of a launch work on the rows."""
 
@@ -230,6 +254,7 @@ def emulate_far(
     *,
     order: Order = Order.ASCENDING,
     rounds: int = 1,
+    drawn: FarTiles = FarTiles(),
     rounding: float = 0.0,
     step_limit: int = STEP_LIMIT,
     accuracy: Accuracy = Accuracy.DEFAULT,
@@ -248,11 +273,13 @@ def emulate_far(
     each = _blocks_a_tile(kernel, problem, block_rows)
     last = -(-problem.rows // block_rows) - 1
     workers = last // rounds + 1
-    chosen = _chosen_tiles(problem, block_rows, each, most_elements // rounds)
+    chosen = _chosen_tiles(problem, block_rows, each, most_elements // rounds, drawn)
     tiles = np.unique(chosen % workers + workers * np.arange(rounds)[:, None])
     tiles = tiles[tiles <= last]
     rows = _members(tiles, block_rows)
-    far = _FarRows.of(problem, rows[rows < problem.rows])
+    far = _FarRows.of(
+        problem, rows[rows < problem.rows], first_elements(problem, 0, kernel.promise)
+    )
     memory = _FarMemory.of(far, kernel)
     at_work = np.sort(last - tiles) if order is Order.DESCENDING else tiles[tiles < workers]
     result = Emulation(
@@ -298,7 +325,9 @@ def _blocks_a_tile(kernel: EmulatedKernel, problem: Problem, block_rows: int) ->
     return each
 
 
-def _chosen_tiles(problem: Problem, block_rows: int, each: int, most_elements: int) -> Numbers:
+def _chosen_tiles(
+    problem: Problem, block_rows: int, each: int, most_elements: int, drawn: FarTiles
+) -> Numbers:
     """Return the numbers of the most revealing tiles of `block_rows` rows, within limits.
 
     `each` blocks share a tile.
@@ -316,7 +345,7 @@ def _chosen_tiles(problem: Problem, block_rows: int, each: int, most_elements: i
         FAR_BLOCKS // each - 1,
         slice_end,
         *_half_visible_tiles(problem, block_rows),
-        *_random_tiles(last),
+        *drawn.of_many(last),
     )
     allowed = max(LEAST_TILES, most_elements // (block_rows * problem.cols))
     chosen = list(dict.fromkeys(tile for tile in revealing if 0 <= tile <= last))
@@ -334,14 +363,6 @@ def _half_visible_tiles(problem: Problem, block_rows: int) -> list[int]:
     return [(end - problem.cols // 2) // block_rows for end in ends]
 
 
-def _random_tiles(last: int) -> list[int]:
-    """Return random tiles, the same each time, so that no tile is never run."""
-    rng = np.random.default_rng(last)
-    logarithms = rng.uniform(0, np.log(last + 1), RANDOM_TILES)
-    by_logarithm = [int(tile) - 1 for tile in np.exp(logarithms)]
-    return [*map(int, rng.integers(0, last + 1, RANDOM_TILES)), *by_logarithm]
-
-
 @dataclass(frozen=True, slots=True)
 class _FarRows:
     """The rows of a far problem that are computed, with their elements and their truths."""
@@ -354,9 +375,11 @@ class _FarRows:
     """The arrays of the small problem."""
     mask_numbers: Numbers
     """The row of an additive mask that belongs to each row."""
+    leads: dict[str, int]
+    """Elements of its memory before each array."""
 
     @classmethod
-    def of(cls, problem: Problem, rows: Numbers) -> "_FarRows":
+    def of(cls, problem: Problem, rows: Numbers, leads: dict[str, int]) -> "_FarRows":
         few = replace(
             problem,
             rows=len(rows),
@@ -376,7 +399,7 @@ class _FarRows:
         if problem.mask is Mask.ADDITIVE:
             _, first, again = np.unique(masked, return_index=True, return_inverse=True)
             arrays["mask"] = arrays["mask"][first[again]]
-        return cls(problem, rows, few, arrays, masked)
+        return cls(problem, rows, few, arrays, masked, leads)
 
     @property
     def truths(self) -> Truths:
@@ -389,27 +412,32 @@ class _FarRows:
         row, col = check.first
         return replace(check, first=(int(self.rows[row]), col))
 
+    def lead(self, operand: Operand) -> int:
+        """Return how many elements of its memory lie before an array."""
+        shares = self.problem.in_place and operand.name == "output"
+        return self.leads.get("input" if shares else operand.name, 0)
+
     def elements(self, operand: Operand) -> Numbers:
-        """Return the number of each element of the rows in an array, shape (rows, cols)."""
-        problem, cols = self.problem, operand.cols
+        """Return the number of each element of the rows in memory, shape (rows, cols)."""
+        problem, cols, lead = self.problem, operand.cols, self.lead(operand)
         numbers = np.arange(cols, dtype=np.int64)
         if problem.inner == 1:
-            return self.rows[:, None] * operand.stride + numbers
+            return lead + self.rows[:, None] * operand.stride + numbers
         slices, places = np.divmod(self.rows, problem.inner)
         first = slices * cols * problem.inner + places
-        return first[:, None] + numbers * problem.inner
+        return lead + first[:, None] + numbers * problem.inner
 
     def ranges(self, operand: Operand) -> Numbers:
         """Return the ranges of elements that the rows of an array consist of, shape (ranges, 2)."""
-        problem, cols = self.problem, operand.cols
+        problem, cols, lead = self.problem, operand.cols, self.lead(operand)
         if problem.inner == 1:
-            first = self.rows * operand.stride
+            first = self.rows * operand.stride + lead
             return np.stack([first, first + cols], axis=1)
         slices, places = np.divmod(self.rows, problem.inner)
         begins = np.concatenate([[True], (np.diff(self.rows) != 1) | (np.diff(slices) != 0)])
         starts = np.flatnonzero(begins)
         ends = np.append(starts[1:], len(self.rows)) - 1
-        first = (slices * cols * problem.inner + places)[starts, None]
+        first = (lead + slices * cols * problem.inner + places)[starts, None]
         first = (first + np.arange(cols, dtype=np.int64) * problem.inner).reshape(-1)
         width = np.repeat(places[ends] - places[starts] + 1, cols)
         order = np.argsort(first)
@@ -476,26 +504,29 @@ def _input(
     problem = far.problem
     values = far.arrays[operand.name]
     if operand.name == "mask":
-        elements = far.mask_numbers[:, None] * problem.cols + np.arange(problem.cols)
-        first = np.unique(far.mask_numbers) * problem.cols
+        lead = far.lead(operand)
+        elements = lead + far.mask_numbers[:, None] * problem.cols + np.arange(problem.cols)
+        first = lead + np.unique(far.mask_numbers) * problem.cols
         ranges = np.stack([first, first + problem.cols], axis=1)
     else:
         elements, ranges = far.elements(operand), far.ranges(operand)
     is_dense = problem.inner == 1 and problem.input_stride == problem.cols
     if is_dense and isinstance(operand.dtype, DType):
         slack = NEIGHBOUR_BYTES // operand.dtype.itemsize
-        ranges = np.clip(ranges + np.array([-slack, slack]), 0, operand.count)
+        lead = far.lead(operand)
+        ranges = np.clip(ranges + np.array([-slack, slack]), lead, lead + operand.count)
     ranges, count = _united(ranges)
     random = np.random.default_rng(count).standard_normal(count).astype(values.dtype)
     written = problem.in_place and operand.name == "input"
     placed = memory.allocate_sparse(
-        operand.count,
+        far.lead(operand) + operand.count,
         ranges,
         random,
         name=operand.name,
         writable=written,
         written_once=written and not kernel.rewrites,
     )
+    placed.lead = far.lead(operand) * values.dtype.itemsize
     memory.put(placed, elements, values.reshape(elements.shape))
     return placed
 
@@ -504,14 +535,16 @@ def _result(
     far: _FarRows, result: Operand, memory: GlobalMemory, kernel: EmulatedKernel
 ) -> Allocation:
     ranges, count = _united(far.ranges(result))
-    return memory.allocate_sparse(
-        result.count,
+    placed = memory.allocate_sparse(
+        far.lead(result) + result.count,
         ranges,
         poisoned((count,), result.dtype.numpy),
         name=result.name,
         initialised=False,
         written_once=result.name != "output" or not kernel.rewrites,
     )
+    placed.lead = far.lead(result) * result.dtype.itemsize
+    return placed
 
 
 def _scratch(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> Allocation:

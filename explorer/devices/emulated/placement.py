@@ -19,6 +19,7 @@ from explorer.ptx_emulator import (
 )
 from explorer.reference.layout import (
     Array,
+    Promise,
     as_rows,
     between_rows,
     called,
@@ -52,6 +53,7 @@ class Placement:
         scratch_bytes: int = 0,
         *,
         misaligned_by: int = 0,
+        promise: Promise | None = None,
     ) -> "Placement":
         """Place inputs named as in `operands.inputs`, their matrices (rows, cols).
 
@@ -59,7 +61,7 @@ class Placement:
         """
         memory = GlobalMemory()
         values: dict[str, Argument] = dict(numbers_of(problem))
-        places = first_elements(problem, misaligned_by)
+        places = first_elements(problem, misaligned_by, promise)
         placed: dict[str, Allocation] = {}
         for operand in inputs(problem):
             array, name = arrays[operand.name], operand.name

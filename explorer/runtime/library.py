@@ -1,0 +1,349 @@
+"""Calls on arrays of any library, PyTorch, CuPy or JAX: served by our kernel, or by the library.
+
+A `Library` says what a call needs to know of arrays. Everything that is not special to one library
+is here: which problem a call is, what is converted or copied for it, the launch, rows among others,
+and the results by the library's own functions.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from explorer.ops import Op
+from explorer.runtime.launcher import Plan
+from explorer.runtime.layout import (
+    DTYPES,
+    Call,
+    Matrix,
+    Shape,
+    are_dense,
+    bad_id,
+    check_floating,
+    check_index,
+    dense_matrix,
+    given,
+    matrix_of,
+    no_number,
+    outside,
+    plain_scale,
+    positive,
+    whole_axis,
+)
+from explorer.runtime.recipes import Apart, Recipe, make_recipe
+
+# ------------------------------------------------------------------ libraries
+
+
+class Library(ABC):
+    """What calls need of the library of their arrays. Types are the library's own objects."""
+
+    numpy: Any
+    """The library's functions under NumPy's names."""
+
+    functions: Mapping[Op, Callable[[Any, int], Any]]
+    """The library's own function of an array and an axis, for operators that it has one of."""
+
+    rounds_once = False
+    """Whether its functions compute 16-bit types in f32, and round the result alone."""
+
+    type_named: str
+    """A type as a call of this library gives it, in sentences."""
+
+    recipes_are: type[Recipe] = Recipe
+
+    @abstractmethod
+    def name_of(self, dtype: Any) -> str:
+        """Return the name of an element type, such as float32. Raises TypeError for no type."""
+
+    def type_of(self, name: str) -> Any:
+        """Return the element type of a name."""
+        return name
+
+    def is_on_gpu(self, x: Any) -> bool:
+        """Return whether kernels can read an array."""
+        return self.device(x) >= 0
+
+    @abstractmethod
+    def device(self, x: Any) -> int:
+        """Return the number of the GPU that an array is on; -1 if it is on none."""
+
+    @abstractmethod
+    def address(self, x: Any) -> int:
+        """Return the address of an array's first element."""
+
+    @abstractmethod
+    def strides(self, x: Any) -> Shape | None:
+        """Return the strides of an array in elements; None if it is dense."""
+
+    def matrix(self, x: Any, dim: int) -> Matrix | None:
+        """Return the rows along an axis; None if no kernel can read the array as it is."""
+        strides = self.strides(x)
+        shape = tuple(x.shape)
+        return dense_matrix(shape, dim) if strides is None else matrix_of(shape, strides, dim)
+
+    def is_dense(self, x: Any) -> bool:
+        """Return whether an array has no gaps, its last axis first in memory."""
+        strides = self.strides(x)
+        return strides is None or are_dense(tuple(x.shape), strides)
+
+    def are_on_one(self, x: Any, other: Any) -> bool:
+        """Return whether two arrays are on one device; another library's array is on none."""
+        return isinstance(x, type(other)) and self.device(x) == self.device(other)
+
+    def cast(self, x: Any, dtype: Any, like: Any) -> Any:
+        """Return an array of a type, on the device of `like`."""
+        return self.numpy.asarray(x, dtype=dtype)
+
+    @abstractmethod
+    def converted(self, x: Any, dtype: Any, like: Any) -> Any:
+        """Return a dense array of a type on the GPU of `like`; x itself if it is one."""
+
+    @abstractmethod
+    def broadcast(self, x: Any, shape: Shape) -> Any:
+        """Return a dense array of a shape."""
+
+    @abstractmethod
+    def empty(self, shape: Shape, dtype: Any, like: Any) -> Any:
+        """Return a new dense array on the GPU of `like`."""
+
+    def strided(self, x: Any, shape: Shape, strides: Shape) -> Any:
+        """Return a view of an array's memory; strides are in elements."""
+        octets = tuple(stride * x.itemsize for stride in strides)
+        return self.numpy.lib.stride_tricks.as_strided(x, shape, octets)
+
+    def counted(self, count: int, like: Any) -> Any:
+        """Return the numbers from 0 to `count`, exclusive, on the device of `like`."""
+        return self.numpy.arange(count)
+
+    def without(self, x: Any, hidden: Any) -> Any:
+        """Return an array with -inf at the elements that are hidden."""
+        return self.numpy.where(hidden, x.dtype.type(-math.inf), x)
+
+    def copied(self, result: Any, out: Any) -> Any:
+        """Write a result to `out`, and return that."""
+        raise NotImplementedError
+
+    def is_capturing(self, device: int) -> bool:
+        """Return whether a graph is being captured, into which no kernel can be loaded."""
+        return False
+
+    @abstractmethod
+    def launch(
+        self, plan: Plan, device: int, source: int, output: int, others: dict[str, int]
+    ) -> None:
+        """Launch a plan on arrays at these addresses, on the current stream of a GPU."""
+
+    def written(self, out: Any) -> None:  # noqa: B027  (most libraries need nothing)
+        """Do what must follow a launch that wrote to a given output."""
+
+    def recipe(self, call: Call, x: Any, out: Any) -> Recipe | Apart | None:
+        """Return how a call is served, checked; None if the library must compute it."""
+        return make_recipe(self, call, x, out)
+
+    def serve(self, call: Call, x: Any, out: Any = None) -> list[Any] | None:
+        """Return the results of our kernel, the first one in `out`; None if there is none."""
+        recipe = self.recipe(call, x, out)
+        return None if recipe is None else recipe.serve(x, out, call.scale, call.arrays)
+
+    def compute(self, call: Call, x: Any, out: Any = None) -> list[Any]:
+        """Return the results by our kernel, or else by the library; the first one in `out`."""
+        results = self.serve(call, x, out)
+        if results is None:
+            results = self.framework(call, x)
+            results[0] = results[0] if out is None else self.copied(results[0], out)
+        return results
+
+    # -------------------------------------------------------------- results by the library
+
+    def result_type(self, call: Call, x: Any) -> Any:
+        """Return the type of a call's numbers: a few of a row are of f32 for narrower types."""
+        if call.dtype is not None:
+            return call.dtype
+        is_narrow = "float" in self.name_of(x.dtype) and x.dtype.itemsize < 4
+        return self.type_of("float32") if is_narrow and not call.fills_rows else x.dtype
+
+    def framework(self, call: Call, x: Any) -> list[Any]:
+        """Compute a call by the library's functions, in f32 for 16-bit types, as kernels do."""
+        target = self.result_type(call, x)
+        name = self.name_of(target)
+        check_floating(str(target), self.type_named, is_argument=call.dtype is not None)
+        x = self.cast(x, target, x)
+        if call.fills_rows and 0 in x.shape:  # some libraries raise, since rows have no maximum
+            return [x]
+        own = None if call.also else self.functions.get(call.op)
+        mask = call.arrays.get("mask")
+        rounds_once = self.rounds_once and own and call.scale is None and mask is None
+        kind = DTYPES.get(name)
+        if kind is not None and kind.is_narrow and not rounds_once:
+            x = self.cast(x, self.type_of(kind.arithmetic.array_name), x)
+        x = self.scaled(x, call.scale)
+        if mask is not None:
+            x = x + self.cast(self.cast(mask, target, x), x.dtype, x)
+        hidden = self.hidden(x, call.causal, call.arrays.get("lengths"))
+        x = x if hidden is None else self.without(x, hidden)
+        if own:
+            results = [own(x, call.dim)]
+        elif not x.shape[call.dim]:  # it has no maximum
+            results = [x.sum(call.dim, keepdims=True) - math.inf]
+        else:
+            names = (result.name for result in call.results)
+            results = numbers(self.numpy, x, call.dim, call.arrays.get("ids"), names)
+        return [self.cast(results[0], target, x), *results[1:]]
+
+    def scaled(self, x: Any, scale: float | None) -> Any:
+        """Return an array times a scale, as kernels count it: -inf stays -inf whatever it is."""
+        if scale is None:
+            return x
+        if scale > 0 or "complex" in self.name_of(x.dtype):
+            return x * scale
+        return self.without(x * scale, x == -math.inf)
+
+    def hidden(self, x: Any, causal: bool, lengths: Any) -> Any:
+        """Return which elements a causal mask or lengths hide; None without these.
+
+        The shape is one that broadcasts to x's.
+        """
+        if not causal and lengths is None:
+            return None
+        columns = self.counted(x.shape[-1], x)
+        if lengths is not None:
+            return columns >= self.cast(lengths, lengths.dtype, x)[..., None]
+        rows, cols = x.shape[-2:]
+        return columns > self.counted(rows, x)[:, None] + (cols - rows)
+
+
+class RowFunctions(Library):
+    """`explorer.logsumexp` and `explorer.log_prob` of a library's arrays."""
+
+    @abstractmethod
+    def check_x(self, x: Any, *, may_be_complex: bool) -> None:
+        """Raise InvalidInput for an x without floating-point numbers."""
+
+    @abstractmethod
+    def check_beside(self, name: str, array: Any, x: Any) -> None:
+        """Raise TypeError for what is no array of x's library, InvalidInput for another device."""
+
+    @abstractmethod
+    def check_out(self, x: Any, shape: Shape, dtype: Any, out: Any) -> None:
+        """Raise InvalidInput for an output of another shape, type or device, or TypeError."""
+
+    def first_place(self, elements: Any) -> Shape | None:
+        """Return the place of the first element that is True, or None; wait for the GPU."""
+        places = self.numpy.argwhere(elements)
+        return tuple(int(at) for at in places[0]) if len(places) else None
+
+    def plain(self, dim: Any, scale: Any) -> tuple[int, float | None]:
+        """Return a call's axis and scale, None for 1. Raises TypeError and InvalidInput."""
+        if scale is None:
+            raise no_number(scale)
+        factor = plain_scale(scale)
+        return whole_axis(dim), None if factor == 1 else factor
+
+    def of_rows(self, call: Call, x: Any, out: Any = None) -> list[Any]:
+        """Compute numbers of rows, with their gradients if needed, the first one in `out`."""
+        return self.compute(call, x, out)
+
+    def logsumexp_of(self, x: Any, dim: Any, keepdim: bool, scale: Any, out: Any) -> Any:
+        """Compute the log-sum-exp of an array, as `explorer.logsumexp` documents it."""
+        dim, factor = self.plain(dim, scale)
+        self.check_x(x, may_be_complex=True)
+        axis = positive(dim, x.ndim)
+        drops = not (keepdim and x.ndim)
+        rows = x if x.ndim else x.reshape(1)
+        if out is None:
+            (result,) = self.of_rows(Call(Op.LOGSUMEXP, axis, factor), rows)
+            return result.squeeze(axis) if drops else result
+        is_own = getattr(out, "dtype", None) == x.dtype
+        call = Call(Op.LOGSUMEXP, axis, factor, x.dtype if is_own else None)
+        kept = () if drops else (1,)
+        shape = (*rows.shape[:axis], *kept, *rows.shape[axis + 1 :])
+        self.check_out(x, shape, self.result_type(call, x), out)
+        self.of_rows(call, rows, out[(*[slice(None)] * axis, None)] if drops else out)
+        return out
+
+    def log_prob_of(
+        self, x: Any, index: Any, scale: Any, also: tuple[str, ...], check: bool
+    ) -> list[Any]:
+        """Compute log-probabilities, and results beside them, as `explorer.log_prob` says it."""
+        _, factor = self.plain(-1, scale)
+        self.check_x(x, may_be_complex=False)
+        self.check_beside("index", index, x)
+        check_index(tuple(x.shape), tuple(index.shape), self.name_of(index.dtype))
+        if check:
+            self.check_columns(index, x.shape[-1])
+        drops = index.ndim < x.ndim
+        ids = index[..., None] if drops else index
+        call = Call(Op.LOG_PROB, x.ndim - 1, factor, also=",".join(also), arrays=given(ids=ids))
+        first, *others = self.of_rows(call, x)
+        return [first.squeeze(-1) if drops else first, *(other.squeeze(-1) for other in others)]
+
+    def check_columns(self, index: Any, cols: int) -> None:
+        """Raise InvalidInput that names the first id that is no column; wait for the GPU for it."""
+        place = self.first_place(outside(index, cols))
+        if place is not None:
+            raise bad_id(int(index[place]), place, cols)
+
+
+# ------------------------------------------------------------------ numbers of a row
+
+
+LEAST_GAP = 1000.0
+"""A number that is beyond the exponentials of each type: that of its negative is 0."""
+
+
+def numbers(library: Any, x: Any, axis: int, ids: Any, names: Iterable[str]) -> list[Any]:
+    """Return the results of the given names of an array, which keep the axis as one element.
+
+    They are computed by the functions that PyTorch, CuPy and JAX have in common, under NumPy's
+    names, and mean what the truths of `explorer.ops` mean.
+
+    The output is that of log-probabilities if there are ids, else the log-sum-exp. It can be
+    differentiated, with the maximum as a constant, since a result does not depend on that.
+    """
+
+    def along(function: Any, values: Any, **told: Any) -> Any:
+        return function(values, axis=axis, keepdims=True, **told)
+
+    greatest = float(library.finfo(x.dtype).max)
+    constant = x.detach() if hasattr(x, "detach") else x
+    maximum = library.clip(along(library.amax, constant), -greatest, greatest)
+    gaps = x - maximum
+    weights = library.exp(gaps)
+    total = along(library.sum, weights)
+    log_sum = library.log(total)
+    made = {"maximum": maximum, "log_sum": log_sum, "lse": maximum + log_sum}
+    made["output"] = made["lse"] if ids is None else _chosen(library, gaps, ids, log_sum)
+    names = list(names)
+    if "entropy" in names:  # without the products of 0 and -inf
+        terms = weights * library.clip(gaps, -LEAST_GAP, None)
+        made["entropy"] = log_sum - along(library.sum, terms) / total
+    if "rank" in names:
+        first = _chosen(library, x, ids[..., :1])
+        ranks = along(library.sum, x > first, dtype=ids.dtype)
+        made["rank"] = _columns(library, library.isnan(first), ranks, ids)
+    if "argmax" in names:
+        ranked = library.where(library.isnan(x), -math.inf, x)
+        are_greatest = library.where(x == along(library.amax, ranked), 1, 0)
+        column = along(library.argmax, are_greatest)
+        made["argmax"] = _columns(library, along(library.amax, are_greatest) == 0, column, ids)
+    return [made[name] for name in names]
+
+
+def _chosen(library: Any, x: Any, ids: Any, less: Any = 0.0) -> Any:
+    """Return the elements of each row's ids, less a number of the row.
+
+    That is NaN for an id that is no column: a constant, from which no gradient flows.
+    """
+    bad = outside(ids, x.shape[-1])
+    inside = library.where(bad, 0, ids)
+    if hasattr(library, "take_along_dim"):  # PyTorch's name, which takes 64 bits alone
+        taken = library.take_along_dim(x, inside.long(), -1)
+    else:
+        taken = library.take_along_axis(x, inside, -1)
+    return library.where(bad, math.nan, taken - less)
+
+
+def _columns(library: Any, are_none: Any, columns: Any, ids: Any) -> Any:
+    """Return columns, or numbers of them, in the type of the ids: -1 where there is none."""
+    return library.asarray(library.where(are_none, -1, columns), dtype=ids.dtype)
