@@ -160,8 +160,10 @@ class Library(ABC):
         """Return the type of a call's numbers: a few of a row are of f32 for narrower types."""
         if call.dtype is not None:
             return call.dtype
-        is_narrow = "float" in self.name_of(x.dtype) and x.dtype.itemsize < 4
-        return self.type_of("float32") if is_narrow and not call.fills_rows else x.dtype
+        kind = DTYPES.get(self.name_of(x.dtype))
+        if kind is None or not kind.is_narrow or call.fills_rows:
+            return x.dtype
+        return self.type_of(kind.arithmetic.array_name)
 
     def framework(self, call: Call, x: Any) -> list[Any]:
         """Compute a call by the library's functions, in f32 for 16-bit types, as kernels do."""
