@@ -19,7 +19,7 @@ from typing import Any
 from gpu_suite import RECORD, compared_sentences, read_runs
 from heuristic_losses import TABLES, Loss, mean
 from heuristic_losses import heuristic_losses as losses_in
-from planted_bugs import counts
+from planted_bugs import counts, grouped
 
 from explorer.choose import config_for
 from explorer.codegen.units import emit
@@ -800,6 +800,14 @@ def subject(test: str) -> str:
 def planted_bugs() -> str:
     """How many bugs the tests plant."""
     return str(counts().total())
+
+
+@figure
+def planted_groups() -> str:
+    """A table: groups of planted bugs, and how many of each verification finds."""
+    head = "| kind of bug | planted | found |\n|---|---:|---:|"
+    rows = (f"| {group} | {number} | {number} |" for group, number in grouped().items())
+    return "\n".join([head, *rows])
 
 
 @figure

@@ -54,8 +54,8 @@ FreshSeed = Annotated[
     int | None,
     option(
         "--seed S",
-        "Seed of what is drawn: inputs, sizes, configs of --sample; default: a fresh one, which is "
-        "printed.",
+        "Seed of what is drawn: inputs, sizes, orders of threads, configs of --sample; default: a "
+        "fresh one, which is printed.",
         whole_number("seed", 0),
     ),
 ]
@@ -154,8 +154,8 @@ def _check_file_says_the_rest(context: typer.Context) -> None:
         if is_given(context, name):
             raise InvalidInput(
                 f"--{name.replace('_', '-')} says nothing of an emitted file, whose text tells "
-                "what it computes; leave it out (--cols, --rows, --accuracy, --device and --gpu "
-                "count)"
+                "what it computes; leave it out (--cols, --rows, --accuracy, --seed, --device and "
+                "--gpu count)"
             )
 
 

@@ -36,7 +36,7 @@ class Setting:
     timing: str = "cold"
     """Cold, where launches rotate over buffers larger than the L2 cache, or warm."""
     seed: int = 0
-    """Of the inputs, and of the order of rounds."""
+    """Of the inputs, of the order of rounds, and of that of emulated threads."""
     accuracy: Accuracy = Accuracy.DEFAULT
     """What kernels must meet, if a small run says nothing else."""
 
@@ -136,6 +136,8 @@ class Device:
     """Whether it times kernels. Of one that does not, several at once disturb no times."""
     gpu: GpuSpec
     """The GPU that times come from; of a recording, once a problem is open."""
+    on_run: Callable[[int, int], None] | None = None
+    """What hears how many runs of a check are over, and of how many that are known to come."""
 
     def open(self, setting: Setting) -> Facts:
         """Prepare a problem in place of the one before, whose peers leave.

@@ -14,6 +14,7 @@ from typing import Any
 from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.units import emit
 from explorer.codegen.variant import MAIN_MACRO, Launch, Variant, split_source
+from explorer.devices.host_check import AS_EMITTED, HostCheck, check_host
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, brief
 from explorer.model.problem import Mask, Problem
@@ -50,11 +51,12 @@ class ProgramUnderTest:
     """Name of its source in findings and in errors of the compiler."""
     run_time_cols: int = 0
     """Cols to check it at; 0 for those that it was emitted for."""
-    host_checked: bool = True
-    """Whether its host part is known to launch the kernels as the plan does."""
-
+    host: HostCheck = AS_EMITTED
+    """What is known of its host part, which is to launch the kernels as the plan does."""
     is_edited: bool = False
-    """Whether its source differs from the one that this version emits."""
+    """Whether its kernels, or their launches, differ from what this version emits."""
+    has_own_text: bool = False
+    """Whether any of its text does."""
     header_cols: int = 0
     """Cols that its header names, if its source is for others, which count; else 0."""
     thorough: bool = False
@@ -265,9 +267,12 @@ def read_emitted(path: Path) -> ProgramUnderTest:
     program.scratch_bytes(problem)
     overlapped, main = plan.steps[0].overlaps, MAIN_MACRO in source
     emitted = _emitted(problem, config, overlapped=overlapped, main=main)
-    is_edited = emitted is None or emitted.source != source
-    has_host = emitted is not None and _has_host_of(program, emitted)
-    return replace(program, host_checked=has_host, is_edited=is_edited, header_cols=header_cols)
+    if emitted is None:
+        host = HostCheck(unknown="this version of explorer does not emit its config")
+        known = replace(program, host=host, is_edited=True, has_own_text=True)
+    else:
+        known = _compared(program, emitted)
+    return replace(known, header_cols=header_cols)
 
 
 def _read_source(path: Path) -> str:
@@ -436,20 +441,20 @@ def _end_of_kernels(code: str) -> int:
     return len(code)
 
 
-def _has_host_of(program: ProgramUnderTest, emitted: Variant) -> bool:
-    """Return whether the host part is that of `emitted`, and launches as the head's lines do."""
-    own = emitted.source
+def _compared(program: ProgramUnderTest, emitted: Variant) -> ProgramUnderTest:
+    """Return a program with what of its text is not that of `emitted`, and its host part judged."""
+    own, source = emitted.source, program.source
     if len(emitted.launches) == 1 == len(program.plan.steps):
         own = own.replace(emitted.launches[0].entry, program.plan.steps[0].entry)
     same_launches = LaunchPlan.read(own) == replace(
         program.plan, constants=LaunchPlan.of(program.problem, program.config).bound(own).constants
     )
-    return same_launches and _host_code(own) == _host_code(program.source)
-
-
-def _host_code(source: str) -> str:
-    """Return the host part without comments, which a compiler ignores."""
-    return _code(split_source(source)[1])
+    (own_kernels, own_host), (kernels, host) = (map(_code, split_source(s)) for s in (own, source))
+    check = AS_EMITTED
+    if not same_launches or own_host != host:
+        check = check_host(_code(source), host, own_host, program.split, program.plan)
+    is_edited = not same_launches or own_kernels != kernels or bool(check.unknown)
+    return replace(program, host=check, is_edited=is_edited, has_own_text=emitted.source != source)
 
 
 # ------------------------------------------------------------------ limits of launches

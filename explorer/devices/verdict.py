@@ -55,10 +55,14 @@ class Emulation:
     """The orders of execution in which it was run."""
     steps: int = 0
     """Instructions executed in the first schedule, each once for a group of lanes."""
+    work: int = 0
+    """Instructions executed in all of them, each once for a lane, or more if it takes longer."""
     left_out: str = ""
     """A schedule that was not run, and why; empty if none was left out."""
     row_blocks: tuple[int, ...] = ()
     """The number of the block that wrote the output's first element of each row; -1 for none."""
+    deals_by_order: bool = False
+    """Whether another order of threads gave rows to other blocks."""
     elements: int = 0
     """Elements of the output that were computed and checked; 0 for all of the problem's."""
 
@@ -206,6 +210,20 @@ class Verdict:
             status = Status.WRONG if launchable else Status.UNVERIFIED
             sentence = f"{outcome.stage}: {outcome.reason}"
         return cls(program, status, sentence, by, outcome=outcome)
+
+    def with_host_part(self) -> "Verdict":
+        """Return the verdict of the whole file: of its kernels, and of what launches them."""
+        host = self.program.host
+        if host.fault and self.status is not Status.WRONG:
+            sentence = f"the host part is wrong: {host.fault}"
+            return replace(self, status=Status.WRONG, sentence=sentence)
+        if host.unknown and self.status in (Status.VERIFIED, Status.INACCURATE):
+            sentence = (
+                f"the host part could not be checked: {host.unknown}; its kernels, launched as the "
+                f"file's header says, are {self.status}"
+            )
+            return replace(self, status=Status.UNVERIFIED, sentence=sentence)
+        return self
 
     @property
     def most_cols(self) -> int:

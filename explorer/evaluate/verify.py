@@ -62,13 +62,13 @@ def verify_many(
     processes = min(usable_cores(), len(programs))
     if processes < 2 or len(programs) <= FEW:
         for program in programs:
-            yield _verify(program, arch, rows, accuracy, told)
+            yield _verify(program, arch, rows, accuracy, told).with_host_part()
         return
     pool = ProcessPoolExecutor(processes, mp_context=FRESH, initializer=leave_interrupts)
     try:
-        waiting = [pool.submit(_verify, program, arch, rows, accuracy) for program in programs]
+        waiting = [pool.submit(_verify, one, arch, rows, accuracy) for one in programs]
         for future in waiting:
-            yield future.result()
+            yield future.result().with_host_part()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -109,7 +109,8 @@ def verify_on(
         problem = emulated_runs(programs[0], rows)[0].problem
         opened.open(Setting(problem, seed=programs[0].seed, accuracy=accuracy))
         for program in programs:
-            yield _with_second_opinion(opened.verify(program), opened, rows, accuracy)
+            verdict = _with_second_opinion(opened.verify(program), opened, rows, accuracy)
+            yield verdict.with_host_part()
 
 
 def _with_second_opinion(
@@ -216,7 +217,7 @@ def time_file(
         environment = environment_of(opened, setting, opened.open(setting))
         verdict = opened.verify(program)
         measured = verdict.outcome if isinstance(verdict.outcome, Measured) else None
-        verdict = _with_second_opinion(verdict, opened, None, accuracy)
+        verdict = _with_second_opinion(verdict, opened, None, accuracy).with_host_part()
         return TimedFile(problem, verdict, measured, environment)
 
 

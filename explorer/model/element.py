@@ -332,9 +332,6 @@ USUAL_TYPE = DType.F32
 TYPE_OF_SUMS = DType.F64
 """The type in which a program adds up numbers of many rows."""
 
-TYPE_OF_NARROW = DType.F32
-"""The type of numbers of rows whose elements are narrower."""
-
 _OTHER_NAMES = {name: dtype for dtype in DType for name in (dtype.array_name, *dtype.other_names)}
 """Other common names of the types."""
 

@@ -22,6 +22,7 @@ functions that were not inlined are not known.
 The package imports nothing of the rest of the explorer.
 """
 
+from explorer.ptx_emulator.arrival import decided_by_arrival
 from explorer.ptx_emulator.counters import SECTOR_BYTES, Counters, Traffic
 from explorer.ptx_emulator.findings import (
     EmulatorError,
@@ -32,7 +33,7 @@ from explorer.ptx_emulator.findings import (
 )
 from explorer.ptx_emulator.geometry import MAX_BLOCK, MAX_GRID, LaunchLimits
 from explorer.ptx_emulator.launches import Argument, LaunchResult, Writers, launch
-from explorer.ptx_emulator.machine import Schedule, permuted_turns
+from explorer.ptx_emulator.machine import Schedule, permuted_turns, spins
 from explorer.ptx_emulator.memory import (
     MOST_BYTES,
     Allocation,
@@ -69,8 +70,10 @@ __all__ = [
     "UnsupportedPtx",
     "Writers",
     "check_output",
+    "decided_by_arrival",
     "launch",
     "parse",
     "permuted_turns",
     "poisoned",
+    "spins",
 ]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from explorer.ptx_emulator.arithmetic import with_one_nan
 from explorer.ptx_emulator.binding import Binder, Modifiers, Step, binds
 from explorer.ptx_emulator.float_instructions import extreme
 from explorer.ptx_emulator.lanes import Lanes
-from explorer.ptx_emulator.machine import Schedule
 from explorer.ptx_emulator.memory_instructions import (
     HINTS,
     ORDERS,
@@ -56,10 +56,10 @@ _OPERATIONS: dict[str, Operation] = {
 
 
 def _operation(name: str, ptx_type: str) -> Operation:
-    if name in ("min", "max") and PACKED.get(ptx_type, ptx_type) in FLOATS:
-        pick = extreme(name, nan=False)
-        return lambda old, b, c: pick(old, b)
-    return _OPERATIONS[name]
+    if name not in ("add", "min", "max") or PACKED.get(ptx_type, ptx_type) not in FLOATS:
+        return _OPERATIONS[name]
+    function = np.add if name == "add" else extreme(name, nan=False)
+    return lambda old, b, c: with_one_nan(np.asarray(function(old, b)))
 
 
 def _bits(values: Any) -> bytes:
@@ -79,19 +79,18 @@ def one_by_one(
     b: Array,
     c: Array,
     *,
-    backwards: bool = False,
+    in_turn: NDArray[np.int64] | None = None,
 ) -> Array:
     """Apply an operation to memory[index] for each lane in turn, and return the old values.
 
-    Lanes of distinct places go together. Those of one place take turns in their order, or
-    `backwards`. None does where no lane would change what is there, as where threads spin.
+    Lanes of distinct places go together. Those of one place take turns in their order, or in that
+    of `in_turn`. None does where no lane would change what is there, as where threads spin.
     """
     old = memory[index]
     if _bits(operation(old, b, c)) == _bits(old):
         return old
-    order = np.argsort(index, kind="stable")
-    if backwards:
-        order = len(index) - 1 - np.argsort(index[::-1], kind="stable")
+    order = np.argsort(index if in_turn is None else index[in_turn], kind="stable")
+    order = order if in_turn is None else in_turn[order]
     ordered = index[order]
     first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
     starts = np.flatnonzero(first)
@@ -137,7 +136,6 @@ def bind_atomic(binder: Binder, instruction: Instruction) -> Step:
     machine = binder.machine
     access = Access(instruction, form.size, "atomic", strong=True)
     flags = Flags(machine, form.order, access)
-    backwards = machine.schedule is Schedule.PERMUTED
 
     def step(lanes: Lanes) -> None:
         where = addresses(lanes)
@@ -149,11 +147,12 @@ def bind_atomic(binder: Binder, instruction: Instruction) -> Step:
                 place.shadow.atomic(place.index, place.lanes, access, now, reads=True)
                 if form.adds_floats and machine.reproducible:
                     place.shadow.add_floats(place.index, place.lanes, access, now)
-            old, changed = _apply(place, form, operands, backwards=backwards)
+            in_turn = machine.in_turn(place.lanes.count)
+            old, changed = _apply(place, form, operands, in_turn)
             if changed:
                 machine.progress = True
                 machine.work += TURN_WORK * _turns_of(place.index)
-            flags.exchanged(place, now, backwards=backwards)
+            flags.exchanged(place, now, in_turn)
             for number, target in enumerate(targets):
                 if target is not None:
                     target.put(place.lanes, old[:, number])
@@ -172,7 +171,7 @@ def _gather(sources: list[Source], lanes: Lanes, form: _Form) -> Array:
 
 
 def _apply(
-    place: Place, form: _Form, operands: list[Array], *, backwards: bool
+    place: Place, form: _Form, operands: list[Array], in_turn: NDArray[np.int64] | None
 ) -> tuple[Array, bool]:
     """Return the old values, shape (lanes, components), and whether any value changed."""
     chosen = slice(None) if place.chosen is None else place.chosen
@@ -181,7 +180,7 @@ def _apply(
     memory = place.data.view(form.dtype)
     start = place.index // form.dtype.itemsize
     columns = [
-        one_by_one(memory, start + n, form.operation, b[:, n], c[:, n], backwards=backwards)
+        one_by_one(memory, start + n, form.operation, b[:, n], c[:, n], in_turn=in_turn)
         for n in range(b.shape[1])
     ]
     old = np.ascontiguousarray(np.stack(columns, axis=1))

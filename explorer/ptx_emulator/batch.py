@@ -1,14 +1,20 @@
 """What every part of the emulator needs of a batch of blocks: shape, time, order, reports."""
 
+from math import inf
+
 import numpy as np
 from numpy.typing import NDArray
 
 from explorer.ptx_emulator.counters import Counters, TrafficCounter
-from explorer.ptx_emulator.findings import FindingLog, Kind
+from explorer.ptx_emulator.findings import Aborted, FindingLog, Kind
 from explorer.ptx_emulator.geometry import Geometry, Numbers
 from explorer.ptx_emulator.happens_before import HappensBefore
 from explorer.ptx_emulator.lanes import WARP, Lanes
 from explorer.ptx_emulator.program import Entry, Extents, Instruction
+
+WORK_LIMIT = 2_000_000_000
+"""Instructions of one batch of blocks, each counted for every lane, and more for what takes longer
+than arithmetic: half a minute. No kernel that ends comes near."""
 
 
 class LaunchLog:
@@ -22,6 +28,12 @@ class LaunchLog:
         """Counts sectors and bank conflicts; None if nothing is to be counted."""
         self.pcs: list[int] = [0]
         """The instruction executed at each time. Its length is the present time plus one."""
+        self.work = 0
+        """What batches before the present one have executed (`Batch.work`)."""
+        self.most_work: float = inf
+        """Work after which the launch is given up."""
+        self.rounded = 0
+        """A digest of all f32 that threads have rounded to 16 bits, each thread's in its order."""
         self.steps = 0
         """Instructions executed, each once for a group of lanes."""
 
@@ -63,6 +75,23 @@ class Batch:
         """Something changed that a spinning thread could be waiting for."""
         self.work = 0
         """What has been executed, in arithmetic instructions of one lane, which take some 10 ns."""
+
+    # Cost.
+
+    def spend(self, work: int, at: Instruction, lane: int) -> None:
+        """Count work that an instruction is about to take. Raises Aborted where it is too much."""
+        self.work += work
+        if self.work > min(WORK_LIMIT, self.log.most_work - self.log.work):
+            self.give_up(at, lane)
+
+    def give_up(self, at: Instruction, lane: int) -> None:
+        """Report that the launch takes too long to be emulated, and raise Aborted."""
+        message = (
+            "it executes more steps than are emulated: a loop without an end, or work for a GPU "
+            "to verify"
+        )
+        self.report(Kind.LIMIT, message, at, lane)
+        raise Aborted
 
     # Time.
 

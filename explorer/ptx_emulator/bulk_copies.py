@@ -107,6 +107,8 @@ class _Engine:
         if barrier is not None:
             if self.instruction.root == "cp":
                 mbarriers.check_engine(barrier, self.instruction, int(senders[0]))
+            if machine.cluster_size > 1:
+                mbarriers.credit(barrier, senders, self.instruction)
             mbarriers.land_later(barrier, land, self.instruction, int(senders[0]))
             barrier.bytes_due -= size
             mbarriers.settle(barrier, self.instruction)

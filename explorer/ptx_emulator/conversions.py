@@ -12,8 +12,9 @@ import numpy as np
 
 from explorer.ptx_emulator import arithmetic
 from explorer.ptx_emulator.binding import Binder, Modifiers, Step, binds, computed, packed
-from explorer.ptx_emulator.lanes import Lanes, any_of
+from explorer.ptx_emulator.lanes import Lanes
 from explorer.ptx_emulator.program import (
+    BFLOAT16,
     DTYPES,
     FLOATS,
     PACKED,
@@ -163,16 +164,10 @@ def float_to_float(values: Any, ptx_type: str, mode: str) -> Array:
 
 
 def _narrowed(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Convert to a 16-bit float, rounded to nearest; NaN becomes 0x7fff."""
+    """Convert to a 16-bit float, rounded to nearest."""
     if values.dtype == np.float32:
-        narrowed = np.asarray(values.astype(dtype))
-    else:
-        narrowed = arithmetic.narrow(values.astype(np.float64), dtype)
-    nan = np.isnan(values)
-    if any_of(nan):
-        canonical = np.uint16(0x7FFF).view(dtype)
-        narrowed = np.where(nan, canonical, narrowed)
-    return narrowed
+        return np.asarray(values.astype(dtype))
+    return arithmetic.narrow(values.astype(np.float64), dtype)
 
 
 def _toward_zero(narrowed: Array, wide: Array) -> Array:
@@ -219,6 +214,8 @@ def _between_floats(to: str, mode: str, integral: str, *, ftz: bool, saturate: b
         result = float_to_float(values, to, mode)
         if ftz and to == "f32":
             result = arithmetic.flush(result)
+        if (values.dtype, to) != (BFLOAT16, "f32"):  # Those bits are shifted, NaN too.
+            result = arithmetic.with_one_nan(result)
         return arithmetic.saturate(result) if saturate else result
 
     return convert
@@ -239,14 +236,28 @@ def bind_cvt(binder: Binder, instruction: Instruction) -> Step:
     mods.finish()
     if relu:
         function = _relu(function)
-    target = binder.target(instruction.operands[0], to)
-    return computed(function, target, binder.source(instruction.operands[1], of))
+    source = binder.source(instruction.operands[1], of)
+    step = computed(function, binder.target(instruction.operands[0], to), source)
+    return step if (of, DTYPES[to].itemsize) != ("f32", 2) else _noted(binder, step, source)
+
+
+def _noted(binder: Binder, step: Step, *sources: Source) -> Step:
+    """Return a step that notes the numbers which it rounds to 16 bits, if orders are compared."""
+    current = binder.current
+
+    def run(lanes: Lanes) -> None:
+        if current.machine.compares_orders:
+            for source in sources:
+                current.machine.note_rounded(lanes, source.each(lanes))
+        step(lanes)
+
+    return run
 
 
 def _relu(function: Function) -> Function:
     def clamp(values: Any) -> Array:
         result = np.asarray(function(values))
-        return np.where(result > 0, result, result.dtype.type(0))
+        return np.where((result > 0) | np.isnan(result), result, result.dtype.type(0))
 
     return clamp
 
@@ -268,7 +279,7 @@ def _bind_pair(
 
     target = binder.target(instruction.operands[0], to)
     sources = [binder.source(operand, of) for operand in instruction.operands[1:]]
-    return computed(pack, target, *sources)
+    return _noted(binder, computed(pack, target, *sources), *sources)
 
 
 # Comparisons and selections.

@@ -2,7 +2,8 @@
 
 PTX ISA, chapters "Floating Point Instructions" and "Half Precision Floating Point Instructions".
 ex2 returns the very bits of the hardware. The other approximate instructions return the correctly
-rounded result, which lies within their error bound.
+rounded result, which lies within their error bound. A NaN of f32 that is a result has the bits that
+a GPU gives it, since code may look at them.
 """
 
 from collections.abc import Callable
@@ -12,8 +13,9 @@ import numpy as np
 
 from explorer.ptx_emulator import arithmetic
 from explorer.ptx_emulator.binding import Binder, Modifiers, Step, binds, computed, in_place, packed
-from explorer.ptx_emulator.lanes import any_of
+from explorer.ptx_emulator.lanes import Lanes, any_of
 from explorer.ptx_emulator.program import DTYPES, PACKED, Array, Instruction
+from explorer.ptx_emulator.registers import Target
 
 FLOAT_TYPES = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2", "f32x2")
 ROUNDING_MODES = ("rn", "rz", "rm", "rp")
@@ -39,11 +41,26 @@ def bind_float(
     mods.finish()
     target = binder.target(instruction.operands[0], ptx_type)
     sources = [binder.source(o, ptx_type) for o in instruction.operands[1:]]
-    if ptx_type in PACKED:
-        return computed(packed(finish(function, ftz=ftz, sat=sat), ptx_type), target, *sources)
     if isinstance(function, np.ufunc) and not (ftz or sat) and ptx_type in ("f32", "f64"):
-        return in_place(function, target, *sources)
-    return computed(finish(function, ftz=ftz, sat=sat), target, *sources)
+        return _with_one_nan(in_place(function, target, *sources), target)
+    inexact = finish(function, ftz=ftz, sat=sat)
+    finished: Function = lambda *o: arithmetic.with_one_nan(np.asarray(inexact(*o)))  # noqa: E731
+    if ptx_type in PACKED:
+        finished = packed(finished, ptx_type)
+    return computed(finished, target, *sources)
+
+
+def _with_one_nan(step: Step, target: Target) -> Step:
+    """Return a step that writes numbers in place, and the NaN among them as a GPU does."""
+
+    def run(lanes: Lanes) -> None:
+        step(lanes)
+        made = target.written(lanes)
+        canonical = arithmetic.with_one_nan(made)
+        if canonical is not made:
+            target.put(lanes, canonical)
+
+    return run
 
 
 def _element(ptx_type: str) -> str:
@@ -238,7 +255,10 @@ def bind_copysign(binder: Binder, instruction: Instruction) -> Step:
     """Bind copysign d, a, b: b with the sign of a."""
     mods = Modifiers(instruction)
     ptx_type = mods.one_of(("f32", "f64"))
-    return bind_float(binder, instruction, lambda a, b: np.copysign(b, a), ptx_type, mods)
+    mods.finish()
+    target = binder.target(instruction.operands[0], ptx_type)
+    a, b = (binder.source(o, ptx_type) for o in instruction.operands[1:])
+    return computed(lambda sign, of: np.copysign(of, sign), target, a, b)
 
 
 _TESTS: dict[str, Function] = {

@@ -17,6 +17,9 @@ from explorer.ptx_emulator.lanes import WARP, all_of
 Row = NDArray[np.int64]
 LaneIds = NDArray[np.intp]
 
+KEPT_BYTES = 2**26
+"""Bytes of rows that are kept only because the threads which spin would need them again."""
+
 LEAST_ROWS = 128
 """Rows of a batch up to which none is forgotten: of 16384 lanes they take 16 MB."""
 
@@ -65,6 +68,12 @@ class HappensBefore:
         self.fence_time = np.zeros(self.lanes, np.int64)
         self._fence_row = np.zeros(self.lanes, np.int32)
         self._fence_barriers = np.zeros((self.lanes, 3), np.int64)
+        self.most_kept = max(1, KEPT_BYTES // (8 * (self.lanes + 1)))
+        """How many rows these are."""
+        self._fenced_of: dict[int, tuple[int, Row | None]] = {}
+        """For each lane the last result of `fenced_knowledge`, and the state it is of."""
+        self._fences = np.zeros(blocks, np.int64)
+        """For each block how often its threads have passed fences or its barrier."""
         self._seen: dict[int, Row] = {}
         self._seen_by_block: dict[int, Row] = {}
         self._seen_near: dict[int, Row] = {}
@@ -115,6 +124,7 @@ class HappensBefore:
     def sync_blocks(self, blocks: LaneIds, now: int) -> None:
         """Note that all threads of these blocks have met."""
         self.block_sync[blocks] = now
+        self._fences[blocks] += 1
         self._settled_blocks = int(self.block_sync.min())
         if self.cluster_size > 1:
             each = self.cluster_sync.reshape(-1, self.per_block)
@@ -227,6 +237,7 @@ class HappensBefore:
             if len(members):
                 self.acquire(members, row)
         self.fenced = True
+        self._fences[np.unique(self.block_of[lanes])] += 1
         self.fence_time[lanes] = now
         self._fence_row[lanes] = self._row_of[lanes]
         self._fence_barriers[lanes] = self._barriers(lanes)
@@ -243,8 +254,19 @@ class HappensBefore:
     def fenced_knowledge(self, lane: int) -> Row | None:
         """Return what a relaxed write of `lane` publishes: what it knew at its last fence.
 
-        Threads of its block that fenced before a block barrier are covered up to their fence.
+        Threads of its block that fenced before a block barrier are covered up to their fence. It
+        is the same object, not to be changed, as long as nothing of it changes: threads that spin
+        ask for it again and again.
         """
+        state = int(self._fences[self.block_of[lane]])
+        known = self._fenced_of.get(lane)
+        if known is None or known[0] != state:
+            if len(self._fenced_of) >= self.most_kept:
+                self._fenced_of.clear()
+            known = self._fenced_of[lane] = state, self._fenced_knowledge(lane)
+        return known[1]
+
+    def _fenced_knowledge(self, lane: int) -> Row | None:
         when = int(self.fence_time[lane])
         block = lane // self.per_block
         threads = slice(block * self.per_block, (block + 1) * self.per_block)
@@ -270,7 +292,12 @@ def _note(seen: dict[int, Row], lanes: Iterable[int], row: Row) -> None:
     """Add `row` to what each of these lanes has seen."""
     for lane in lanes:
         before = seen.get(lane)
-        seen[lane] = row if before is None else np.maximum(before, row)
+        if before is not None and before is not row:
+            # Kept as the same object where it says all, so that who spins adds nothing again.
+            joined = np.maximum(before, row)
+            seen[lane] = row if all_of(joined == row) else joined
+        elif before is None:
+            seen[lane] = row
 
 
 def _within(lanes: LaneIds, first: LaneIds, size: int) -> NDArray[np.bool_]:

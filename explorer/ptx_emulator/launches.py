@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,10 @@ class LaunchResult:
     """False if not all was executed: a refused launch, a deadlock, or the step limit."""
     steps: int = 0
     """Instructions executed, each once for a group of lanes: what the emulation cost."""
+    work: int = 0
+    """The same in arithmetic instructions of one lane, of some 10 ns each."""
+    rounded: int = 0
+    """A digest of the numbers that were rounded to 16 bits, if orders are compared."""
     writers: Writers | None = None
     """Who wrote what; None if nothing was executed."""
 
@@ -114,7 +119,11 @@ def launch(
     resident_blocks: int | None = None,
     batch_lanes: int = BATCH_LANES,
     step_limit: int = STEP_LIMIT,
+    most_work: float = inf,
     schedule: Schedule | str = Schedule.LOCKSTEP,
+    seed: int = 0,
+    compares_orders: bool = False,
+    late_copies: bool = False,
     overlaps: bool = False,
     others_write: bool = False,
     counting: bool = True,
@@ -127,13 +136,17 @@ def launch(
     `args` are in the kernel's order. An Allocation is passed as its address, a number is converted
     to the size of its parameter. `shared_bytes` is the dynamic shared memory of a block. Blocks of
     a kernel that waits for other blocks all run together, but no more than `resident_blocks`, if
-    given. A launch that `overlaps` may begin before the launch before it has ended: its threads
-    wait for that by griddepcontrol.wait. If `others_write`, that launch is of another program, and
-    may write all memory. Without `counting`, no traffic or instructions are
-    counted, which saves time. `step_limit` bounds the instructions of one batch of blocks, each
-    counted once for a group of lanes. `blocks` are the numbers of the only blocks to execute: of
-    whole clusters, ascending, in launch order (of a grid along x, %ctaid.x). The grid may then have
-    2^31 - 1 blocks.
+    given. A random `schedule` is drawn by `seed`. With `compares_orders` the result has a digest of
+    what is rounded, which another order of the same launch must have too. With `late_copies`, each
+    first wait for copies that an mbarrier counts fails, as it may on a GPU. A launch that
+    `overlaps` may begin before the launch before it has ended: its threads wait for that by
+    griddepcontrol.wait. If `others_write`, that launch is of another program, and may write all
+    memory. Without `counting`, no traffic or instructions are counted, which saves time.
+    `step_limit` bounds the instructions of one batch of blocks, each counted once for a group of
+    lanes, and `most_work` the work of all batches, in arithmetic instructions of one lane, of some
+    10 ns each. `blocks` are the numbers of the only blocks to execute: of whole clusters,
+    ascending, in launch order (of a grid along x, %ctaid.x). The grid may then have 2^31 - 1
+    blocks.
 
     If the result is to be `reproducible`, additions of floats by several threads to one address are
     findings unless synchronisation fixes their order: the bits of such a sum depend on it.
@@ -153,6 +166,7 @@ def launch(
     geometry = Geometry(grid, block, extents, explicit, shared_bytes, total)
     numbers = _numbers(geometry, blocks)
     log = LaunchLog(kernel, counting=counting)
+    log.most_work = most_work
     params = _pack(kernel, args)
     for fault in launch_faults(geometry, kernel, limits, layout.static_shared_bytes):
         log.findings.add(Kind.LAUNCH, fault, key=fault)
@@ -160,11 +174,14 @@ def launch(
         return LaunchResult(tuple(log.findings), Counters(), complete=False)
     state = LaunchState(kernel, geometry, numbers, memory, layout, params, log, overlaps)
     state.others_write = others_write
-    state.schedule, state.reproducible = Schedule(schedule), reproducible
+    state.schedule, state.seed, state.reproducible = Schedule(schedule), seed, reproducible
+    state.compares_orders, state.late_copies = compares_orders, late_copies
     complete = _run_batches(state, resident_blocks, batch_lanes, step_limit)
     _note_written(state)
     counters = log.counters if counting else Counters()
-    return LaunchResult(tuple(log.findings), counters, complete, log.steps, Writers(state))
+    writers, found = Writers(state), tuple(log.findings)
+    cost = log.steps, log.work
+    return LaunchResult(found, counters, complete, *cost, log.rounded, writers)
 
 
 # Arguments.

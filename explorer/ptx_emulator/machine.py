@@ -1,14 +1,17 @@
 """A batch of blocks with its memories: what instructions are bound to and act on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from explorer.ptx_emulator.batch import Batch, LaunchLog
 from explorer.ptx_emulator.findings import UnsupportedPtx
 from explorer.ptx_emulator.geometry import Geometry, Layout, Numbers, SpecialRegisters
-from explorer.ptx_emulator.lanes import WARP
+from explorer.ptx_emulator.lanes import WARP, Lanes
 from explorer.ptx_emulator.memory import GlobalMemory
 from explorer.ptx_emulator.program import Entry, Instruction, Symbol, Values, once_an_entry
 from explorer.ptx_emulator.shadow import Shadow
@@ -42,6 +45,8 @@ class Schedule(StrEnum):
 
     So do blocks if they communicate. Atomics of one instruction go from the last lane to the first.
     """
+    RANDOM = "random"
+    """As in PERMUTED, but warps, blocks and lanes go in an order drawn by the launch's seed."""
 
 
 @dataclass(slots=True)
@@ -61,6 +66,12 @@ class LaunchState:
     others_write: bool = False
     """That launch is of another program, and may write all memory."""
     schedule: Schedule = Schedule.LOCKSTEP
+    seed: int = 0
+    """Of the random order of threads."""
+    late_copies: bool = False
+    """Whether the first wait for copies that an mbarrier counts fails."""
+    compares_orders: bool = False
+    """Whether what is rounded to 16 bits is noted, to be compared with another order's."""
     reproducible: bool = False
     """Sums of floats whose order is not fixed are findings."""
     shadows: dict[int, Shadow] = field(default_factory=dict)
@@ -83,7 +94,11 @@ class Machine(Batch):
         self.entry = launch.entry
         self.params = launch.params
         self.schedule = launch.schedule
+        self.late_copies = launch.late_copies
+        self.compares_orders = launch.compares_orders
+        self.random = np.random.default_rng([launch.seed, part.start])
         self.reproducible = launch.reproducible
+        self._rounded = np.zeros(self.ordering.lanes, np.uint64)
         self._addresses = launch.layout.addresses
         self._special: SpecialRegisters | None = None
         self.global_space = GlobalSpace(
@@ -109,13 +124,31 @@ class Machine(Batch):
         return part
 
     def release(self) -> None:
-        """Let go of all parts and memories, each of which refers to the machine.
+        """Add to the log, and let go of all parts and memories, which refer to the machine.
 
         A batch has megabytes of arrays, and its kernel a hundred thousand objects: they are freed
         at once so, and need not be found by the garbage collector.
         """
+        numbers = np.arange(self.first_lane, self.first_lane + self.ordering.lanes, dtype=np.uint64)
+        digest = int(np.sum(self._rounded * (2 * numbers + np.uint64(1))))
+        self.log.rounded = (self.log.rounded + digest) % 2**64
+        self.log.work += self.work
         self._parts.clear()
         del self.global_space, self.shared_space, self.local_space
+
+    def in_turn(self, count: int) -> NDArray[np.int64] | None:
+        """Return the order in which lanes go whom nothing orders; None for that of their numbers.
+
+        A reversal alone would not tell a sum over five places from the same sum backwards.
+        """
+        if self.schedule is Schedule.PERMUTED:
+            return np.arange(count)[::-1]
+        return self.random.permutation(count) if self.schedule is Schedule.RANDOM else None
+
+    def note_rounded(self, lanes: Lanes, values: NDArray[np.float32]) -> None:
+        """Note numbers that these lanes round to 16 bits, which mostly hides an order of theirs."""
+        self._rounded[lanes.flat] *= np.uint64(6364136223846793005)
+        self._rounded[lanes.flat] += values.view(np.uint32)
 
     # Names and places.
 
@@ -157,7 +190,7 @@ def communicates(entry: Entry) -> bool:
 
 
 def permuted_turns(entry: Entry, blocks: int, threads: int, cluster_size: int) -> int:
-    """Return how many groups of threads take turns in a permuted schedule.
+    """Return how many groups of threads take turns in a permuted or random schedule.
 
     The schedule takes about as many times the steps that a launch takes in lockstep. `threads` are
     those of a block.
@@ -169,18 +202,32 @@ def permuted_turns(entry: Entry, blocks: int, threads: int, cluster_size: int) -
 @once_an_entry
 def waits_for_other_blocks(entry: Entry) -> bool:
     """Return whether it does so in a loop, so that blocks may have to run side by side."""
+    return any(_reads_flags(instruction) for instruction in _in_loops(entry))
+
+
+@once_an_entry
+def spins(entry: Entry) -> bool:
+    """Return whether threads look again and again at memory that others write, but for mbarriers.
+
+    It is not known how often: work that no thread of a GPU waits for may take the emulator hours.
+    """
+    return any(_is_strong(instruction) for instruction in _in_loops(entry))
+
+
+def _in_loops(entry: Entry) -> Iterator[Instruction]:
+    """Yield the instructions between each backward branch and its label."""
     instructions = entry.instructions
     for branch in instructions:
         if branch.root == "bra" and branch.operands and isinstance(branch.operands[0], Symbol):
             start = entry.labels.get(branch.operands[0].name, len(instructions))
-            if any(_reads_flags(i) for i in instructions[start : branch.pc]):
-                return True
-    return False
+            yield from instructions[start : branch.pc]
+
+
+def _is_strong(instruction: Instruction) -> bool:
+    strong = bool(_STRONG & set(instruction.modifiers))
+    return instruction.root == "atom" or (instruction.root == "ld" and strong)
 
 
 def _reads_flags(instruction: Instruction) -> bool:
-    if instruction.root not in ("ld", "atom"):
-        return False
     shared = any(m.startswith("shared") for m in instruction.modifiers)
-    strong = _STRONG & set(instruction.modifiers)
-    return not shared and (instruction.root == "atom" or bool(strong))
+    return not shared and _is_strong(instruction)

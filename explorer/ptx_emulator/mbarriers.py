@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from explorer.ptx_emulator.binding import Binder, Modifiers, Step, binds
 from explorer.ptx_emulator.findings import Kind
 from explorer.ptx_emulator.happens_before import LaneIds, Row
-from explorer.ptx_emulator.lanes import Lanes, all_of
+from explorer.ptx_emulator.lanes import Lanes, all_of, any_of
 from explorer.ptx_emulator.machine import Machine
 from explorer.ptx_emulator.memory_instructions import (
     SCOPES,
@@ -26,6 +26,7 @@ from explorer.ptx_emulator.memory_instructions import (
     bind_address,
     split_generic,
 )
+from explorer.ptx_emulator.phases import Facts, Phases, merged
 from explorer.ptx_emulator.program import Instruction, Operand
 from explorer.ptx_emulator.registers import Target
 from explorer.ptx_emulator.shadow import Access
@@ -52,6 +53,15 @@ class Mbarrier:
     """When it did."""
     known: NDArray[np.bool_]
     """For each lane: it is known to know that."""
+    place: int
+    block: int
+    """The block in whose memory it lies."""
+    is_late: bool = False
+    """Whether copies may seem to be under way still, as nobody has seen that the phase is over."""
+    told: Facts = field(default_factory=dict)
+    """What those who arrived, or sent, before the present phase knew of phases."""
+    telling: Facts = field(default_factory=dict)
+    """What those of the present phase did."""
     phase: int = 0
     bytes_due: int = 0
     landings: list[Callable[[int], None]] = field(default_factory=list)
@@ -66,6 +76,7 @@ class Mbarriers:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._fences = machine.part(Fences)
+        self.phases = machine.part(Phases)
         self._objects: dict[int, Mbarrier] = {}
 
     def init(self, place: int, count: int, lane: int, now: int) -> None:
@@ -75,7 +86,9 @@ class Mbarriers:
         known[lane] = True
         row = np.zeros(lanes + 1, np.int64)
         near = row if self._machine.cluster_size == 1 else row.copy()
-        self._objects[place] = Mbarrier(count, count, row, near, lane, now, known)
+        block = place // self._machine.shared_space.block_bytes
+        made = Mbarrier(count, count, row, near, lane, now, known, place, block)
+        self._objects[place] = made
 
     def tell(self, lanes: LaneIds, fenced: NDArray[np.int64]) -> None:
         """Let these lanes know what lane i initialised before fenced[i]."""
@@ -126,6 +139,21 @@ class Mbarriers:
             )
             self._machine.report(Kind.ASYNC_PROXY, message, at, lane)
 
+    def credit(self, barrier: Mbarrier, senders: LaneIds, at: Instruction) -> None:
+        """Note senders of bytes. Report those that cannot know that the phase before is over."""
+        unsure = list[int]()
+        other = barrier.block if barrier.phase else None
+        for lanes, facts in self.phases.known(senders, other):
+            if facts.get(barrier.place, 0) < barrier.phase:
+                unsure += lanes.tolist()
+            barrier.telling = merged(barrier.telling, facts)
+        if unsure:
+            message = (
+                "bytes are sent to an mbarrier by a thread that cannot know that the phase before "
+                "is over: they may be counted in that phase"
+            )
+            self._machine.report(Kind.MBARRIER, message, at, unsure[0], count=len(unsure))
+
     def arrive(self, barrier: Mbarrier, count: int, row: Row, at: Instruction, lane: int) -> None:
         """Count `count` arrivals, which make `row` known."""
         if count > barrier.pending:
@@ -134,6 +162,9 @@ class Mbarriers:
             return
         for known in self._rows_told(barrier, far=not self._is_near(barrier, lane)):
             np.maximum(known, row, out=known)
+        if self._machine.cluster_size > 1:
+            for _, facts in self.phases.known(np.array([lane])):
+                barrier.telling = merged(barrier.telling, facts)
         barrier.pending -= count
         self.settle(barrier, at)
 
@@ -167,8 +198,10 @@ class Mbarriers:
         if barrier.landings:
             for row in self._rows_told(barrier, far=barrier.far_landings):
                 row[self._machine.ordering.async_lane] = now
+        barrier.is_late = self._machine.late_copies and bool(barrier.landings)
         barrier.landings.clear()
         barrier.far_landings = False
+        barrier.told, barrier.telling = merged(barrier.told, barrier.telling), {}
         barrier.phase += 1
         barrier.pending = barrier.count
         self._machine.progress = True
@@ -346,22 +379,21 @@ def _bind_arrive(binder: Binder, instruction: Instruction, mods: Modifiers, spac
 
 def _fenced(machine: Machine, lane: int) -> Row:
     """Return what a relaxed arrival makes known: what its thread did before its last fence."""
-    row = machine.ordering.fenced_knowledge(lane)
-    if row is None:
-        row = np.zeros(machine.ordering.lanes + 1, np.int64)
+    fenced = machine.ordering.fenced_knowledge(lane)
+    row = np.zeros(machine.ordering.lanes + 1, np.int64) if fenced is None else fenced.copy()
     if machine.cluster_size == 1:  # of block scope as well
         row[lane] = max(row[lane], machine.part(Fences).block[lane])
     return row
 
 
 def _bind_wait(binder: Binder, instruction: Instruction, mods: Modifiers, space: str) -> Step:
-    """Bind test_wait and try_wait. Neither blocks here, which both may do."""
+    """Bind test_wait and try_wait. Neither blocks here, which both may do, and both may fail."""
     parity = mods.take("parity")
     order = _end(mods)
     bound = BoundMbarrier(binder, instruction, space, instruction.operands[1])
     target = binder.target(instruction.operands[0], "pred")
     phase = binder.source(instruction.operands[2], "u32" if parity else "b64")
-    machine = binder.machine
+    machine, known = binder.machine, binder.machine.part(Mbarriers).phases
 
     def step(lanes: Lanes) -> None:
         phases = np.asarray(phase.each(lanes)).astype(np.int64)
@@ -374,8 +406,13 @@ def _bind_wait(binder: Binder, instruction: Instruction, mods: Modifiers, space:
                 results[rows] = barrier.phase & 1 != phases[rows] & 1
             else:
                 results[rows] = barrier.phase > phases[rows]
+            if barrier.is_late and any_of(results[rows]):
+                # Copies take time, and who waits has to ask again, as long as nobody knows better.
+                results[rows], barrier.is_late, machine.progress = False, False, True
             passed = of[results[rows]]
             _learn(machine, passed, barrier, order)
+            if barrier.phase and len(passed) and machine.cluster_size > 1:
+                known.waited(passed, machine.now, barrier.place, barrier.phase, barrier.told)
         target.put(lanes, results)
 
     return step

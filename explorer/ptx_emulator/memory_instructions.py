@@ -154,7 +154,10 @@ class _Published:
     """What strong writes to places in memory let their readers know."""
 
     def __init__(self, machine: Machine) -> None:
+        self._most_kept = machine.ordering.most_kept
         self._rows: dict[int, Row] = {}
+        self._told: dict[int, dict[int, Row]] = {}
+        """For each place what each lane has added to what its readers learn."""
 
     def __bool__(self) -> bool:
         return bool(self._rows)
@@ -163,10 +166,17 @@ class _Published:
         """Return what readers of a place learn."""
         return self._rows.get(place)
 
-    def publish(self, place: int, row: Row, *, keep: bool) -> None:
-        """Let readers of `place` know `row`; with `keep`, besides what they knew before."""
+    def publish(self, place: int, row: Row, lane: int, *, keep: bool) -> None:
+        """Let readers of `place` know a lane's `row`; with `keep`, beside what they knew before."""
         earlier = self._rows.get(place)
-        self._rows[place] = np.maximum(earlier, row) if keep and earlier is not None else row
+        if not keep or earlier is None:
+            self._rows[place], self._told[place] = row, {}
+        elif self._told[place].get(lane) is not row:  # Who spins says the same again and again.
+            self._rows[place] = np.maximum(earlier, row)
+        told = self._told[place]
+        if len(told) >= self._most_kept:
+            told.clear()
+        told[lane] = row
 
 
 class Flags:
@@ -196,24 +206,26 @@ class Flags:
         """Note that lanes have written their locations."""
         if self._publishes():
             lanes = place.lanes.flat.tolist()
-            self._machine.work += self._publishing_work() * len(lanes)
+            self._spend_on_publishing(lanes)
             for key, lane in zip(self._keys(place).tolist(), lanes, strict=True):
                 self._publish(key, lane, now)
 
-    def exchanged(self, place: Place, now: int, *, backwards: bool) -> None:
+    def exchanged(self, place: Place, now: int, in_turn: NDArray[np.int64] | None = None) -> None:
         """Note that lanes have read and written their locations, one after another."""
         if not self._publishes():
             self.loaded(place)
             return
-        pairs = list(zip(self._keys(place).tolist(), place.lanes.flat.tolist(), strict=True))
-        self._machine.work += self._publishing_work() * len(pairs)
-        for key, lane in reversed(pairs) if backwards else pairs:
+        order = slice(None) if in_turn is None else in_turn
+        keys, lanes = self._keys(place)[order].tolist(), place.lanes.flat[order].tolist()
+        self._spend_on_publishing(lanes)
+        for key, lane in zip(keys, lanes, strict=True):
             self._learn(key, np.array([lane]))
             self._publish(key, lane, now)
 
-    def _publishing_work(self) -> int:
-        """Return the work of publishing what one lane knows, of all others too."""
-        return TURN_WORK + self._machine.ordering.lanes // 8
+    def _spend_on_publishing(self, lanes: list[int]) -> None:
+        """Count the work of publishing what each of some lanes knows, of all others too."""
+        each = TURN_WORK + self._machine.ordering.lanes // 8
+        self._machine.spend(each * len(lanes), self._access.instruction, lanes[0])
 
     def _publishes(self) -> bool:
         return self._releases or self._machine.ordering.fenced
@@ -232,7 +244,8 @@ class Flags:
         releases = self._releases
         row = ordering.knowledge(lane, now) if releases else ordering.fenced_knowledge(lane)
         if row is not None:
-            self._published.publish(key, row, keep=self._access.action == "atomic")
+            keep = self._access.action == "atomic"
+            self._published.publish(key, row, lane, keep=keep)
 
     @staticmethod
     def _keys(place: Place) -> LaneIds:

@@ -3,12 +3,17 @@
 A register is an array of shape (blocks, warps, 32), which it shares with registers that are never
 in use when it is. A register that is assigned once, from a literal or a launch constant, is a
 scalar: arithmetic with a scalar is cheaper than with an array.
+
+What nothing has assigned yet is different numbers in neighbouring lanes, which no code expects. PTX
+leaves it undefined, and compilers read it where the value does not matter.
 """
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -138,6 +143,12 @@ class Target:
         else:
             self.flat[lanes.flat] = values
 
+    def written(self, lanes: Lanes) -> Array:
+        """Return what lanes have: a view of the box, or gathered in the order of `lanes.flat`."""
+        if lanes.full:
+            return self.array
+        return self.array[lanes.box] if lanes.box is not None else self.flat[lanes.flat]
+
     @staticmethod
     def _shaped(values: Any, view: Array) -> Any:
         if type(values) is not np.ndarray or values.ndim != 1:
@@ -156,6 +167,25 @@ class NoTarget(Target):
 
     def put(self, lanes: Lanes, values: Any) -> None:
         """Drop the values."""
+
+
+_UNASSIGNED: dict[int, tuple[int, ...]] = {
+    0: (1, 0),
+    1: (0x7E, 0xFE, 0x81),
+    2: (0x7FED, 0x7B17, 0xFB17),
+    4: (0x7FEDEAD0, 0x7E967699, 0xFE967699),
+    8: (0x7FFDEAD0DEADBEEF, 0x7E37E43C8800759C, 0xFE37E43C8800759C),
+}
+"""What registers of so many bytes hold before they are assigned, in lanes that take turns: a NaN, a
+huge number and its negative, so that no maximum and no sum passes over all of them. A predicate,
+of 0 bytes, is true in every other lane."""
+
+
+@lru_cache(maxsize=16)  # a kernel has many registers of a size, in each of many batches
+def unassigned(size: int, count: int) -> Array:
+    """Return what `count` registers of neighbouring lanes hold before they are assigned."""
+    values = np.array(_UNASSIGNED[size], STORAGE[size] if size else DTYPES["pred"])
+    return np.tile(values, -(-count // len(values)))[:count]
 
 
 class RegisterFile:
@@ -179,15 +209,15 @@ class RegisterFile:
         self._targets: dict[tuple[str, str], Target] = {}
 
     def allot(self, shape: Shape, constants: Mapping[str, int]) -> None:
-        """Give registers storage of a shape, all zeros, and constant ones their values.
+        """Give registers storage of a shape, not assigned yet, and constant ones their values.
 
         The storage of a batch before serves again if it has this shape.
         """
         assert shape[2] == WARP
         self._constants = constants
         if shape == self._shape:
-            for array in self._arrays.values():
-                array.fill(0)
+            for (size, _), array in self._arrays.items():
+                array.reshape(-1)[:] = unassigned(size, array.size)
         else:
             self._shape, self._arrays = shape, {}
             arrays = [self._array(*view) for view in self._views]
@@ -200,8 +230,9 @@ class RegisterFile:
 
     def _array(self, size: int, slot: int, dtype: np.dtype[Any]) -> Array:
         if (size, slot) not in self._arrays:
-            stored = STORAGE[size] if size else DTYPES["pred"]
-            self._arrays[size, slot] = np.zeros(self._shape, stored)
+            blocks, warps, lanes = self._shape
+            values = unassigned(size, blocks * warps * lanes)
+            self._arrays[size, slot] = values.reshape(self._shape).copy()
         return self._arrays[size, slot].view(dtype)
 
     def _view(self, name: str, dtype: np.dtype[Any], load: Callable[[Array, Array], None]) -> None:
@@ -293,6 +324,8 @@ def register_slots(entry: Entry) -> dict[str, tuple[int, int]]:
     loops = _loops(entry)
     for live in ranges.values():
         _extend(live, loops)
+    for name in maybe_unassigned(entry):
+        ranges[name].start = 0  # No other register leaves a value where this one is read.
     slots: dict[str, tuple[int, int]] = {}
     free: dict[int, list[int]] = {}
     busy: list[tuple[int, int, int]] = []
@@ -331,17 +364,21 @@ def _written(instruction: Instruction) -> list[str]:
     return [] if first is None or isinstance(first, Address) else registers_of(first)
 
 
+def _read(instruction: Instruction) -> list[str]:
+    """Return the registers that an instruction reads, its guard among them."""
+    operands = instruction.operands
+    names = [name for operand in operands[1:] for name in registers_of(operand)]
+    names += [n for o in operands[:1] if isinstance(o, Address) for n in registers_of(o)]
+    return [*names, instruction.guard.name] if instruction.guard is not None else names
+
+
 def _ranges(entry: Entry) -> dict[str, _Range]:
     ranges: dict[str, _Range] = {}
     definitions: Counter[str] = Counter()
     for instruction in entry.instructions:
         written = _written(instruction)
         definitions.update(written)
-        names = [name for operand in instruction.operands[1:] for name in registers_of(operand)]
-        first = instruction.operands[:1]
-        reads = names + [n for o in first if isinstance(o, Address) for n in registers_of(o)]
-        if instruction.guard is not None:
-            reads.append(instruction.guard.name)
+        reads = _read(instruction)
         for name in [*reads, *written]:
             # A register that is read before it is written comes around a loop.
             live = ranges.setdefault(name, _Range(instruction.pc, instruction.pc, name in reads))
@@ -380,6 +417,70 @@ def _extend(live: _Range, loops: list[_Loop]) -> None:
             last = max(live.end, end) if live.carried or live.start < start else live.end
             if (first, last) != (live.start, live.end):
                 live.start, live.end, changed = first, last, True
+
+
+# Which registers may be read before they are assigned.
+
+_Bits = int
+"""A set of registers, one bit each."""
+
+
+@once_an_entry
+def maybe_unassigned(entry: Entry) -> list[str]:
+    """Return the registers that are read on some path on which nothing has assigned them.
+
+    An instruction under a guard may not be executed, and assigns nothing here.
+    """
+    number = {name: place for place, name in enumerate(_ranges(entry))}
+    starts = _block_starts(entry)
+    read, assigned = {}, {}
+    for start, end in pairwise([*starts, len(entry.instructions)]):
+        read[start], assigned[start] = _of_block(entry.instructions[start:end], number)
+    needed = dict.fromkeys(starts, 0)
+    changed = True
+    while changed:
+        changed = False
+        for start, end in reversed([*pairwise([*starts, len(entry.instructions)])]):
+            after: _Bits = 0
+            for following in _following(entry, end - 1):
+                after |= needed.get(following, 0)
+            before = read[start] | after & ~assigned[start]
+            changed |= before != needed[start]
+            needed[start] = before
+    return [name for name, place in number.items() if needed and needed[0] >> place & 1]
+
+
+def _block_starts(entry: Entry) -> list[int]:
+    """Return where paths meet or part: the first instruction, each label, and what a jump ends."""
+    last = len(entry.instructions)
+    ends = (i.pc + 1 for i in entry.instructions if i.root in ("bra", "brx", "ret", "exit"))
+    return sorted({0, *entry.labels.values(), *ends} - {last} if last else ())
+
+
+def _of_block(
+    instructions: Sequence[Instruction], number: Mapping[str, int]
+) -> tuple[_Bits, _Bits]:
+    """Return the registers that are read before they are assigned, and the assigned ones."""
+    read: _Bits = 0
+    assigned: _Bits = 0
+    for instruction in instructions:
+        for name in _read(instruction):
+            read |= 1 << number[name] & ~assigned
+        if instruction.guard is None:
+            for name in _written(instruction):
+                assigned |= 1 << number[name]
+    return read, assigned
+
+
+def _following(entry: Entry, pc: int) -> list[int]:
+    """Return the instructions that may come after the one at `pc`."""
+    instruction = entry.instructions[pc]
+    jumps = instruction.root in ("bra", "brx")
+    labels = [o.name for o in instruction.operands if isinstance(o, Symbol)] if jumps else []
+    tables = (entry.branch_tables.get(label, (label,)) for label in labels)
+    targets = [entry.labels[t] for table in tables for t in table if t in entry.labels]
+    ends = instruction.root in ("bra", "brx", "ret", "exit") and instruction.guard is None
+    return targets if ends else [*targets, pc + 1]
 
 
 # Registers whose value is known before a launch runs.

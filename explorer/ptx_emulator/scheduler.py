@@ -2,8 +2,8 @@
 
 Lanes that stand at one instruction run together. The lowest instruction goes first, so that
 diverged lanes meet again where their paths join. A group that spins steps back in favour of all
-others, so that waiting for another block's flag makes progress. In a permuted schedule lanes take
-turns: those of a later turn run only when those of earlier turns cannot. PTX ISA, "Control Flow
+others, so that waiting for another block's flag makes progress. In some schedules lanes take turns:
+those of a later turn run only when those of earlier turns cannot. PTX ISA, "Control Flow
 Instructions".
 """
 
@@ -21,10 +21,6 @@ from explorer.ptx_emulator.program import Entry, Instruction, Symbol
 IDLE_ROUNDS = 300
 """Rounds in which every group spins and nothing changes, after which nothing ever will."""
 
-
-WORK_LIMIT = 2_000_000_000
-"""Instructions of one batch of blocks, each counted for every lane, and more for what takes longer
-than arithmetic: half a minute. No kernel that ends comes near."""
 
 _Groups = dict[int, Lanes]
 """Lanes by the instruction that they stand at."""
@@ -219,30 +215,25 @@ class Scheduler:
             self.warp_counts[start:end] += lanes.warps
             self.lane_counts[start:end] += lanes.count
         self._left -= end - start
-        self._machine.work += (end - start) * lanes.count
-        if self._left < 0 or self._machine.work > WORK_LIMIT:
-            at = self._instructions[min(start, len(self._instructions) - 1)]
-            message = (
-                "it executes more steps than are emulated: a loop without an end, or work "
-                "for a GPU to verify"
-            )
-            self._machine.report(Kind.LIMIT, message, at, int(lanes.flat[0]))
-            raise Aborted
+        at = self._instructions[min(start, len(self._instructions) - 1)]
+        self._machine.spend((end - start) * lanes.count, at, int(lanes.flat[0]))
+        if self._left < 0:
+            self._machine.give_up(at, int(lanes.flat[0]))
 
 
 def _turns(machine: Machine) -> NDArray[np.int64] | None:
-    """Return for each lane its turn in a permuted schedule; None if all run in one turn.
+    """Return for each lane its turn if warps run one at a time; None if all run in one turn.
 
     The same warp of all blocks takes its turn together, so that few turns serve many blocks. Blocks
     of one cluster, and all blocks of a kernel whose blocks communicate, take turns of their own.
     """
-    if machine.schedule is not Schedule.PERMUTED:
-        return None
     blocks, warps, _ = machine.shape
-    block = np.arange(blocks)
     apart = blocks if communicates(machine.entry) else machine.cluster_size
-    order = (apart - 1 - block % apart)[:, None] * warps + (warps - 1 - np.arange(warps))
-    return np.repeat(order.reshape(-1), WARP)
+    order = machine.in_turn(apart * warps)
+    if order is None:
+        return None
+    turns = np.argsort(order).reshape(apart, warps)
+    return np.repeat(turns[np.arange(blocks) % apart].reshape(-1), WARP)
 
 
 def guarded(binder: Binder, instruction: Instruction, control: Control) -> Control:

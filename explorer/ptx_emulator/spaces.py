@@ -17,6 +17,7 @@ from explorer.ptx_emulator.happens_before import LaneIds
 from explorer.ptx_emulator.lanes import Lanes, all_of, any_of, distinct
 from explorer.ptx_emulator.memory import SLOT_BITS, Allocation, GlobalMemory
 from explorer.ptx_emulator.program import Array
+from explorer.ptx_emulator.registers import unassigned
 from explorer.ptx_emulator.shadow import Access, Shadow
 
 Addresses = NDArray[np.int64]
@@ -531,7 +532,8 @@ class LocalSpace(Space):
         self._ranges = layout.local_ranges
         ends = max([end for _, end, _ in self._ranges], default=0)
         self._thread_bytes = -(-ends // 32) * 32
-        self._data = np.zeros(batch.ordering.lanes * self._thread_bytes, np.uint8)
+        words = batch.ordering.lanes * self._thread_bytes // 4
+        self._data = unassigned(4, words).copy().view(np.uint8)
 
     def _places(self, addresses: Addresses, lanes: Lanes, access: Access) -> list[Place]:
         inside = _inside(self._ranges, addresses, access.size)

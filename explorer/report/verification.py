@@ -151,11 +151,6 @@ def _line(place: SourceLine | None, program: ProgramUnderTest) -> Data | None:
 MOST_FINDINGS = 8
 """Findings printed for one program; a defect often shows at many instructions."""
 
-HOST_NOT_CHECKED = (
-    "the host part was not checked: it is not what this version of explorer emits for this kernel, "
-    "which was launched as the file's header says"
-)
-
 COLOURS = {
     Status.VERIFIED: "green",
     Status.INACCURATE: "yellow",
@@ -236,8 +231,6 @@ def _remarks(program: ProgramUnderTest) -> Iterator[str]:
             f"its text is for {program.problem.cols} columns, for which it was checked; its header "
             f"says {program.header_cols}"
         )
-    if not program.host_checked:
-        yield HOST_NOT_CHECKED
 
 
 def _is_told_at_the_end(run: Emulation, verdict: Verdict) -> bool:
@@ -274,8 +267,6 @@ def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) ->
     line.append(" " + verdict.program.config.to_json(brief=True) if named else "")
     if told is not None and named:
         line.append(f" on {_shape_words(told, verdict.program)}")
-    if verdict.status is Status.VERIFIED and not verdict.program.host_checked:
-        line.append(", but for its host part")
     found = len(verdict.findings)
     line.append(f": {counted(found, 'finding') if found else verdict.sentence}")
     is_one_line = named or verdict.status is not Status.VERIFIED
@@ -328,7 +319,7 @@ class VerifyProgress(LiveLine):
 def print_timed_file(timed: TimedFile, path: Path, console: Console) -> None:
     """Print the time with its spread, the limit's, bandwidth and environment; or what is wrong."""
     program, verdict = timed.verdict.program, timed.verdict
-    edited = ", edited" if program.is_edited else ""
+    edited = ", edited" if program.has_own_text else ""
     title = f"{path}{edited}: {timed.problem}, {brief_words(program.config)}"
     console.print(title, style="bold", soft_wrap=not console.is_terminal)
     line = Text.assemble((str(verdict.status), COLOURS[verdict.status]))
@@ -367,8 +358,8 @@ def timed_file_data(timed: TimedFile, path: Path) -> dict[str, Any]:
         known = {**asdict(measured), **data_of(TIMED, row)}
     return {
         "file": str(path),
-        "is_edited": timed.verdict.program.is_edited,
-        "host_checked": timed.verdict.program.host_checked,
+        "is_edited": timed.verdict.program.has_own_text,
+        "host_checked": not timed.verdict.program.host.unknown,
         "problem": problem_data(timed.problem),
         "verification": verdict_data(timed.verdict),
         **{name: known.get(name) for name in _OF_A_TIME},

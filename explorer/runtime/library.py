@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from explorer.model.element import TYPE_OF_NARROW, TYPE_OF_SUMS
+from explorer.model.element import TYPE_OF_SUMS
 from explorer.model.errors import InvalidInput
 from explorer.ops import Op
 from explorer.runtime.launcher import Plan
@@ -171,10 +171,10 @@ class Library(ABC):
         """Return the type of a call's numbers: a few of a row are of f32 for narrower types."""
         if call.dtype is not None:
             return call.dtype
-        is_narrow = "float" in self.name_of(x.dtype) and x.dtype.itemsize < 4
-        if is_narrow and not call.fills_rows:
-            return self.type_of(TYPE_OF_NARROW.array_name)
-        return x.dtype
+        kind = DTYPES.get(self.name_of(x.dtype))
+        if kind is None or not kind.is_narrow or call.fills_rows:
+            return x.dtype
+        return self.type_of(kind.arithmetic.array_name)
 
     def framework(self, call: Call, x: Any) -> list[Any]:
         """Compute a call by the library's functions, in f32 for 16-bit types, as kernels do."""

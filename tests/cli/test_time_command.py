@@ -129,11 +129,17 @@ def test_what_is_not_verified_has_no_time(explorer, mine, gpu, stage, code, stat
     assert data["time_us"] is data["samples_us"] is data["of_limit"] is None
 
 
-def test_an_edited_host_part_is_mentioned(explorer, mine, gpu):
-    mine.write_text(mine.read_text().replace("cudaSuccess", "cudaErrorUnknown"))
+def test_an_edited_host_part_is_judged(explorer, mine, gpu):
+    emitted = mine.read_text()
+    mine.write_text(emitted.replace("cudaSuccess", "cudaErrorUnknown"))
     ran = explorer("time", "mine.cu")
-    assert ran.code == 0 and "mine.cu, edited:" in ran.out
-    assert "the host part was not checked" in ran.out
+    assert ran.code == 1 and "mine.cu, edited:" in ran.out
+    assert "the host part is wrong: launch() returns an error where `rows` is 0" in ran.out
+    mine.write_text(
+        emitted.replace("  if (rows == 0", "  do {} while (rows == 7);\n  if (rows == 0")
+    )
+    ran = explorer("time", "mine.cu")
+    assert ran.code == 2 and "the host part could not be checked: a statement with 'do'" in ran.out
 
 
 def test_columns_of_another_kernel_are_refused(explorer, gpu):

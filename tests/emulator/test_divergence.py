@@ -224,7 +224,7 @@ def test_threads_that_spin_for_what_never_comes_are_a_deadlock(run, out, spins):
     ],
 )
 def test_the_work_of_a_kernel_that_never_ends_is_bounded(run, out, monkeypatch, goes_on):
-    monkeypatch.setattr("explorer.ptx_emulator.scheduler.WORK_LIMIT", 10_000_000)
+    monkeypatch.setattr("explorer.ptx_emulator.batch.WORK_LIMIT", 10_000_000)
     source = f"""extern "C" __global__ void k(int* z, int* y) {{
       int t = threadIdx.x; {goes_on} z[blockIdx.x * 256 + t] = t; }}"""
     sizes = {"grid": 64, "block": 256}

@@ -368,3 +368,42 @@ def test_fast_math_of_the_compiler_is_known(run, out):
     want += np.rint(d) + np.trunc(d)
     assert not result.findings, result.text
     np.testing.assert_allclose(result["out0"], want, rtol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    ["add.f32 {d}, {a}, {b}", "sub.rz.f32 {d}, {a}, {b}", "mul.ftz.f32 {d}, {a}, {b}",
+     "fma.rn.f32 {d}, {a}, {b}, {a}", "div.full.f32 {d}, {a}, {b}", "max.f32 {d}, {a}, {a}",
+     "max.NaN.f32 {d}, {a}, {b}", "min.f32 {d}, {a}, {a}", "ex2.approx.ftz.f32 {d}, {a}",
+     "rcp.approx.f32 {d}, {a}", "sqrt.rn.f32 {d}, {a}", "cvt.rni.f32.f32 {d}, {a}",
+     "neg.f32 {d}, {a}"],
+)  # fmt: skip
+def test_a_nan_that_is_computed_has_the_bits_of_a_gpu(instruction):
+    """PTX ISA, chapter "Floating Point Instructions": the canonical NaN, 0x7fffffff."""
+    payloads = np.array([0x7FC00000, 0xFFC00001, 0x7F800001, 0xFFFFFFFF, 0x3F800000], np.uint32)
+    a = payloads.view(np.float32)
+    got = apply(instruction, "f32", ("f32", a), ("f32", np.ones_like(a)))
+    assert got.view(np.uint32)[:4].tolist() == [0x7FFFFFFF] * 4
+    assert not np.isnan(got[4])
+
+
+@pytest.mark.parametrize(
+    "instruction", ["mov.b32 {d}, {a}", "selp.f32 {d}, {a}, {b}, 1", "max.f32 {d}, {a}, {b}"]
+)
+def test_what_moves_or_passes_over_a_nan_keeps_bits(instruction):
+    a = np.array([0x7FC00000, 0xFFC00001, 0x7F800001], np.uint32).view(np.float32)
+    got = apply(instruction, "f32", ("f32", a), ("f32", np.ones_like(a)))
+    expected = np.ones_like(a) if instruction.startswith("max") else a
+    assert got.tobytes() == expected.tobytes()
+
+
+def test_sums_that_are_undefined_are_the_nan_of_a_gpu():
+    """x86 gives its negative NaN for inf - inf."""
+    a = np.array([np.inf, -np.inf], np.float32)
+    got = apply("sub.f32 {d}, {a}, {b}", "f32", ("f32", a), ("f32", a))
+    assert got.view(np.uint32).tolist() == [0x7FFFFFFF] * 2
+    halves = a.astype(np.float16)
+    got = apply("sub.f16 {d}, {a}, {b}", "f16", ("f16", halves), ("f16", halves))
+    assert got.view(np.uint16).tolist() == [0x7FFF] * 2
+    wide = apply("cvt.f32.bf16 {d}, {a}", "f32", ("bf16", np.array([np.nan] * 2, BF16)))
+    assert wide.view(np.uint32).tolist() == [0x7FC00000] * 2

@@ -1,7 +1,9 @@
 """Registers share storage only where none of them is in use: whatever order blocks stand in."""
 
+import numpy as np
+
 from explorer.ptx_emulator.parser import parse
-from explorer.ptx_emulator.registers import register_slots
+from explorer.ptx_emulator.registers import maybe_unassigned, register_slots
 
 OUT_OF_LINE = """.version 8.5
 .target sm_90
@@ -38,3 +40,24 @@ def test_what_is_needed_behind_a_block_that_stands_elsewhere_keeps_its_storage()
     slots = register_slots(parse(OUT_OF_LINE).entries["k"])
     assert slots["%r2"] != slots["%r3"]
     assert slots["%p1"] != slots["%p3"]
+
+
+def test_a_register_that_some_path_reads_unassigned_has_storage_of_its_own():
+    """A guarded instruction may not assign it. What a path assigns before is never such a one."""
+    text = OUT_OF_LINE.replace("shl.b32 %r2, %r1, 1;", "@%p2 shl.b32 %r2, %r4, 1;")
+    entry = parse(text).entries["k"]
+    assert maybe_unassigned(parse(OUT_OF_LINE).entries["k"]) == []
+    assert set(maybe_unassigned(entry)) == {"%r2", "%r4"}
+    slots = register_slots(entry)
+    assert len({slots[name] for name in ("%r1", "%r2", "%r4")}) == 3
+
+
+def test_what_nothing_assigned_is_no_number_that_a_maximum_or_a_sum_passes_over(run, out):
+    source = """extern "C" __global__ void k(float* y, unsigned* z) {
+      float a; unsigned b;
+      asm volatile("{ .reg .f32 t; max.f32 %0, t, 0f00000000; }" : "=f"(a));
+      asm volatile("{ .reg .pred p; selp.u32 %0, 1, 0, p; }" : "=r"(b));
+      y[threadIdx.x] = a; z[threadIdx.x] = b; }"""
+    result = run(source, out(64), out(64, np.uint32), block=64)
+    assert set(result["out0"].tolist()) == {0.0, float(np.float32(1e38))}
+    assert set(result["out1"].tolist()) == {0, 1}

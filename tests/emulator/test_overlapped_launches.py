@@ -10,6 +10,7 @@ from verified import FAULTLESS
 from explorer.codegen.units import emit
 from explorer.codegen.variant import can_overlap
 from explorer.compile.compiler import Compiler
+from explorer.devices.host_check import AS_EMITTED
 from explorer.devices.program_under_test import ProgramUnderTest, read_emitted
 from explorer.devices.verdict import Status
 from explorer.model.config import Config
@@ -96,7 +97,7 @@ def test_the_file_says_that_it_overlaps(tmp_path):
     path = tmp_path / "kernel.cu"
     path.write_text(variant.source)
     program = read_emitted(path)
-    assert not program.is_edited and program.host_checked
+    assert not program.is_edited and program.host == AS_EMITTED
     assert program.launches(PROBLEM) == variant.launches
     assert "cudaLaunchAttributeProgrammaticStreamSerialization" in variant.source
     assert variant.digest != emit(PROBLEM, CONFIG).digest

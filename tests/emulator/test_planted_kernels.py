@@ -6,13 +6,17 @@ from functools import cache
 
 import planted_seams
 import pytest
-from planted_kernels import HELD, ONE_THREAD, P1000, P4096, PLANTS, RUN_TIME
+from planted_kernels import HELD, ONE_THREAD, P1000, P4096, RUN_TIME
+from planted_kernels import PLANTS as OF_THE_CODE
+from planted_machine import PLANTS as OF_THE_MACHINE
 from virtual_arch import ARCH
 
 from explorer.devices.emulated.emulator import Emulator
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.devices.verdict import Status
 from explorer.model.problem import Problem
+
+PLANTS = [*OF_THE_CODE, *OF_THE_MACHINE]
 
 EMULATOR = Emulator(ARCH)
 """Needs no assembler: what is wrong is in the PTX, which is the same for sm_90."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-SCHEDULES = ["lockstep", "staggered", "permuted"]
+SCHEDULES = ["lockstep", "staggered", "permuted", "random"]
 X = np.random.default_rng(3).standard_normal((8, 256)).astype(np.float32)
 
 REDUCE = """extern "C" __global__ void k(const float* x, float* y) {

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from explorer.devices.emulated.emulator import Emulator, Verdict
 from explorer.devices.program_under_test import ProgramUnderTest
@@ -20,6 +21,7 @@ from explorer.ops.truth import Truth
 from explorer.reference.check import Check, check
 from explorer.reference.layout import first_elements
 from explorer.reference.patterns import patterns_for
+from explorer.report import verification
 
 RUN_TIME = Config(cache="none", cache_holds="input", static_cols=False)
 SHARED = Config(cache="shared", cache_holds="input", static_cols=False)
@@ -380,3 +382,14 @@ def test_a_warp_of_single_elements_is_tried_at_columns_of_16_bits():
     )
     runs = emulated_runs(ProgramUnderTest.of_config(Problem(64, 1000), config))
     assert max(run.problem.cols for run in runs) > 2**15
+
+
+def test_a_long_check_of_one_kernel_says_how_far_it_is(monkeypatch):
+    told, progress = [], verification.VerifyProgress(1, Console())
+    monkeypatch.setattr(progress, "show", lambda text, kind: told.append(text))
+    program = ProgramUnderTest.of_config(Problem(64, 512), Config(threads_per_row=64))
+    assert [*verify_many([program], "sm_90", told=progress.told)] and not told
+    monkeypatch.setattr(verification, "LONG_S", 0.0)
+    assert [*verify_many([program], "sm_90", told=progress.told)]
+    runs = len(emulated_runs(program))
+    assert len(told) == runs and told[-1].startswith(f"{runs - 1} of {runs} runs, ")

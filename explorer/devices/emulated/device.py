@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +99,8 @@ class EmulatedKernel:
     each element once."""
     limits: LaunchLimits | None = None
     """The limits of its GPU, and its registers; None if they are not known."""
+    most_work: float = inf
+    """Work after which a launch of it is given up, in arithmetic instructions of one lane."""
     promise: Promise | None = None
     """What its matrices' addresses are multiples of; None for more than any kernel needs."""
     sms: int = 0
@@ -120,25 +123,30 @@ def emulate(
     misaligned_by: int = 0,
     rounding: float = 0.0,
     step_limit: int = STEP_LIMIT,
+    most_work: float = inf,
     accuracy: Accuracy = Accuracy.DEFAULT,
     schedules: Sequence[Schedule] = (Schedule.LOCKSTEP,),
+    seed: int = 0,
     counting: bool = True,
     variables: "Variables | None" = None,
 ) -> Emulation:
     """Run a kernel on a problem's inputs, matrices as (rows, cols), and check all it does.
 
     Matrices are misaligned by `first_elements(misaligned_by)`. Relative errors up to `rounding` are
-    inaccurate, not wrong. The kernel is run in every one of `schedules`; a result whose bits
-    differ between them is a finding. Counters are those of the first schedule, and zeros without
-    `counting`, which saves time. Module `variables` hold what the launches before have left, and
-    keep what these leave.
+    inaccurate, not wrong. The kernel is run in every one of `schedules`, random ones by `seed`; a
+    result whose bits differ between them is a finding. Counters are those of the first schedule,
+    and zeros without `counting`, which saves time. Module `variables` hold what the launches before
+    have left, and keep what these leave.
 
     A schedule that would take more than SCHEDULE_STEPS is left out, and so are all later ones once
     a defect is found; the result says why. Raises LaunchRefused for impossible launches. Opcodes
     that are not known are in the result.
     """
-    run = partial(_run, kernel, problem, arrays, misaligned_by, step_limit, variables)
-    left_out = ""
+    compares = len(schedules) > 1
+    run = partial(
+        _run, kernel, problem, arrays, misaligned_by, step_limit, variables, seed, compares
+    )
+    left_out, dealt, work = "", set[tuple[int, ...]](), 0
     try:
         first = run(schedules[0], counting)
         findings = first.findings
@@ -146,7 +154,9 @@ def emulate(
             left_out = left_out or _left_out(kernel, first, findings, schedule)
             if not left_out:
                 other = run(schedule, False)
+                work += other.work
                 findings = [*other.findings, *_differences(kernel, problem, first, other)]
+                dealt.add(other.row_blocks)
     except NotEmulated as error:
         return Emulation(problem, misaligned_by, unsupported=error.opcodes)
     result = Emulation(
@@ -158,8 +168,10 @@ def emulate(
         accuracy=accuracy,
         schedules=tuple(schedules[:1] if left_out else schedules),
         steps=first.steps,
+        work=first.work + work,
         left_out=left_out,
         row_blocks=first.row_blocks,
+        deals_by_order=bool(dealt - {first.row_blocks, ()}),
     )
     return _judged(result, first.results, _truths_of_rows(problem, arrays))
 
@@ -169,7 +181,7 @@ def _left_out(
 ) -> str:
     """Return why a kernel is not run in another schedule, or an empty string if it is."""
     turns = 1
-    if schedule is Schedule.PERMUTED:
+    if schedule in (Schedule.PERMUTED, Schedule.RANDOM):
         turns = max(
             permuted_turns(
                 kernel.module.entries[step.entry],
@@ -304,6 +316,10 @@ class _Run:
     """Each as rows; none if it did not run to its end."""
     row_blocks: tuple[int, ...]
     """The block that wrote the output's first element of each row."""
+    rounded: int = 0
+    """A digest of the numbers that were rounded to 16 bits."""
+    work: int = 0
+    """What it cost, in arithmetic instructions of one lane."""
 
 
 def _run(
@@ -313,6 +329,8 @@ def _run(
     misaligned_by: int,
     step_limit: int,
     variables: Variables | None,
+    seed: int,
+    compares_orders: bool,
     schedule: Schedule,
     counting: bool,
 ) -> _Run:
@@ -333,6 +351,8 @@ def _run(
         placed.memory,
         step_limit=step_limit,
         schedule=schedule,
+        seed=seed,
+        compares_orders=compares_orders,
         counting=counting,
     )
     if variables is not None:
@@ -342,7 +362,8 @@ def _run(
         findings += with_store(placed.findings(), kernel)
         made = placed.results()
         blocks = tuple(result.writers.blocks(placed.targets[0], placed.first_elements).tolist())
-    return _Run(schedule, findings, result.counters, result.steps, made, blocks)
+    ran, cost = (result.counters, result.steps), result.work
+    return _Run(schedule, findings, *ran, made, blocks, result.rounded, cost)
 
 
 def launched(
@@ -352,6 +373,8 @@ def launched(
     *,
     step_limit: int = STEP_LIMIT,
     schedule: Schedule = Schedule.LOCKSTEP,
+    seed: int = 0,
+    compares_orders: bool = False,
     counting: bool = True,
     grid: int | None = None,
     blocks: Sequence[int] | NDArray[np.int64] | None = None,
@@ -362,7 +385,7 @@ def launched(
     launch, of which only `blocks` are executed. Raises NotEmulated and LaunchRefused.
     """
     findings: list[Finding] = []
-    counters, steps = Counters(), 0
+    counters, steps, work, rounded = Counters(), 0, 0, 0
     for number, step in enumerate(kernel.launches):
         with refusals():
             result = launch(
@@ -374,7 +397,11 @@ def launched(
                 memory=memory,
                 shared_bytes=step.shared_bytes,
                 step_limit=step_limit,
+                most_work=kernel.most_work - work,
                 schedule=schedule,
+                seed=seed + number,
+                compares_orders=compares_orders,
+                late_copies=not counting,
                 overlaps=step.overlaps,
                 others_write=number == 0,
                 counting=counting,
@@ -385,9 +412,12 @@ def launched(
         findings += result.findings
         counters = counters.plus(result.counters)
         steps += result.steps
+        work += result.work
+        rounded += result.rounded
         if not result.complete:
             break
-    return LaunchResult(tuple(findings), counters, result.complete, steps, result.writers)
+    found, complete = tuple(findings), result.complete
+    return LaunchResult(found, counters, complete, steps, work, rounded, result.writers)
 
 
 def _differences(
@@ -396,6 +426,12 @@ def _differences(
     """Yield a finding for each result of which schedules differ in any bit but a NaN's payload."""
     if not first.results or not other.results:
         return
+    if first.rounded != other.rounded and first.row_blocks == other.row_blocks:
+        message = (
+            f"a number that is rounded to 16 bits is another in {first.schedule} order than in "
+            f"{other.schedule} order, so that results depend on the order in which threads run"
+        )
+        yield Finding(Kind.SCHEDULE, message)
     for result, one, two in zip(results(problem), first.results, other.results, strict=True):
         bits = f"u{one.dtype.itemsize}"
         differ = one.view(bits) != two.view(bits)

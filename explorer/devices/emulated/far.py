@@ -300,7 +300,7 @@ def emulate_far(
         )
     except NotEmulated as error:
         return replace(result, unsupported=error.opcodes)
-    result = replace(result, findings=ran.findings, steps=ran.steps)
+    result = replace(result, findings=ran.findings, steps=ran.steps, work=ran.work)
     if not ran.complete:
         return result
     findings = (*ran.findings, *with_store(list(memory.findings()), kernel))

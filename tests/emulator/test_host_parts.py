@@ -1,0 +1,168 @@
+"""The host part of a file: launch() is interpreted, and must launch what was verified."""
+
+from dataclasses import replace
+
+import pytest
+from space_sample import space_sample
+
+from explorer.codegen.launch_plan import LaunchPlan
+from explorer.codegen.units import emit
+from explorer.codegen.variant import split_source
+from explorer.devices.host_check import AS_EMITTED, check_host
+from explorer.devices.program_under_test import _code, read_emitted
+from explorer.devices.verdict import Status
+from explorer.evaluate.verify import verify_many
+from explorer.model.config import Config
+from explorer.model.problem import Problem
+from explorer.model.work_split import WorkSplit
+
+LOOPED = Problem(64, 512), Config(threads=128, threads_per_row=32, cache_holds="input")
+TWO = Config(algorithm="online-block-max", threads=128, threads_per_row=128, cache="none")
+SPLIT = Problem(64, 8192), replace(TWO, cache_holds="input", unroll=8, launches="two")
+OVERLAPPED = SPLIT[0], replace(SPLIT[1], launches="two-overlapped")
+LOOP = Config(threads=256, threads_per_row=256, cache="none", cache_holds="input", unroll=2)
+THREE = Problem(64, 8192), replace(LOOP, launches="three")
+STAYING = Problem(64, 4096), Config(persistent=2)
+SHARED = Problem(64, 4096), Config(cache="shared", static_cols=False)
+
+WRONG = {
+    "the grid counts rows in an int": (LOOPED, "const long long blocks =", "const int blocks ="),
+    "half of the last block is forgotten": (
+        LOOPED,
+        "(rows + kRowsPerBlock - 1) / kRowsPerBlock",
+        "(rows + kRowsPerBlock / 2) / kRowsPerBlock",
+    ),
+    "too many rows are launched in part": (
+        LOOPED,
+        "  if (blocks > 0x7fffffffLL) return cudaErrorInvalidValue;\n",
+        "",
+    ),
+    "no rows are launched": (LOOPED, "  if (rows == 0) return cudaSuccess;\n", ""),
+    "an array may be unaligned": (
+        LOOPED,
+        "if (reinterpret_cast<size_t>(input) % sizeof(Word) != 0)",
+        "if (reinterpret_cast<size_t>(input) % sizeof(Element) != 0)",
+    ),
+    "another stream": (LOOPED, ", 0, stream>>>", ", 0>>>"),
+    "another block": (LOOPED, "<<<grid, kThreads, ", "<<<grid, kThreadsPerRow, "),
+    "the input is written": (LOOPED, "(input, output, rows);", "(output, output, rows);"),
+    "the error of a launch is kept": (
+        LOOPED,
+        "return cudaGetLastError();",
+        "return cudaErrorInvalidValue;",
+    ),
+    "a second launch too many": (
+        LOOPED,
+        "  return cudaGetLastError();",
+        "  softmax_f32_512_kernel<<<grid, kThreads, 0, stream>>>(input, output, rows);\n"
+        "  return cudaGetLastError();",
+    ),
+    "an SM more": (STAYING, "static_cast<long long>(sms) *", "static_cast<long long>(sms + 1) *"),
+    "a grid of all blocks of the GPU": (STAYING, "blocks < most ? blocks : most", "most"),
+    "sizes in an int": (
+        THREE,
+        "return static_cast<size_t>(rows) * row * sizeof(float);",
+        "return static_cast<int>(rows) * static_cast<int>(row) * static_cast<int>(sizeof(float));",
+    ),
+    "a maximum too few": (THREE, "* kWidth + 1;", "* kWidth;"),
+    "shared memory is not allowed": (SHARED, "kLimit, shared)", "kLimit, 0)"),
+    "shared memory of one column less": (
+        SHARED,
+        "const int row_vectors = cols / kWidth;",
+        "const int row_vectors = (cols - 1) / kWidth;",
+    ),
+    "launches that do not overlap": (
+        OVERLAPPED,
+        "programmaticStreamSerializationAllowed = 1;",
+        "programmaticStreamSerializationAllowed = 0;",
+    ),
+    "a launch behind the other's stream": (OVERLAPPED, "  next.stream = stream;\n", ""),
+    "a part of scratch for each row": (
+        SPLIT,
+        "return rows * kParts * sizeof(State);",
+        "return rows * (kParts - 1) * sizeof(State);",
+    ),
+}
+RIGHT = {
+    "names": (LOOPED, "blocks", "all_blocks"),
+    "one more check": (
+        LOOPED,
+        "  if (rows == 0) return cudaSuccess;\n",
+        "  if (rows == 0 || input == nullptr) return cudaSuccess;\n",
+    ),
+    "another way to round up": (
+        LOOPED,
+        "(rows + kRowsPerBlock - 1) / kRowsPerBlock",
+        "rows / kRowsPerBlock + (rows % kRowsPerBlock != 0 ? 1 : 0)",
+    ),
+    "more scratch": (SPLIT, "return rows * kParts * sizeof", "return 64 + rows * kParts * sizeof"),
+}  # fmt: skip
+UNKNOWN = {
+    "a loop": (LOOPED, "  if (rows == 0)", "  for (int i = 0; i < 3; ++i) {}\n  if (rows == 0)"),
+    "a macro": (LOOPED, "#include <cuda_runtime.h>", "#include <cuda_runtime.h>\n#define rows 1"),
+    "other parameters": (
+        LOOPED,
+        "const Element* input, Element* output, long long rows, cudaStream_t",
+        "Element* output, const Element* input, long long rows, cudaStream_t",
+    ),
+    "a call of CUDA": (LOOPED, "  if (rows == 0)", "  cudaDeviceReset();\n  if (rows == 0)"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def edited(tmp_path):
+    """The program of a file whose host part has another text."""
+
+    def read(base, old, new):
+        source = emit(*base).source
+        begin = source.index(
+            "// ------------------------------------------------------------------ host"
+        )
+        assert old in source[begin:]
+        path = tmp_path / "edited.cu"
+        path.write_text(source[:begin] + source[begin:].replace(old, new))
+        return read_emitted(path)
+
+    return read  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_host_part_that_launches_something_else_is_wrong(name, edited):
+    program = edited(*WRONG[name])
+    assert program.host.fault and not program.host.unknown, program.host
+    assert not program.is_edited  # so that its kernels take no more runs than as emitted
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_host_part_of_other_words_is_right(name, edited):
+    program = edited(*RIGHT[name])
+    assert program.host == AS_EMITTED and not program.is_edited and program.has_own_text
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_host_part_that_is_not_interpreted_is_said_not_to_be(name, edited):
+    program = edited(*UNKNOWN[name])
+    assert program.host.unknown and not program.host.fault
+    assert program.is_edited  # what stands there may be for the kernels
+
+
+def test_the_verdict_is_of_the_whole_file(edited):
+    wrong, right, unknown = (edited(*some["names" if some is RIGHT else next(iter(some))])
+                             for some in (WRONG, RIGHT, UNKNOWN))  # fmt: skip
+    found = list(verify_many([wrong, right, unknown], "sm_90", 5))
+    assert [verdict.status for verdict in found] == [
+        Status.WRONG,
+        Status.VERIFIED,
+        Status.UNVERIFIED,
+    ]
+    assert found[0].sentence.startswith("the host part is wrong: at ")
+    assert "a statement with 'for' is not interpreted" in found[2].sentence
+
+
+@pytest.mark.parametrize("kernel", [*space_sample()], ids=str)
+def test_every_host_part_is_interpreted_and_right(kernel):
+    source = emit(kernel.problem, kernel.config).source
+    host = _code(split_source(source)[1])
+    split = WorkSplit(kernel.problem, kernel.config)
+    found = check_host(_code(source), host, host, split, LaunchPlan.read(source))
+    assert found == AS_EMITTED
