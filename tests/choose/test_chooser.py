@@ -17,7 +17,7 @@ from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
 from explorer.model.gpu_spec import GpuSpec, known_gpu
 from explorer.model.problem import MAX_ROWS, Mask, Problem
-from explorer.ops import OPERATORS, Op
+from explorer.ops import OPERATORS, Extent, Op
 from explorer.space import Space
 from explorer.space.candidates import candidates
 from tests.chooser_contest import drawn
@@ -46,6 +46,19 @@ def test_random_problems_need_no_repair_on_any_gpu(gpu):
         idea = promising(problem, gpu)
         assert Space(problem, gpu).broken_rule(idea) is None, (problem, idea)
         assert config_for(problem, gpu) == idea
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=str)
+def test_gradients_of_losses_need_no_repair_on_any_gpu(gpu):
+    """Of the sizes of problems that are drawn, which are of operators of matrices alone."""
+    ops = [op for op in Op if OPERATORS[op].options and OPERATORS[op].extent is Extent.MATRIX]
+    for number, one in enumerate(drawn(200, seed=12)):
+        rows, cols, dtype = one.rows, one.cols, one.dtype
+        for op in ops:
+            problem = Problem(rows, cols, dtype, op, in_place=number % 3 == 0)
+            idea = promising(problem, gpu)
+            assert Space(problem, gpu).broken_rule(idea) is None, (problem, idea)
+            assert config_for(problem, gpu) == idea
 
 
 @pytest.mark.parametrize("dtype", DType)
