@@ -150,16 +150,23 @@ SAID = {
     "input_stride": {"is_dense"},
     "output_stride": {"is_dense"},
     "also": {"results"},
-    "ignore_index": {"options", "_unusual_options"},
+    "ignore_index": {"options", "_unusual_options", "has_target"},
+    "label_smoothing": {"options", "_unusual_options"},
+    "z_loss": {"options", "_unusual_options"},
 }
 """Properties of a problem by which a place names a field."""
+
+OF_LOSSES = ("ignore_index", "label_smoothing", "z_loss")
+"""The fields that losses alone have."""
 
 NOT_NAMED = {
     "model/problem.py:inputs,results,scalars,elements_of,_ids_dtype": {
         "in_place": "the output then has the input's address",
-        "ignore_index": "it is no argument: kernels are emitted for one",
+        **dict.fromkeys(OF_LOSSES, "it is no argument: kernels are emitted for one"),
     },
-    "codegen/variant.py": {"ignore_index": "it is no argument: kernels are emitted for one"},
+    "codegen/variant.py": dict.fromkeys(
+        OF_LOSSES, "it is no argument: kernels are emitted for one"
+    ),
     "codegen/traits.py": {},
     "devices/cuda/tools.py": {
         "in_place": "the addresses say it",
@@ -172,6 +179,7 @@ NOT_NAMED = {
     | {"out_dtype": "it stands beside dtype"},
     "reference/inputs.py": {
         "out_dtype": "what is read does not depend on it, but what masks hide",
+        **dict.fromkeys(OF_LOSSES[1:], "what is read does not depend on them"),
     },
     "reference/truth.py": {
         "out_dtype": "a truth is float64",
@@ -185,7 +193,7 @@ NOT_NAMED = {
     },
     "reference/inputs.py:with_other_arguments": {
         name: "kernels are emitted for one"
-        for name in ("op", "out_dtype", "ids_dtype", "also", "ignore_index")
+        for name in ("op", "out_dtype", "ids_dtype", "also", *OF_LOSSES)
     },
     "../templates/host/semantics.cu.j2": {
         **dict.fromkeys(
@@ -210,7 +218,7 @@ NOT_NAMED = {
         ),
     },
     "runtime/recipes.py:_problem": {},
-    "export/programs.py": {"ignore_index": "templates/programs and templates/host say it"},
+    "export/programs.py": dict.fromkeys(OF_LOSSES, "templates/programs and templates/host say it"),
 }
 """Modules, functions of them and templates that must name every field; those that they need not,
 and why. Of several functions one must name it."""

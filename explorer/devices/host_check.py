@@ -14,7 +14,7 @@ from explorer.codegen.host_part import (
 from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.variant import POINTER, HostCall, Launch
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import MAX_ROWS, Problem, scalars
+from explorer.model.problem import MAX_ROWS, Problem, inputs, scalars
 from explorer.model.work_split import WorkSplit
 from explorer.ptx_emulator import MAX_GRID
 
@@ -123,8 +123,8 @@ def _calls(split: WorkSplit, plan: LaunchPlan) -> Iterator[_Call]:
 
 def _numbers(problem: Problem) -> dict[str, Number | float]:
     """Return a value for each name of an argument, of arrays an address."""
-    names = ("input", "output", "grad", "mask", "lengths", "ids", "scratch", "matrix", "array")
-    arrays = (*names, *(result.name for result in problem.results))
+    operands = (*inputs(problem), *problem.results)
+    arrays = ("input", "output", *(one.name for one in operands), "scratch", "matrix", "array")
     values: dict[str, Number | float] = {
         name: Number((place + 1) << 32, 64, signed=False)
         for place, name in enumerate(dict.fromkeys(arrays))

@@ -113,7 +113,8 @@ MOST_Z_LOSS = 0.5
 """With a larger factor, 2 z lse could overflow where a share of the sum is 0."""
 
 _NUMBERS = ("scale", "label_smoothing", "z_loss")
-"""The fields that are numbers, whole or not."""
+"""The fields that are numbers, whole or not, and None where there is none."""
+_FLOATS = {float, type(None)}
 
 _TYPES_OR_NONE = ("out_dtype", "ids_dtype")
 """The types for which None means the default."""
@@ -204,10 +205,8 @@ class Problem:
             and type(self.in_place) is bool
             and type(self.ids_per_row) is type(self.ids_stride) is int
             and type(self.also) is str
-            and (self.scale is None or type(self.scale) is float)
             and (self.ignore_index is None or type(self.ignore_index) is int)
-            and (self.label_smoothing is None or type(self.label_smoothing) is float)
-            and (self.z_loss is None or type(self.z_loss) is float)
+            and {type(n) for n in (self.scale, self.label_smoothing, self.z_loss)} <= _FLOATS
         ):
             self._check_types()
         check_extent("rows", self.rows, MAX_ROWS)
