@@ -123,8 +123,8 @@ def _calls(split: WorkSplit, plan: LaunchPlan) -> Iterator[_Call]:
 
 def _numbers(problem: Problem) -> dict[str, Number | float]:
     """Return a value for each name of an argument, of arrays an address."""
-    operands = (*inputs(problem), *problem.results)
-    arrays = ("input", "output", *(one.name for one in operands), "scratch", "matrix", "array")
+    names = [one.name for one in inputs(problem)] + [one.name for one in problem.results]
+    arrays = ("input", "output", *names, "scratch", "matrix", "array")
     values: dict[str, Number | float] = {
         name: Number((place + 1) << 32, 64, signed=False)
         for place, name in enumerate(dict.fromkeys(arrays))
