@@ -15,8 +15,9 @@ from wrapper_cases import CASES
 from explorer.codegen.units import emit
 from explorer.codegen.variant import HostCall
 from explorer.export.programs import program_for
+from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import inputs, results, scalars
+from explorer.model.problem import Mask, Problem, inputs, results, scalars
 from explorer.reference.layout import as_rows
 from explorer.reference.truth import truths_of
 
@@ -93,6 +94,17 @@ def test_pytorchs_program(number, torch, tmp_path, capsys):
         module.main()
     assert left.value.code == 0, capsys.readouterr().out
     assert launched == [77]
+
+
+@pytest.mark.parametrize("mask", [Mask.NONE, Mask.ADDITIVE])
+def test_pytorchs_program_drops_no_gradient(mask, torch, tmp_path):
+    text = program_for("torch", emit(Problem(4, 96, mask=mask), Config()), tmp_path / "k.cu").text
+    module = {"__file__": str(tmp_path / "k_torch.py"), "__name__": "k"}
+    exec(compile(text, "k_torch.py", "exec"), module)
+    x = [torch.randn(4, 96)] + [torch.zeros(1, 96)] * (mask is not Mask.NONE)
+    x[-1].requires_grad_()
+    with pytest.raises(ValueError, match=r"no gradient: call it under torch.no_grad\(\)"):
+        module["softmax"](*x)
 
 
 # ------------------------------------------------------------------ CuPy
