@@ -413,9 +413,9 @@ def register_torch() -> "Registration":
     """Replace PyTorch's softmax, log_softmax, logsumexp and cross-entropy on CUDA by our kernels.
 
     `torch.softmax`, `torch.log_softmax`, `torch.logsumexp` over one axis, their gradients, the
-    methods of tensors, `torch.nn.functional` and modules then launch our kernels. PyTorch's own operators still compute
-    a call for which no kernel exists or is compiled yet. They also compute gradients of less than
-    1 MiB, whose time is the host's, and tensors of less than 1 MiB if no function in C serves
+    methods of tensors, `torch.nn.functional` and modules then launch our kernels. PyTorch's own
+    operators still compute a call for which no kernel exists or is compiled yet. They also compute
+    gradients of less than 1 MiB, whose time is the host's, and tensors of less than 1 MiB if no function in C serves
     calls, because Python takes some 3 us to decide. Our kernels compute both if a row has 131072
     elements or more. They compute a logsumexp of any size; its result has x's type, as PyTorch's
     has, and PyTorch computes its gradient. They compute the cross-entropy of class indices with its
@@ -423,8 +423,8 @@ def register_torch() -> "Registration":
     changed. PyTorch computes cross-entropies of class probabilities, those with label smoothing and
     weights, and those under transforms such as `torch.func.grad`. Returns a handle whose `remove()`
     undoes it, which may be used in a `with` statement, and whose `served` counts the calls of
-    logsumexp and cross-entropy that were served; a second call returns the same handle. Raises ExplorerError without PyTorch
-    2.9 or later.
+    logsumexp and cross-entropy that were served; a second call returns the same handle. Raises
+    ExplorerError without PyTorch 2.9 or later.
     """
     if importlib.util.find_spec("torch") is None:
         raise ExplorerError(
