@@ -415,9 +415,9 @@ def register_torch() -> "Registration":
     `torch.softmax`, `torch.log_softmax`, `torch.logsumexp` over one axis, their gradients, the
     methods of tensors, `torch.nn.functional` and modules then launch our kernels. PyTorch's own
     operators still compute a call for which no kernel exists or is compiled yet. They also compute
-    gradients of less than 1 MiB, whose time is the host's, and tensors of less than 1 MiB if no function in C serves
-    calls, because Python takes some 3 us to decide. Our kernels compute both if a row has 131072
-    elements or more. They compute a logsumexp of any size; its result has x's type, as PyTorch's
+    gradients of less than 1 MiB, whose time is the host's, and tensors of less than 1 MiB if no
+    function in C serves calls, because Python takes some 3 us to decide. Our kernels compute both
+    if a row has 131072 elements or more. They compute a logsumexp of any size; its result has x's type, as PyTorch's
     has, and PyTorch computes its gradient. They compute the cross-entropy of class indices with its
     gradient, in code that `torch.compile` compiles too; a softmax or logsumexp in such code is not
     changed. PyTorch computes cross-entropies of class probabilities, those with label smoothing and
