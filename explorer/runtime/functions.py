@@ -417,14 +417,14 @@ def register_torch() -> "Registration":
     operators still compute a call for which no kernel exists or is compiled yet. They also compute
     gradients of less than 1 MiB, whose time is the host's, and tensors of less than 1 MiB if no
     function in C serves calls, because Python takes some 3 us to decide. Our kernels compute both
-    if a row has 131072 elements or more. They compute a logsumexp of any size; its result has x's type, as PyTorch's
-    has, and PyTorch computes its gradient. They compute the cross-entropy of class indices with its
-    gradient, in code that `torch.compile` compiles too; a softmax or logsumexp in such code is not
-    changed. PyTorch computes cross-entropies of class probabilities, those with label smoothing and
-    weights, and those under transforms such as `torch.func.grad`. Returns a handle whose `remove()`
-    undoes it, which may be used in a `with` statement, and whose `served` counts the calls of
-    logsumexp and cross-entropy that were served; a second call returns the same handle. Raises
-    ExplorerError without PyTorch 2.9 or later.
+    if a row has 131072 elements or more. They compute a logsumexp of any size; its result has x's
+    type, as PyTorch's has, and PyTorch computes its gradient. They compute the cross-entropy of
+    class indices with its gradient, in code that `torch.compile` compiles too; a softmax or
+    logsumexp in such code is not changed. PyTorch computes cross-entropies of class probabilities,
+    those with label smoothing and weights, and those under transforms such as `torch.func.grad`.
+    Returns a handle whose `remove()` undoes it, which may be used in a `with` statement, and whose
+    `served` counts the calls of logsumexp and cross-entropy that were served; a second call returns
+    the same handle. Raises ExplorerError without PyTorch 2.9 or later.
     """
     if importlib.util.find_spec("torch") is None:
         raise ExplorerError(
