@@ -1,4 +1,4 @@
-"""explorer.cross_entropy on a GPU: beside PyTorch in float64, in graphs, in place, and in models."""
+"""explorer.cross_entropy on a GPU: beside float64, in graphs, in place, and in models."""
 
 import pytest
 
