@@ -62,6 +62,14 @@ def test_the_cases_are_of_every_kind():
 
 
 @pytest.mark.parametrize("framework", PYTHON)
+def test_programs_of_python_refuse_numbers_of_rows_in_a_sentence(framework):
+    for problem, config in CASES:
+        if Extent.ROW in problem.operator.operands.values():
+            with pytest.raises(InvalidInput, match="numbers of rows, which cross_entropy"):
+                program_for(framework, emit(problem, config), Path("k.cu"))
+
+
+@pytest.mark.parametrize("framework", PYTHON)
 def test_python_is_python_and_formatted(framework, tmp_path):
     """At ruff's own width of lines, and at this project's."""
     written = 0
