@@ -171,7 +171,7 @@ def _gradient(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Truth:
         exponents = gaps - arrays["log_sum"]
         shares = np.exp(exponents)
         less = np.where(is_target, np.expm1(exponents), shares)
-        lse = arrays["maximum"] + arrays["log_sum"]
+        lse = np.add(arrays["maximum"], arrays["log_sum"], dtype=x.dtype)
         factors = factor * arrays["loss_grad"]
         values, size = _of_shares(arrays, shares, less, lse, growth(gaps))
         underflow = np.abs(factors) * lost * np.maximum(1.0, np.exp(-arrays["log_sum"]))
