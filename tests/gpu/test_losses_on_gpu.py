@@ -109,6 +109,19 @@ def test_pytorchs_own_losses_are_served_and_counted():
     assert ops() == {Op.CROSS_ENTROPY, Op.CROSS_ENTROPY_BACKWARD}
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_pytorchs_own_samples_come_to_the_same(dtype):
+    from torch_losses import assert_same, results
+
+    theirs = results("cuda", dtype)
+    with explorer.register_torch() as registration:
+        ours = results("cuda", dtype)
+        served = registration.served["cross_entropy_loss"]
+    close = 2e-2 if dtype is torch.bfloat16 else 1e-5
+    indices = assert_same(ours, theirs, close, close / 10)
+    assert served == indices > 60
+
+
 def test_a_model_needs_less_memory_with_our_loss():
     transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(n_layer=1, n_head=2, n_embd=64, vocab_size=50257)

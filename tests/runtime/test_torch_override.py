@@ -391,3 +391,14 @@ def test_a_loss_whose_kernel_is_not_there_yet_is_pytorchs(losses, monkeypatch):
     got = torch.nn.functional.cross_entropy(x, target)
     torch_override._registration.remove()
     assert torch.equal(got, torch.nn.functional.cross_entropy(x, target)) and not losses[0]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_pytorchs_own_samples_of_losses_come_to_the_same(losses, dtype):
+    from torch_losses import assert_same, results
+
+    ours = results("cpu", dtype)
+    torch_override._registration.remove()
+    indices = assert_same(ours, results("cpu", dtype), 1e-5, 1e-6)
+    assert losses[0]["cross_entropy_loss"] == indices > 60
