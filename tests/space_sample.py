@@ -213,7 +213,7 @@ KINDS = {
         FEW_SIZES,
     ),
     "gradient of cross-entropy, wide": (
-        Problem(3, 16384, op=LOSS_BACKWARD),
+        Problem(3, 16384, op=LOSS_BACKWARD, in_place=True),
         {"cluster": (2, 4, 8, 16), "threads": (128, 512)},
     ),
     "cross-entropy with its gradient, bf16": (

@@ -256,6 +256,10 @@ class Traits:
             "clustered": clustered,
             # What blocks find comes to each other after a barrier, or counted by an mbarrier each.
             "mailed": config.exchange == "mbarrier",
+            # Then nothing before the blocks' own barrier is to be seen by others, unless a target
+            # that another block may store over has been read.
+            "relaxed": config.exchange == "mbarrier"
+            and not (problem.in_place and problem.has_target),
             "incoming": self._incoming(split),
             "parted": parted,
             "blocks_a_row": "kCluster" if clustered else "kParts",
