@@ -1,6 +1,6 @@
 """Whether a file's launch() launches its kernels as they were verified: by the plan of its head."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from explorer.codegen.host_part import (
@@ -68,16 +68,20 @@ class _Call:
         return f"at {self.problem.rows} rows of {self.problem.cols} columns, launch()"
 
 
-def check_host(code: str, host: str, emitted: str, split: WorkSplit, plan: LaunchPlan) -> HostCheck:
+def check_host(
+    code: str, host: str, emitted: Collection[str], split: WorkSplit, plan: LaunchPlan
+) -> HostCheck:
     """Return whether `host`, the host part of a file's `code`, makes the launches of `plan`.
 
-    All texts are without comments; `emitted` is the host part that is emitted for the same problem
-    and config. Functions of the names in FUNCTIONS are interpreted, and all else must be as there.
+    All texts are without comments; `emitted` are host parts that are emitted for the same problem
+    and config. Functions of the names in FUNCTIONS are interpreted, and all else must be as in one
+    of them.
     """
     names = [step.entry for step in plan.steps]
     part = HostPart(code, names)
     try:
-        if _frame_of(HostPart(host, names)) != _frame_of(HostPart(emitted, names)):
+        frames = [_frame_of(HostPart(text, names)) for text in emitted]
+        if _frame_of(HostPart(host, names)) not in frames:
             return HostCheck(unknown="it is not as emitted outside of launch() and its sizes")
         faults = (_fault(part, call, split, plan) for call in _calls(split, plan))
         return HostCheck(fault=next(filter(None, faults), ""))
