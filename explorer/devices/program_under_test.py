@@ -455,12 +455,16 @@ def _compared(program: ProgramUnderTest, emitted: Variant, of_header: Variant) -
         program.plan, constants=LaunchPlan.of(program.problem, program.config).bound(own).constants
     )
     (own_kernels, own_host), (kernels, host) = (map(_code, split_source(s)) for s in (own, source))
-    check = AS_EMITTED
+    check, plan = AS_EMITTED, program.plan
     if not same_launches or own_host != host:
-        hosts = (own_host, _code(split_source(of_header.source)[1]))
-        check = check_host(_code(source), host, hosts, program.split, program.plan)
-    is_edited = not same_launches or own_kernels != kernels or bool(check.unknown)
-    return replace(program, host=check, is_edited=is_edited, has_own_text=emitted.source != source)
+        frames = (own_host, _code(split_source(of_header.source)[1]))
+        check = check_host(_code(source), _code(emitted.source), frames, program.split, plan)
+    if check.surplus:
+        blocks = f"{plan.numbers['blocks']} + {check.surplus}"
+        plan = replace(plan, numbers={**plan.numbers, "blocks": blocks})
+    is_edited = not same_launches or own_kernels != kernels or bool(check.unknown or check.surplus)
+    has_own_text = emitted.source != source
+    return replace(program, plan=plan, host=check, is_edited=is_edited, has_own_text=has_own_text)
 
 
 # ------------------------------------------------------------------ limits of launches
