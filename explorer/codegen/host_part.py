@@ -137,12 +137,28 @@ class _Device:
     """What the host part asks CUDA for, and does with it."""
 
     sms: int = 1
+    failing: int | None = None
+    """The number of the call of CUDA, or of the launch, that fails."""
+    calls: int = 0
+    error: Number = Number(0)
+    """What cudaGetLastError() returns."""
     launches: list[HostLaunch] = field(default_factory=list)
     attributes: dict[str, dict[str, int]] = field(default_factory=dict)
 
+    def fails(self) -> bool:
+        """Count a call of CUDA, and return whether it fails."""
+        self.calls += 1
+        if self.calls - 1 != self.failing:
+            return False
+        self.error = Number(1)
+        return True
+
 
 class HostPart:
-    """The functions of a file that its host part has."""
+    """The functions of a file that its host part has, in a program that calls them in turn.
+
+    What a call leaves in a `static` variable, or sets for a kernel, later calls find.
+    """
 
     def __init__(self, code: str, kernels: Sequence[str]) -> None:
         """Take the text of a file, without comments, and the names of its kernels."""
@@ -157,12 +173,26 @@ class HostPart:
         self._aliases = dict(re.findall(r"^using (\w+) = ([\w ]+);", code, re.MULTILINE))
         self._structs = {name: (align, text) for align, name, text in _STRUCT.findall(code)}
         self.depth = 0
+        self.statics: dict[tuple[str, str], Value] = {}
+        self._attributes: dict[str, dict[str, int]] = {}
 
     def launch(self, arguments: Sequence[Value], sms: int) -> tuple[int, list[HostLaunch]]:
         """Return what launch() returns, 0 for success, and the launches that it makes."""
-        device = _Device(sms)
+        device = _Device(sms, attributes=self._attributes)
         result = self.call("launch", arguments, device)
         return _whole(result).value, device.launches
+
+    def hides_errors(self, arguments: Sequence[Value], sms: int) -> bool:
+        """Return whether launch(), called first, returns success where something of CUDA fails."""
+        number, device = 0, _Device(sms)
+        while number == 0 or number <= device.calls:
+            self.statics.clear()
+            device = _Device(sms, failing=number)
+            result = _whole(self.call("launch", arguments, device)).value
+            if result == 0 and number < device.calls:
+                return True
+            number += 1
+        return False
 
     def number(self, function: str, arguments: Sequence[Value]) -> int:
         """Return the number that a function returns."""
@@ -173,7 +203,7 @@ class HostPart:
         function = self.function(name)
         if len(arguments) != len(function.parameters) or self.depth > MOST_DEPTH:
             raise NotInterpreted(f"a call of {name} with {len(arguments)} arguments")
-        frame = _Frame(self, device)
+        frame = _Frame(self, device, name)
         for (parameter, words), value in zip(function.parameters, arguments, strict=True):
             frame.declare(parameter, words, value)
         self.depth += 1
@@ -277,16 +307,24 @@ def _whole(value: Value) -> Number:
 class _Frame:
     """The variables of one call."""
 
-    def __init__(self, part: HostPart, device: _Device) -> None:
+    def __init__(self, part: HostPart, device: _Device, function: str = "") -> None:
         self.part = part
         self.device = device
+        self._function = function
         self._values: dict[str, Value] = {}
         self._kinds: dict[str, Number | None] = {}
+        self._statics: set[str] = set()
 
     def declare(self, name: str, words: Sequence[str], value: Value) -> None:
-        """Make a variable of a type, which the value is cast to; None for a structure of CUDA's."""
+        """Make a variable of a type, which the value is cast to; None for a structure of CUDA's.
+
+        A static one keeps what an earlier call has left in it.
+        """
         kind = type_of(words, self.part)
         self._kinds[name] = kind
+        if "static" in words:
+            self._statics.add(name)
+            value = self.part.statics.get((self._function, name), value)
         self.assign(name, value)
 
     def assign(self, name: str, value: Value) -> None:
@@ -295,6 +333,8 @@ class _Frame:
             raise NotInterpreted(f"an assignment to {name}")
         kind = self._kinds.get(name)
         self._values[name] = value.to(kind) if kind and isinstance(value, Number) else value
+        if name in self._statics:
+            self.part.statics[self._function, name] = self._values[name]
 
     def value(self, name: str) -> Value:
         """Return a variable's value, a constant, or a name of CUDA's."""
@@ -312,6 +352,7 @@ class _Frame:
 
     def launch(self, entry: str, of: Sequence[Value], arguments: Sequence[Value]) -> None:
         """Note a launch: its blocks, threads, shared bytes and stream."""
+        self.device.fails()
         numbers = [_whole(value).value for value in of] + [0] * (4 - len(of))
         self._launch(entry, numbers, arguments, overlaps=False)
 
@@ -343,8 +384,13 @@ class _Frame:
         self.device.launches.append(launch)
 
     def cuda(self, name: str, arguments: Sequence[Value]) -> Value:
-        """Return the result of a function of CUDA, which succeeds."""
+        """Return the result of a function of CUDA, which succeeds unless it is to fail."""
         told = [str(a).removeprefix("&") for a in arguments]
+        if name == "cudaGetLastError":
+            error, self.device.error = self.device.error, Number(0)
+            return error
+        if self.device.fails():
+            return self.device.error
         if name == "cudaGetDevice":
             self.assign(told[0], Number(0))
         elif name == "cudaDeviceGetAttribute" and told[1] == "cudaDevAttrMultiProcessorCount":
@@ -354,7 +400,7 @@ class _Frame:
             of_kernel[told[1]] = _whole(arguments[2]).value
         elif name == "cudaLaunchKernelEx":
             self.launch_ex(told[0], told[1], arguments[2:])
-        elif name != "cudaGetLastError":
+        else:
             raise NotInterpreted(f"a call of {name}")
         return Number(0)
 

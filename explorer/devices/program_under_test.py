@@ -250,7 +250,7 @@ def read_emitted(path: Path) -> ProgramUnderTest:
     """
     source = _read_source(path)
     try:
-        problem, config = _from_header(source)
+        problem, config = told = _from_header(source)
         plan = LaunchPlan.read(source) or LaunchPlan.of(problem, config).bound(source)
         _check_mask(source, problem, plan)
         config = _as_edited(problem, config, plan)
@@ -266,12 +266,14 @@ def read_emitted(path: Path) -> ProgramUnderTest:
     program.launches(problem)  # raises if its formulas cannot be evaluated
     program.scratch_bytes(problem)
     overlapped, main = plan.steps[0].overlaps, MAIN_MACRO in source
-    emitted = _emitted(problem, config, overlapped=overlapped, main=main)
+    of_header, emitted = (
+        _emitted(*one, overlapped=overlapped, main=main) for one in (told, (problem, config))
+    )
     if emitted is None:
         host = HostCheck(unknown="this version of explorer does not emit its config")
         known = replace(program, host=host, is_edited=True, has_own_text=True)
     else:
-        known = _compared(program, emitted)
+        known = _compared(program, emitted, of_header or emitted)
     return replace(known, header_cols=header_cols)
 
 
@@ -441,8 +443,11 @@ def _end_of_kernels(code: str) -> int:
     return len(code)
 
 
-def _compared(program: ProgramUnderTest, emitted: Variant) -> ProgramUnderTest:
-    """Return a program with what of its text is not that of `emitted`, and its host part judged."""
+def _compared(program: ProgramUnderTest, emitted: Variant, of_header: Variant) -> ProgramUnderTest:
+    """Return a program with what of its text is not that of `emitted`, and its host part judged.
+
+    A file whose constants a person has changed keeps the names of the variant `of_header`.
+    """
     own, source = emitted.source, program.source
     if len(emitted.launches) == 1 == len(program.plan.steps):
         own = own.replace(emitted.launches[0].entry, program.plan.steps[0].entry)
@@ -450,11 +455,16 @@ def _compared(program: ProgramUnderTest, emitted: Variant) -> ProgramUnderTest:
         program.plan, constants=LaunchPlan.of(program.problem, program.config).bound(own).constants
     )
     (own_kernels, own_host), (kernels, host) = (map(_code, split_source(s)) for s in (own, source))
-    check = AS_EMITTED
+    check, plan = AS_EMITTED, program.plan
     if not same_launches or own_host != host:
-        check = check_host(_code(source), host, own_host, program.split, program.plan)
-    is_edited = not same_launches or own_kernels != kernels or bool(check.unknown)
-    return replace(program, host=check, is_edited=is_edited, has_own_text=emitted.source != source)
+        frames = (own_host, _code(split_source(of_header.source)[1]))
+        check = check_host(_code(source), _code(emitted.source), frames, program.split, plan)
+    if check.surplus:
+        blocks = f"{plan.numbers['blocks']} + {check.surplus}"
+        plan = replace(plan, numbers={**plan.numbers, "blocks": blocks})
+    is_edited = not same_launches or own_kernels != kernels or bool(check.unknown or check.surplus)
+    has_own_text = emitted.source != source
+    return replace(program, plan=plan, host=check, is_edited=is_edited, has_own_text=has_own_text)
 
 
 # ------------------------------------------------------------------ limits of launches

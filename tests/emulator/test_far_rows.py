@@ -380,7 +380,7 @@ def test_a_grid_that_is_no_whole_number_of_blocks_a_tile_is_refused():
     program = ProgramUnderTest.of_config(Problem(300, 130), HELD)
     (far,) = far_problems(program.problem, 4)
     step = program.launches(far)[0]
-    kernel = replace(kernel_of(program), launches=(replace(step, grid=step.grid + 1),))
+    kernel = replace(kernel_of(program), launches=(replace(step, grid=step.grid + 9),))
     with pytest.raises(LaunchRefused, match="do not share"):
         emulate_far(kernel, far, 4)
 

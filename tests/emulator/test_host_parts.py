@@ -2,19 +2,22 @@
 
 from dataclasses import replace
 
+import planted_kernels
 import pytest
 from space_sample import space_sample
 
 from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.units import emit
 from explorer.codegen.variant import split_source
+from explorer.devices.emulated.emulator import Emulator
 from explorer.devices.host_check import AS_EMITTED, check_host
 from explorer.devices.program_under_test import _code, read_emitted
 from explorer.devices.verdict import Status
 from explorer.evaluate.verify import verify_many
 from explorer.model.config import Config
-from explorer.model.problem import Problem
+from explorer.model.problem import Mask, Problem
 from explorer.model.work_split import WorkSplit
+from explorer.ops import Op
 
 LOOPED = Problem(64, 512), Config(threads=128, threads_per_row=32, cache_holds="input")
 TWO = Config(algorithm="online-block-max", threads=128, threads_per_row=128, cache="none")
@@ -24,8 +27,63 @@ LOOP = Config(threads=256, threads_per_row=256, cache="none", cache_holds="input
 THREE = Problem(64, 8192), replace(LOOP, launches="three")
 STAYING = Problem(64, 4096), Config(persistent=2)
 SHARED = Problem(64, 4096), Config(cache="shared", static_cols=False)
+RING = Problem(8192, 4096), planted_kernels.RING
+CLUSTER = Problem(512, 32768), planted_kernels.CLUSTER
+
+GRADIENT = Problem(64, 1000, op=Op.SOFTMAX_BACKWARD), Config(cache_holds="input")
+STRIDED = Problem(64, 1000, input_stride=1024, output_stride=1008), Config()
+CAUSAL = Problem(64, 1024, mask=Mask.CAUSAL, mask_rows=64), Config()
+SCALED = Problem(64, 1000, scale=0.5), Config()
+GRID = "static_cast<unsigned>(blocks)"
+ALLOWED_ONCE = """static bool done = false;
+  static int most = 0;
+  cudaError_t allowed = cudaSuccess;
+  if (CHECK) {
+    allowed = cudaFuncSetAttribute(softmax_f32_kernel, kLimit, shared);
+    done = true;
+    most = shared;
+  }"""
 
 WRONG = {
+    "a static grid": (LOOPED, "const unsigned grid =", "static const unsigned grid ="),
+    "a static size of shared memory": (SHARED, "const int shared =", "static const int shared ="),
+    "shared memory is allowed once": (
+        SHARED,
+        "const cudaError_t allowed = cudaFuncSetAttribute(softmax_f32_kernel, kLimit, shared);",
+        ALLOWED_ONCE.replace("CHECK", "!done"),
+    ),
+    "the output may be unaligned": (
+        LOOPED,
+        "(output) % sizeof(Word) != 0)",
+        "(output) % sizeof(Element) != 0)",
+    ),
+    "any gradient": (GRADIENT, "(grad) % sizeof(Word)", "(grad) % sizeof(Element)"),
+    "any stride": (STRIDED, "input_stride % kWidth != 0", "input_stride % kWidth < 0"),
+    "strides less than a row": (STRIDED, "input_stride < kCols", "input_stride < 1"),
+    "any columns": (SHARED, "cols % kWidth != 0", "cols % kWidth < 0"),
+    "no columns are launched": (SHARED, "|| cols == 0", "|| cols < 0"),
+    "a mask of no rows": (CAUSAL, "mask_rows < 1", "mask_rows < 0"),
+    "the scale that it was emitted for": (
+        SCALED,
+        "(input, output, scale)",
+        "(input, output, 0.5f)",
+    ),
+    "4096 rows": (LOOPED, GRID, f"{GRID} - (rows == 4096)"),
+    "whole sets of 64 rows, beyond the first": (
+        LOOPED,
+        GRID,
+        f"{GRID} - (rows % 64 == 0 && rows > 64)",
+    ),
+    "the error of a launch is lost": (
+        LOOPED,
+        "return cudaGetLastError();",
+        "return cudaSuccess;",
+    ),
+    "the first launch's error is lost": (
+        OVERLAPPED,
+        "  if (launched != cudaSuccess) return launched;\n",
+        "",
+    ),
     "the grid counts rows in an int": (LOOPED, "const long long blocks =", "const int blocks ="),
     "half of the last block is forgotten": (
         LOOPED,
@@ -51,14 +109,6 @@ WRONG = {
         "return cudaGetLastError();",
         "return cudaErrorInvalidValue;",
     ),
-    "a second launch too many": (
-        LOOPED,
-        "  return cudaGetLastError();",
-        "  softmax_f32_512_kernel<<<grid, kThreads, 0, stream>>>(input, output, rows);\n"
-        "  return cudaGetLastError();",
-    ),
-    "an SM more": (STAYING, "static_cast<long long>(sms) *", "static_cast<long long>(sms + 1) *"),
-    "a grid of all blocks of the GPU": (STAYING, "blocks < most ? blocks : most", "most"),
     "sizes in an int": (
         THREE,
         "return static_cast<size_t>(rows) * row * sizeof(float);",
@@ -71,11 +121,6 @@ WRONG = {
         "const int row_vectors = cols / kWidth;",
         "const int row_vectors = (cols - 1) / kWidth;",
     ),
-    "launches that do not overlap": (
-        OVERLAPPED,
-        "programmaticStreamSerializationAllowed = 1;",
-        "programmaticStreamSerializationAllowed = 0;",
-    ),
     "a launch behind the other's stream": (OVERLAPPED, "  next.stream = stream;\n", ""),
     "a part of scratch for each row": (
         SPLIT,
@@ -85,6 +130,11 @@ WRONG = {
 }
 RIGHT = {
     "names": (LOOPED, "blocks", "all_blocks"),
+    "shared memory is allowed where more is needed": (
+        SHARED,
+        "const cudaError_t allowed = cudaFuncSetAttribute(softmax_f32_kernel, kLimit, shared);",
+        ALLOWED_ONCE.replace("CHECK", "shared > most"),
+    ),
     "one more check": (
         LOOPED,
         "  if (rows == 0) return cudaSuccess;\n",
@@ -98,6 +148,20 @@ RIGHT = {
     "more scratch": (SPLIT, "return rows * kParts * sizeof", "return 64 + rows * kParts * sizeof"),
 }  # fmt: skip
 UNKNOWN = {
+    "a second launch too many": (
+        LOOPED,
+        "  return cudaGetLastError();",
+        "  softmax_f32_512_kernel<<<grid, kThreads, 0, stream>>>(input, output, rows);\n"
+        "  return cudaGetLastError();",
+    ),
+    "launches that do not overlap": (
+        OVERLAPPED,
+        "programmaticStreamSerializationAllowed = 1;",
+        "programmaticStreamSerializationAllowed = 0;",
+    ),
+    "a grid of all blocks of the GPU": (STAYING, "blocks < most ? blocks : most", "most"),
+    "an SM more": (STAYING, "static_cast<long long>(sms) *", "static_cast<long long>(sms + 1) *"),
+    "twice as many blocks": (LOOPED, GRID, f"{GRID} * 2"),
     "a loop": (LOOPED, "  if (rows == 0)", "  for (int i = 0; i < 3; ++i) {}\n  if (rows == 0)"),
     "a macro": (LOOPED, "#include <cuda_runtime.h>", "#include <cuda_runtime.h>\n#define rows 1"),
     "other parameters": (
@@ -146,9 +210,43 @@ def test_a_host_part_that_is_not_interpreted_is_said_not_to_be(name, edited):
     assert program.is_edited  # what stands there may be for the kernels
 
 
+@pytest.mark.parametrize(
+    ("base", "old", "new"),
+    [
+        (SPLIT, "kUnroll = 8", "kUnroll = 4"),
+        (OVERLAPPED, "kThreads = 128", "kThreads = 256"),
+        (LOOPED, "kThreads = 128", "kThreads = 64"),
+        (STAYING, "kBlocksPerSm = 2", "kBlocksPerSm = 3"),
+        (RING, "kStages = 4", "kStages = 2"),
+        (CLUSTER, "kCluster = 4", "kCluster = 8"),
+        (SHARED, "kThreads = 256", "kThreads = 128"),
+    ],
+)
+def test_a_kernel_whose_constants_were_edited_is_launched_by_them(base, old, new, tmp_path):
+    """The text keeps the names that it was emitted with, which have a digest of its code."""
+    path = tmp_path / "edited.cu"
+    source = emit(*base).source
+    assert source.count(f" {old};") == 1
+    path.write_text(source.replace(f" {old};", f" {new};"))
+    program = read_emitted(path)
+    assert program.host == AS_EMITTED and program.is_edited
+
+
+@pytest.mark.parametrize(
+    ("base", "status"), [(LOOPED, Status.VERIFIED), ((LOOPED[0], Config()), Status.WRONG)]
+)
+def test_a_block_more_is_executed(base, status, edited):
+    """It finds no row, or reads beyond the last one."""
+    program = edited(base, GRID, f"{GRID} + 1")
+    assert program.host.surplus == 1 and program.is_edited
+    verdict = Emulator("sm_90").verify(program).with_host_part()
+    assert verdict.status is status, verdict.sentence
+
+
 def test_the_verdict_is_of_the_whole_file(edited):
-    wrong, right, unknown = (edited(*some["names" if some is RIGHT else next(iter(some))])
-                             for some in (WRONG, RIGHT, UNKNOWN))  # fmt: skip
+    wrong, right, unknown = (
+        edited(*one) for one in (WRONG["a static grid"], RIGHT["names"], UNKNOWN["a loop"])
+    )
     found = list(verify_many([wrong, right, unknown], "sm_90", 5))
     assert [verdict.status for verdict in found] == [
         Status.WRONG,
@@ -164,5 +262,5 @@ def test_every_host_part_is_interpreted_and_right(kernel):
     source = emit(kernel.problem, kernel.config).source
     host = _code(split_source(source)[1])
     split = WorkSplit(kernel.problem, kernel.config)
-    found = check_host(_code(source), host, host, split, LaunchPlan.read(source))
+    found = check_host(_code(source), _code(source), [host], split, LaunchPlan.read(source))
     assert found == AS_EMITTED

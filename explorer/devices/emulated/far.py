@@ -29,6 +29,7 @@ from explorer.devices.emulated.device import (
     with_store,
 )
 from explorer.devices.emulated.placement import numbers_of
+from explorer.devices.host_check import MOST_SURPLUS
 from explorer.devices.verdict import Emulation
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
@@ -234,7 +235,7 @@ def order_of(run: Emulation, kernel: EmulatedKernel, block_rows: int) -> Order:
     step = kernel.launches[-1]
     tiles = -(-run.problem.rows // block_rows)
     each, rest = divmod(step.grid, tiles)
-    if rest or len(run.row_blocks) != run.problem.rows:
+    if rest > MOST_SURPLUS or len(run.row_blocks) != run.problem.rows:
         return Order.OTHER
     tile = np.arange(run.problem.rows) // block_rows
     worker = np.array(run.row_blocks) // each
@@ -268,9 +269,10 @@ def emulate_far(
     computed for exactly these rows. They have at most `most_elements`, but at least two blocks or
     clusters run.
 
-    Raises LaunchRefused if the grid is not a whole number of blocks for each `block_rows` rows.
+    Raises LaunchRefused if the grid is not a whole number of blocks for each `block_rows` rows, and
+    a few more, which find no rows.
     """
-    each = _blocks_a_tile(kernel, problem, block_rows)
+    each, surplus = _blocks_a_tile(kernel, problem, block_rows)
     last = -(-problem.rows // block_rows) - 1
     workers = last // rounds + 1
     chosen = _chosen_tiles(problem, block_rows, each, most_elements // rounds, drawn)
@@ -282,6 +284,7 @@ def emulate_far(
     )
     memory = _FarMemory.of(far, kernel)
     at_work = np.sort(last - tiles) if order is Order.DESCENDING else tiles[tiles < workers]
+    at_work, idle = _members(at_work, each), workers * each + np.arange(surplus)
     result = Emulation(
         problem,
         rounding=rounding,
@@ -295,8 +298,8 @@ def emulate_far(
             memory.memory,
             step_limit=step_limit,
             counting=False,
-            grid=workers * each,
-            blocks=_members(at_work, each),
+            grid=workers * each + surplus,
+            blocks=np.concatenate([at_work, idle]),
         )
     except NotEmulated as error:
         return replace(result, unsupported=error.opcodes)
@@ -313,16 +316,16 @@ def _members(groups: Numbers, size: int) -> Numbers:
     return (groups[:, None] * size + np.arange(size)).reshape(-1)
 
 
-def _blocks_a_tile(kernel: EmulatedKernel, problem: Problem, block_rows: int) -> int:
-    """Return the number of blocks of each launch that share the same `block_rows` rows.
+def _blocks_a_tile(kernel: EmulatedKernel, problem: Problem, block_rows: int) -> tuple[int, int]:
+    """Return how many blocks of each launch share `block_rows` rows, and how many are left.
 
-    Raises LaunchRefused if the launches differ in that number, or if it is not whole.
+    Raises LaunchRefused if the launches differ in that number, or if many blocks are left.
     """
     grid = kernel.launches[0].grid
     each, rest = divmod(grid, -(-problem.rows // block_rows))
-    if rest or any(step.grid != grid for step in kernel.launches):
+    if rest > MOST_SURPLUS or any(step.grid != grid for step in kernel.launches):
         raise LaunchRefused(f"{grid} blocks do not share {problem.rows} rows by {block_rows}")
-    return each
+    return each, rest
 
 
 def _chosen_tiles(
