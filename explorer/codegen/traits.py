@@ -211,7 +211,7 @@ class Traits:
         """Which kernel of a row computes it, where the op is no gradient."""
         config = self.config
         if not self.problem.operator.reduces:
-            return "elementwise"
+            return "elementwise" if self.problem.has_target else "multiplied"
         if self.is_simple:
             return "simple"
         if config.rows_per_thread > 1:
@@ -256,10 +256,6 @@ class Traits:
             "clustered": clustered,
             # What blocks find comes to each other after a barrier, or counted by an mbarrier each.
             "mailed": config.exchange == "mbarrier",
-            # Then nothing before the blocks' own barrier is to be seen by others, unless a target
-            # that another block may store over has been read.
-            "relaxed": config.exchange == "mbarrier"
-            and not (problem.in_place and problem.has_target),
             "incoming": self._incoming(split),
             "parted": parted,
             "blocks_a_row": "kCluster" if clustered else "kParts",
