@@ -70,6 +70,19 @@ KINDS = {
         "in_place": True,
         "ids_dtype": IndexType.INT32,
     },
+    "losses, middle axis": {"op": Op.CROSS_ENTROPY, "also": "lse", "inner": 100},
+    "losses, middle axis, backward, in place": {
+        "op": Op.CROSS_ENTROPY_BACKWARD,
+        "ignore_index": 0,
+        "in_place": True,
+        "inner": 100,
+    },
+    "losses with gradients, middle axis": {
+        "op": Op.CROSS_ENTROPY_WITH_GRADIENT,
+        "also": "loss",
+        "ids_dtype": IndexType.INT32,
+        "inner": 100,
+    },
     "scale": {"scale": 0.3},
     "negative scale": {"op": Op.LOG_SOFTMAX, "scale": -0.5},
     "scale 0": {"scale": 0.0},
@@ -175,6 +188,56 @@ SABOTAGE = {
         "losses with gradients",
         "-share * whole.rest",
         "share * (whole.sum - whole.rest) - loss_grad_of_rows[index]",
+    ),
+    "the target of the row beside over a middle axis": (
+        "losses, middle axis",
+        "ids[row + i]",
+        "ids[(row + i) ^ 1]",
+    ),
+    "the target beside among the others over a middle axis": (
+        "losses, middle axis",
+        "kept[i] = -infinity();",
+        "kept[i] = x[i];",
+    ),
+    "the target of one thread alone over a middle axis": (
+        "losses, middle axis",
+        "total.target += share.target;",
+        "total.target = share.target;",
+    ),
+    "no row over a middle axis is ignored": (
+        "losses, middle axis",
+        "if (targets[i].is_ignored) loss = 0.0f;",
+        "",
+    ),
+    "a target that is no column over a middle axis": (
+        "losses, middle axis",
+        "if (!targets[i].is_class) loss =",
+        "if (false) loss =",
+    ),
+    "the gradient of a row over a middle axis that is ignored": (
+        "losses, middle axis, backward, in place",
+        "target.is_ignored || ",
+        "",
+    ),
+    "the gradient beside a target that is no column over a middle axis": (
+        "losses, middle axis, backward, in place",
+        " || !target.is_class",
+        "",
+    ),
+    "the target's share less 1 over a middle axis": (
+        "losses with gradients, middle axis",
+        "-shares[i] * whole.rest",
+        "shares[i] * (whole.sum - whole.rest) - factor",
+    ),
+    "the place one further over a middle axis": (
+        "losses with gradients, middle axis",
+        "k == target.place",
+        "k == target.place + 1",
+    ),
+    "the gradient of the loss beside over a middle axis": (
+        "losses with gradients, middle axis",
+        "loss_grad_of_rows[row + i]",
+        "loss_grad_of_rows[row]",
     ),
     "rank among what is no less": ("log-probabilities", "+= x > chosen;", "+= x >= chosen;"),
     "rank of an id that is no column": (
