@@ -752,15 +752,15 @@ class TensorFunctions(Tensors, RowFunctions):
         self, x: Tensor, target: Tensor, weight: Tensor | None, told: LossKeywords
     ) -> None:
         """Raise InvalidInput for a tensor over which no gradient can be written."""
-        axis, why = min(1, x.dim() - 1) if told.dim is None else told.dim, ""
+        why = ""
         if torch.compiler.is_compiling() or not is_bare(x) or needs_own_formulas(x):
             why = "x is traced or transformed, or no plain tensor"
         elif x.is_leaf and x.requires_grad:
             why = "x is a leaf, whose own numbers would be lost"
         elif x._is_view():
             why = "x is a view, and others may read what it views"
-        elif not x.is_contiguous() or axis not in (-1, x.dim() - 1):
-            why = "x has gaps, or its classes do not lie along the last axis"
+        elif not x.is_contiguous():
+            why = "x has gaps, or its axes lie in another order"
         elif weight is not None and told.label_smoothing:
             why = "PyTorch's functions compute label smoothing with weights"
         if why:
