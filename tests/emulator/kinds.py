@@ -121,12 +121,12 @@ def problem_of(kind: str, rows: int, cols: int) -> Problem:
     return replace(dense, input_stride=strides[0], output_stride=strides[1])
 
 
-def held(problem: Problem) -> Config:
-    """HELD, by an algorithm and a cache that make sense for the operator."""
+def held(problem: Problem, usual: Config = HELD) -> Config:
+    """A usual config, by an algorithm and a cache that make sense for the operator."""
     if not problem.operator.reduces:
-        return replace(HELD, cache="none")
-    sensible = problem.operator.allows("algorithm", HELD.algorithm)
-    return HELD if sensible else replace(HELD, algorithm="online-block-max")
+        return replace(usual, cache="none")
+    sensible = problem.operator.allows("algorithm", usual.algorithm)
+    return usual if sensible else replace(usual, algorithm="online-block-max")
 
 
 SABOTAGE = {
