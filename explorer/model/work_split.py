@@ -205,8 +205,12 @@ class WorkSplit:
 
     @property
     def combined_too(self) -> tuple[str, ...]:
-        """What a row's threads combine beside maximum and sum, for results on request."""
-        return tuple(name for result in self.problem.results for name in result.combines)
+        """What a row's threads combine beside maximum and sum: for results on request, and across
+        rows the target's number, which one of them comes upon."""
+        problem = self.problem
+        target = self.across_rows and problem.has_target and problem.operator.reduces
+        named = tuple(name for result in problem.results for name in result.combines)
+        return (*named, "target") if target else named
 
     @property
     def _cluster_shares(self) -> int:
