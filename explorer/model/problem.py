@@ -303,7 +303,9 @@ class Problem:
         if self.inner > 1 and not self.has_target:
             return f"inner is {self.inner}; {self.op} is for rows that are contiguous: it must be 1"
         if self.inner > 1 and self.ids_stride > 1:
-            return f"ids_stride is {self.ids_stride}; with inner {self.inner} ids are dense: omit it"
+            return (
+                f"ids_stride is {self.ids_stride}; with inner {self.inner} ids are dense: omit it"
+            )
         return ""
 
     def _layout_fault(self) -> str:
