@@ -304,7 +304,9 @@ class Problem:
                 f"{self.ids_per_row} at least"
             )
         if self.inner > 1 and self.ids_stride > 1:
-            return f"ids_stride is {self.ids_stride}; with inner {self.inner} ids must be dense"
+            return (
+                f"ids_stride is {self.ids_stride}; with inner {self.inner} ids are dense: omit it"
+            )
         return ""
 
     def _layout_fault(self) -> str:

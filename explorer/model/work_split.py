@@ -201,7 +201,8 @@ class WorkSplit:
         if self.problem.operator.is_gradient:
             return 1
         too = len(self.combined_too)
-        return (2 if self.config.sum == "plain" else 3) + too + too % 2
+        padding = 0 if self.across_rows else too % 2
+        return (2 if self.config.sum == "plain" else 3) + too + padding
 
     @property
     def combined_too(self) -> tuple[str, ...]:
