@@ -174,7 +174,8 @@ def _gradient(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Truth:
         lse = np.add(arrays["maximum"], arrays["log_sum"], dtype=x.dtype)
         factors = factor * arrays["loss_grad"]
         values, size = _of_shares(arrays, shares, less, lse, growth(gaps))
-        underflow = np.abs(factors) * lost * np.maximum(1.0, np.exp(-arrays["log_sum"]))
+        lost = lost * _times(arrays, lse) * np.maximum(1.0, np.exp(-arrays["log_sum"]))
+        underflow = np.abs(factors) * lost
     truth = Truth(factors * values, np.abs(factors) * size, None, underflow)
     return _of_counted_rows(arrays, truth)
 
@@ -202,6 +203,13 @@ def _of_shares(
     return values, size
 
 
+def _times(arrays: Mapping[str, Any], lse: Wide) -> Wide:
+    """Return by how much the squared log-sum-exp multiplies what is lost of an exponential."""
+    import numpy as np
+
+    return np.asarray(1.0 + np.abs(2 * arrays["z_loss"] * lse))
+
+
 def _of_counted_rows(arrays: Mapping[str, Any], truth: Truth) -> Truth:
     """Return the truth of a gradient with zeros in rows that are ignored or have no target."""
     import numpy as np
@@ -217,7 +225,7 @@ CROSS_ENTROPY_BACKWARD = Operator(
     title="gradient of cross-entropy",
     results=(Result(_gradient),),
     of_ones=_share_of_ones,
-    patterns=(*SPECIALS, "no numbers", "ladders"),
+    patterns=(*SPECIALS, "no numbers", "dominated", "ladders"),
     takes=_of_each_element("cross_entropy_backward")
     | {"exp": Choice(UNFOLDED, "cross_entropy_backward subtracts the maximum itself")},
     operands={
@@ -254,7 +262,7 @@ def _gradient_at_once(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Trut
         factors = factor * arrays["loss_grad"]
         shares, lse = exponentials / total, maximum + log_sum
         values, size = _of_shares(arrays, shares, less, lse, growth(gaps))
-        underflow = np.abs(factors) * lost
+        underflow = np.abs(factors) * lost * _times(arrays, lse)
     exact = exact_sums(x)
     return _of_counted_rows(
         arrays, Truth(factors * values, np.abs(factors) * size, exact, underflow)

@@ -458,13 +458,18 @@ def _greatest_last(matrix: Array) -> Array:
     return matrix
 
 
+DOMINATED = 0.01
+"""Most that other terms add up to, of the greatest one, in a row that is hardly more than that."""
+
+
 def _ids(problem: Problem, matrix: Array, rng: np.random.Generator) -> Array:
     """Return (rows, ids_per_row) ids: of the greatest elements, of a row's ends, of any columns.
 
     Some are no columns: those next to a row's ends, the least number of the type, and one that is a
     column if it is cut to 32 bits. Which kind an id is of changes with its row and its place. If
-    some rows may be ignored, that is one more kind, and rows whose sums are exact have the id of
-    their greatest element: others would not show a missing term.
+    some rows may be ignored, that is one more kind, and rows whose sums are exact, or hardly more
+    than their greatest term, have the id of that: others would show neither a missing term nor
+    what cancels next to a probability of 1.
     """
     rows, cols = matrix.shape
     shape = (rows, problem.ids_per_row)
@@ -486,5 +491,8 @@ def _ids(problem: Problem, matrix: Array, rng: np.random.Generator) -> Array:
         kinds.append(np.full(shape, problem.ignore_index))
     kind = (np.arange(rows)[:, None] + 3 * np.arange(problem.ids_per_row)) % len(kinds)
     if problem.ignore_index is not None:
-        kind[exact_sums(matrix.astype(np.float64))] = 0
+        wide = matrix.astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            others = np.exp(wide - wide.max(axis=1, keepdims=True)).sum(axis=1) - 1
+        kind[exact_sums(wide) | ((others > 0) & (others < DOMINATED))] = 0
     return np.choose(kind, kinds).astype(problem.ids_dtype.numpy if problem.ids_dtype else np.int64)

@@ -180,6 +180,7 @@ SABOTAGE = {
         "if (!has_target || first_id == kIgnored)",
         "if (!has_target)",
     ),
+    "a probability next to 1 less 1": ("losses, backward", "expm1f(z)", "(expf(z) - 1.0f)"),
     "the target's gradient as any other": (
         "losses, backward",
         "set_target(target - k * kWidth, of_target, y);",

@@ -298,6 +298,7 @@ __device__ Truth truth_of_loss_gradient(const Question& q, long long row, const 
     size += fabs(factor * more) * growth;
   }
   const bool is_some = isfinite(x) && factor != 0.0;
+  lost *= 1.0 + fabs(2.0 * Z_LOSS * (maximum + log_sum));
   return {factor * y, is_some ? not_zero(size) : size, r.exact, fabs(factor) * kUnderflow * lost};
 }
 
