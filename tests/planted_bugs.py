@@ -53,6 +53,7 @@ GROUPS = {
     "an element or a thread that a sum or a maximum leaves out": (
         "influence",
         "maximum",
+        "behind a maximum",
     ),
     "NaN, infinities, zeros, and results beyond the type": (
         "special values",

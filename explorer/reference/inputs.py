@@ -46,6 +46,10 @@ OTHER_GAP = 2**16 + 64
 than 16 bits hold."""
 
 
+OUTWEIGHED = 2.0**-5
+"""Sum of the terms of a row but its greatest one, which is 1, below which a loss shows them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One problem to verify a kernel on: its rows are patterns from number `first` on."""
@@ -455,13 +459,22 @@ def _greatest_last(matrix: Array) -> Array:
     return matrix
 
 
+def _outweighs_others(rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which rows have one element whose term is much larger than the others' sum."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        terms = np.exp(rows - rows.max(axis=1, keepdims=True))
+        others = terms.sum(axis=1) - 1
+        return np.asarray((others < OUTWEIGHED) & ((terms > 0) & (terms < 1)).any(axis=1))
+
+
 def _ids(problem: Problem, matrix: Array, rng: np.random.Generator) -> Array:
     """Return (rows, ids_per_row) ids: of the greatest elements, of a row's ends, of any columns.
 
     Some are no columns: those next to a row's ends, the least number of the type, and one that is a
     column if it is cut to 32 bits. Which kind an id is of changes with its row and its place. If
     some rows may be ignored, that is one more kind, and rows whose sums are exact have the id of
-    their greatest element: others would not show a missing term.
+    their greatest element: others would not show a missing term. So have rows whose greatest
+    element outweighs the others, which alone make up the loss.
     """
     rows, cols = matrix.shape
     shape = (rows, problem.ids_per_row)
@@ -483,5 +496,6 @@ def _ids(problem: Problem, matrix: Array, rng: np.random.Generator) -> Array:
         kinds.append(np.full(shape, problem.ignore_index))
     kind = (np.arange(rows)[:, None] + 3 * np.arange(problem.ids_per_row)) % len(kinds)
     if problem.ignore_index is not None:
-        kind[exact_sums(matrix.astype(np.float64))] = 0
+        wide = matrix.astype(np.float64)
+        kind[exact_sums(wide) | _outweighs_others(wide)] = 0
     return np.choose(kind, kinds).astype(problem.ids_dtype.numpy if problem.ids_dtype else np.int64)

@@ -49,6 +49,7 @@ strides = partial(plant, "strides of a ring")
 slices = partial(plant, "slices of other widths")
 placed = partial(plant, "alignment as promised")
 again = partial(plant, "second launches")
+behind = partial(plant, "behind a maximum")
 
 ONE_PASS = Config(
     algorithm="online-block-max", cache="none", cache_holds="input", threads_per_row=64
@@ -386,3 +387,97 @@ for name, base, declared, right, wrong in (
     ),
 ):
     again(name, base, (ABOVE, f"{declared}\n\n{ABOVE}"), (right, wrong))
+
+HELD_LOSS = Config(
+    threads=256, threads_per_row=256, algorithm="online-block-max", cache_holds="input"
+)
+LOSS, BOTH, LSE_4096 = (
+    (Problem(64, 4096, op=op), HELD_LOSS)
+    for op in (Op.CROSS_ENTROPY, Op.CROSS_ENTROPY_WITH_GRADIENT, Op.LOGSUMEXP)
+)
+LOOPED_LOSS = replace(HELD_LOSS, cache="none", unroll=2)
+LOSS_GRADIENT = (
+    Problem(64, 4096, op=Op.CROSS_ENTROPY_BACKWARD),
+    Config(threads=256, threads_per_row=256, cache="none", cache_holds="input", unroll=4),
+)
+REDUCED = "  state = reduce_row(state);"
+SHARE_OF_LOSS = "const float share = loss_grad_of_rows[index]"
+for name, base, right, wrong in (
+    (
+        "the third loss of a row is another",
+        LOSS,
+        REDUCED,
+        "  __shared__ unsigned before;\n  static unsigned launches = 0;\n"
+        "  if (threadIdx.x == 0) before = blockIdx.x == 0 ? atomicAdd(&launches, 1u) : 0u;\n"
+        f"  __syncthreads();\n  if (before == 2) state.sum *= 1.5f;\n{REDUCED}",
+    ),
+    (
+        "a row's maximum is kept where it was not 0",
+        LSE_4096,
+        REDUCED,
+        f"{REDUCED}\n  static float kept[64];\n  if (threadIdx.x == 0 && index < 64) {{\n"
+        "    if (kept[index] != 0.0f) state.maximum = kept[index];\n"
+        "    else kept[index] = state.maximum;\n  }",
+    ),
+    (
+        "the gradient of a row's loss is kept",
+        BOTH,
+        SHARE_OF_LOSS,
+        "static int kept[16];\n  const int now = __float_as_int(loss_grad_of_rows[index]);\n"
+        "  const int had = index < 16 ? atomicCAS(kept + index, 0, now) : 0;\n"
+        "  const float share = __int_as_float(had ? had : now)",
+    ),
+    (
+        "a counter of a row's launches has few bits",
+        BOTH,
+        SHARE_OF_LOSS,
+        "static unsigned char seen[64];\n  if (threadIdx.x == 0 && index < 64) seen[index] += 64;\n"
+        "  __syncthreads();\n"
+        "  const float share = (index < 64 && seen[index] == 0 ? 0.5f : 1.0f) * "
+        "loss_grad_of_rows[index]",
+    ),
+):
+    again(name, base, (right, wrong))
+
+# ------------------------------------------------------------------ behind a maximum
+
+REST = "const float rest = sum * exponential(maximum, reference);"
+for op in (Op.CROSS_ENTROPY, Op.CROSS_ENTROPY_WITH_GRADIENT):
+    for dtype in (DType.F32, DType.BF16):
+        for limit, config in ((18, HELD_LOSS), (30, LOOPED_LOSS), (60, HELD_LOSS)):
+            cut = REST.replace("=", f"= maximum - reference < -{limit}.0f ? 0.0f :")
+            behind(
+                f"{op} of {dtype}: the others are nothing {limit} below the target",
+                (Problem(64, 4096, dtype, op), config),
+                (REST, cut),
+            )
+behind(
+    "cross_entropy: the logarithm of 1 and little is lost",
+    LOSS,
+    ("log1pf(own == 1.0f ? rest : rest - 1.0f + own)", "logf(rest + own)"),
+)
+behind(
+    "cross_entropy_with_gradient: a small remainder has no gradient",
+    BOTH,
+    ("-share * whole.rest;", "-share * (whole.rest < 1e-11f ? 0.0f : whole.rest);"),
+)
+behind(
+    "cross_entropy_backward: e^z - 1 cancels",
+    LOSS_GRADIENT,
+    ("(expm1f(z))", "(expf(z) - 1.0f)"),
+)
+SUM_A = "const float sum_a = a.sum * exponential(a.maximum, reference);"
+CLUSTER = Config(
+    threads=128,
+    threads_per_row=128,
+    cluster=4,
+    exchange="mbarrier",
+    cache_holds="input",
+    algorithm="online-block-max",
+)
+for op in (Op.SOFTMAX, Op.LOG_SOFTMAX):
+    behind(
+        f"{op}: what lies 13 below another block's maximum is forgotten",
+        (Problem(512, 32768, op=op), CLUSTER),
+        (SUM_A, SUM_A.replace("=", "= a.maximum < reference - 13.0f ? 0.0f :")),
+    )
