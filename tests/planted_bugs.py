@@ -62,6 +62,8 @@ GROUPS = {
         "scales at special rows",
         "start",
         "zeros",
+        "signs of zeros",
+        "subnormal results",
     ),
     "precision, and inputs of some magnitudes, offsets or numbers of terms": (
         "exponents",

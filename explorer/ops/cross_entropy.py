@@ -50,7 +50,8 @@ def _loss(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
     loss = _apart(arrays)[2]
     ignored = arrays["ids"][:, :1] == arrays["ignore_index"]
     values = np.where(ignored, 0.0, loss)
-    return Truth(values, np.abs(values), exact_sums(arrays["input"]))
+    exact = exact_sums(arrays["input"])
+    return Truth(values, np.abs(values), exact, plus_zero=ignored[:, 0])
 
 
 def _lse(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
@@ -182,8 +183,12 @@ def _gradient(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Truth:
         lse = np.add(arrays["maximum"], arrays["log_sum"], dtype=x.dtype)
         factors = factor * arrays["loss_grad"]
         values, size = _of_shares(arrays, shares, less, lse, growth(gaps))
-        underflow = np.abs(factors) * lost * np.maximum(1.0, np.exp(-arrays["log_sum"]))
-    truth = Truth(factors * values, np.abs(factors) * size, None, underflow)
+        underflow = np.abs(factors) * lost.error * np.maximum(1.0, np.exp(-arrays["log_sum"]))
+        gone = (np.minimum(shares, np.exp(gaps)) < lost.flushes_below) & ~is_target
+        kept = np.where(gone, 0.0, shares), np.where(gone, 0.0, less)
+        flushed, _ = _of_shares(arrays, *kept, lse, growth(gaps))
+    magnitude = np.abs(factors) * size
+    truth = Truth(factors * values, magnitude, None, underflow, factors * flushed)
     return _of_counted_rows(arrays, truth)
 
 
@@ -215,9 +220,11 @@ def _of_counted_rows(arrays: Mapping[str, Any], truth: Truth) -> Truth:
     import numpy as np
 
     counts = _is_class(arrays) & (arrays["ids"][:, :1] != arrays["ignore_index"])
-    numbers = (truth.values, truth.magnitude, truth.underflow)
-    values, magnitude, underflow = (np.where(counts, n, 0.0) for n in numbers if n is not None)
-    return Truth(values, magnitude, truth.exact, underflow[:, 0])
+    numbers = (truth.values, truth.magnitude, truth.underflow, truth.flushed)
+    values, magnitude, underflow, flushed = (
+        np.where(counts, n, 0.0) for n in numbers if n is not None
+    )
+    return Truth(values, magnitude, truth.exact, underflow[:, 0], flushed, ~counts[:, 0])
 
 
 CROSS_ENTROPY_BACKWARD = Operator(
@@ -261,11 +268,13 @@ def _gradient_at_once(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Trut
         factors = factor * arrays["loss_grad"]
         shares, lse = exponentials / total, maximum + log_sum
         values, size = _of_shares(arrays, shares, less, lse, growth(gaps))
-        underflow = np.abs(factors) * lost
-    exact = exact_sums(x)
-    return _of_counted_rows(
-        arrays, Truth(factors * values, np.abs(factors) * size, exact, underflow)
-    )
+        underflow = np.abs(factors) * lost.error
+        gone = (exponentials < lost.flushes_below) & ~is_target
+        kept = np.where(gone, 0.0, shares), np.where(gone, 0.0, less)
+        flushed, _ = _of_shares(arrays, *kept, lse, growth(gaps))
+    magnitude = np.abs(factors) * size
+    truth = Truth(factors * values, magnitude, exact_sums(x), underflow, factors * flushed)
+    return _of_counted_rows(arrays, truth)
 
 
 _OF_BOTH = _takes("cross_entropy_with_gradient") | {

@@ -50,6 +50,8 @@ slices = partial(plant, "slices of other widths")
 placed = partial(plant, "alignment as promised")
 again = partial(plant, "second launches")
 behind = partial(plant, "behind a maximum")
+signs = partial(plant, "signs of zeros")
+subnormal = partial(plant, "subnormal results")
 
 ONE_PASS = Config(
     algorithm="online-block-max", cache="none", cache_holds="input", threads_per_row=64
@@ -480,4 +482,48 @@ for op in (Op.SOFTMAX, Op.LOG_SOFTMAX):
         f"{op}: what lies 13 below another block's maximum is forgotten",
         (Problem(512, 32768, op=op), CLUSTER),
         (SUM_A, SUM_A.replace("=", "= a.maximum < reference - 13.0f ? 0.0f :")),
+    )
+
+# ------------------------------------------------------------------ signs of zeros, subnormals
+
+EXPONENTIAL = "return exp2f((x - maximum) * kLog2E);"
+for name, problem in (("f32", P4096), ("bf16", BF16)):
+    signs(
+        f"softmax of {name} is -0 where nothing is left",
+        (problem, HELD),
+        (EXPONENTIAL, EXPONENTIAL.replace("return", "return x - maximum < -200.0f ? -0.0f :")),
+    )
+IGNORED = "first_id == kIgnored ? 0.0f"
+signs("the loss of a row that is ignored is -0", LOSS, (IGNORED, IGNORED.replace("0.0f", "-0.0f")))
+for base in (LOSS_GRADIENT, BOTH):
+    signs(
+        f"{base[0].op}: a row that is ignored has zeros of its loss's sign",
+        base,
+        (
+            "const float zeros[kWidth] = {};",
+            "float zeros[kWidth];\n    for (int i = 0; i < kWidth; ++i) "
+            "zeros[i] = 0.0f * loss_grad_of_rows[index];",
+        ),
+    )
+LOG_GRADIENT = (Problem(8192, 1000, op=Op.LOG_SOFTMAX_BACKWARD), KEPT)
+for base in (LOG_GRADIENT, LOSS_GRADIENT, BOTH):
+    for name, made in (("twice as much", "2.0f * e"), ("negated", "-e"), ("1e-38", "1e-38f")):
+        subnormal(
+            f"{base[0].op}: an exponential below 2^-126 is {name}",
+            base,
+            (
+                EXPONENTIAL,
+                "const float e = exp2f((x - maximum) * kLog2E);\n"
+                f"  return e < 1.17549435e-38f ? {made} : e;",
+            ),
+        )
+for dtype in (DType.F16, DType.BF16):
+    subnormal(
+        f"softmax_backward of {dtype}: results below the least normal one are twice as much",
+        (Problem(8192, 1000, dtype, Op.SOFTMAX_BACKWARD), replace(KEPT, threads_per_row=64)),
+        (
+            "return y * (dy - sum);",
+            "const float g = y * (dy - sum);\n"
+            f"  return fabsf(g) < {dtype.smallest_normal:.9g}f ? 2.0f * g : g;",
+        ),
     )
