@@ -19,11 +19,11 @@ def _is_class(arrays: Mapping[str, Any]) -> Wide:
     return np.asarray((ids >= 0) & (ids < arrays["input"].shape[1]))
 
 
-def _apart(arrays: Mapping[str, Any]) -> tuple[Wide, Wide, Wide]:
+def _apart(arrays: Mapping[str, Any]) -> tuple[Wide, Wide, Wide, Wide]:
     """Return the maximum, the logarithm of the sum, and the loss that ignores no row, as columns.
 
     The target's exponential is added apart: its row's others alone have the digits of a loss near
-    0, which is log(1 + their sum).
+    0, which is log(1 + their sum). The last column is the `growth` of that sum's error.
     """
     import numpy as np
 
@@ -37,7 +37,8 @@ def _apart(arrays: Mapping[str, Any]) -> tuple[Wide, Wide, Wide]:
         rest = np.exp(others - maximum).sum(axis=1, keepdims=True)
         is_greatest = inside & (target == maximum)
         log_sum = np.asarray(np.where(is_greatest, np.log1p(rest), np.log(total)))
-        return maximum, log_sum, np.asarray((maximum - target) + log_sum)
+        grown = growth(np.log(rest) - np.log(x.shape[1]))  # of terms as small as their mean
+        return maximum, log_sum, np.asarray((maximum - target) + log_sum), grown
 
 
 def _loss(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
@@ -47,17 +48,17 @@ def _loss(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
     """
     import numpy as np
 
-    loss = _apart(arrays)[2]
+    _, _, loss, grown = _apart(arrays)
     ignored = arrays["ids"][:, :1] == arrays["ignore_index"]
     values = np.where(ignored, 0.0, loss)
     exact = exact_sums(arrays["input"])
-    return Truth(values, np.abs(values), exact, plus_zero=ignored[:, 0])
+    return Truth(values, np.abs(values) * grown, exact, plus_zero=ignored[:, 0])
 
 
 def _lse(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
     import numpy as np
 
-    maximum, log_sum, _ = _apart(arrays)
+    maximum, log_sum, _, _ = _apart(arrays)
     with np.errstate(invalid="ignore"):
         values, size = maximum + log_sum, np.maximum(np.abs(maximum), np.abs(log_sum))
     return of_size(values, size, arrays["input"])
@@ -77,10 +78,10 @@ def _log_sum(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
     import numpy as np
 
     x = arrays["input"]
-    maximum, log_sum, _ = _apart(arrays)
+    maximum, log_sum, _, grown = _apart(arrays)
     with np.errstate(invalid="ignore"):
         is_greatest = _is_class(arrays) & (chosen(x, arrays["ids"][:, :1]) == maximum)
-    size = np.abs(log_sum)
+    size = np.abs(log_sum) * grown
     return Truth(log_sum, np.where(is_greatest, size, np.maximum(1.0, size)), exact_sums(x))
 
 
@@ -182,11 +183,12 @@ def _gradient(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Truth:
         less = np.where(is_target, np.expm1(exponents), shares)
         lse = np.add(arrays["maximum"], arrays["log_sum"], dtype=x.dtype)
         factors = factor * arrays["loss_grad"]
-        values, size = _of_shares(arrays, shares, less, lse, growth(gaps))
+        grown = np.where(is_target, 1.0, growth(gaps))
+        values, size = _of_shares(arrays, shares, less, lse, grown)
         underflow = np.abs(factors) * lost.error * np.maximum(1.0, np.exp(-arrays["log_sum"]))
         gone = (np.minimum(shares, np.exp(gaps)) < lost.flushes_below) & ~is_target
         kept = np.where(gone, 0.0, shares), np.where(gone, 0.0, less)
-        flushed, _ = _of_shares(arrays, *kept, lse, growth(gaps))
+        flushed, _ = _of_shares(arrays, *kept, lse, grown)
     magnitude = np.abs(factors) * size
     truth = Truth(factors * values, magnitude, None, underflow, factors * flushed)
     return _of_counted_rows(arrays, truth)
@@ -207,7 +209,6 @@ def _of_shares(
     smoothing, added = arrays["label_smoothing"], 2 * arrays["z_loss"] * lse
     each = smoothing / shares.shape[1]
     given_back = np.where(is_target, smoothing, 0.0)
-    grown = np.where(is_target, 1.0, grown)
     values = less + given_back - each
     size = np.abs(less) * grown + given_back + each
     if arrays["z_loss"]:
@@ -258,20 +259,21 @@ def _gradient_at_once(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Trut
 
     x = arrays["input"]
     is_target = np.arange(x.shape[1])[None, :] == arrays["ids"][:, :1]
-    maximum, log_sum, _ = _apart(arrays)
+    maximum, log_sum, _, of_others = _apart(arrays)
     with np.errstate(invalid="ignore", over="ignore"):
         gaps = x - maximum
+        grown = np.where(is_target, of_others, growth(gaps))
         exponentials = np.exp(gaps)
         rest = np.where(is_target, 0.0, exponentials).sum(axis=1, keepdims=True)
         total = exponentials.sum(axis=1, keepdims=True)
         less = np.where(is_target, -rest, exponentials) / total
         factors = factor * arrays["loss_grad"]
         shares, lse = exponentials / total, maximum + log_sum
-        values, size = _of_shares(arrays, shares, less, lse, growth(gaps))
+        values, size = _of_shares(arrays, shares, less, lse, grown)
         underflow = np.abs(factors) * lost.error
         gone = (exponentials < lost.flushes_below) & ~is_target
         kept = np.where(gone, 0.0, shares), np.where(gone, 0.0, less)
-        flushed, _ = _of_shares(arrays, *kept, lse, growth(gaps))
+        flushed, _ = _of_shares(arrays, *kept, lse, grown)
     magnitude = np.abs(factors) * size
     truth = Truth(factors * values, magnitude, exact_sums(x), underflow, factors * flushed)
     return _of_counted_rows(arrays, truth)

@@ -46,6 +46,9 @@ OTHER_GAP = 2**16 + 64
 than 16 bits hold."""
 
 
+NAN_FACTOR_EACH = 17
+"""One of so many rows has a NaN in place of a number that its results are multiplied by."""
+
 OUTWEIGHED = 2.0**-5
 """Sum of the terms of a row but its greatest one, which is 1, below which a loss shows them."""
 
@@ -426,8 +429,8 @@ def _kept_of_rows(
 ) -> dict[str, Array]:
     """Return numbers of each row, of shape (rows, 1): what a forward pass kept of it, or noise.
 
-    Some of the noise is 0, or so large or small that a factor that is left out shows. It is 1 in
-    rows whose sums are exact: there a result shows a missing term by how it is rounded.
+    Some of the noise is 0, NaN, or so large or small that a factor that is left out shows. It is 1
+    in rows whose sums are exact: there a result shows a missing term by how it is rounded.
     """
     truths: dict[str, Any] = {}
     for op, operator in OPERATORS.items():
@@ -438,6 +441,7 @@ def _kept_of_rows(
     number = problem.dtype.arithmetic.numpy
     shape = (problem.rows, 1)
     factors = rng.standard_normal(shape) * rng.choice([0.0, 1e-4, 1.0, 1.0, 100.0], shape)
+    factors[NAN_FACTOR_EACH - 1 :: NAN_FACTOR_EACH] = np.nan
     factors[exact_sums(arrays["input"].astype(np.float64))] = 1.0
     with np.errstate(over="ignore"):
         return {

@@ -527,3 +527,65 @@ for dtype in (DType.F16, DType.BF16):
             f"  return fabsf(g) < {dtype.smallest_normal:.9g}f ? 2.0f * g : g;",
         ),
     )
+
+# ------------------------------------------------------------------ far masks, exact scratch, NaN
+
+MASKED = (Problem(4096, 1000, mask=Mask.ADDITIVE), HELD)
+MASK_ROW = "mask + index % mask_rows * kCols"
+for name, at in (
+    ("an element's number in an int", "static_cast<int>(index % mask_rows * kCols)"),
+    ("an unsigned element's number", "static_cast<unsigned>(index % mask_rows * kCols)"),
+    ("a row's number in 24 bits", "(index % mask_rows & 0xffffff) * kCols"),
+):
+    plant("far", f"the mask of all rows by {name}", MASKED, (MASK_ROW, f"mask + {at}"))
+NARROW = Config(
+    threads=64, threads_per_row=1, vector_bytes=4, cache="none", cache_holds="input", exp="expf"
+)
+for kind in ("unsigned", "int"):
+    plant(
+        "far",
+        f"the length of a row whose number is of type {kind}",
+        (Problem(8192, 3, mask=Mask.LENGTHS), NARROW),
+        ("lengths[index]", f"lengths[static_cast<{kind}>(index)]"),
+    )
+STORED = "if (thread_in_row == 0) scratch[blockIdx.x] = state;"
+AFTER_THE_LAST = "if (thread_in_row == 0 && blockIdx.x + 1 == gridDim.x)"
+TWO_LAUNCHES = Config(
+    algorithm="online-block-max",
+    threads=128,
+    threads_per_row=128,
+    cache="none",
+    cache_holds="input",
+    unroll=8,
+    launches="two",
+)
+for name, stored in (
+    ("a pair", "scratch[gridDim.x] = state;"),
+    ("a byte", "reinterpret_cast<char*>(scratch + gridDim.x)[0] = 1;"),
+):
+    plant(
+        "out-of-bounds",
+        f"{name} more of scratch than it is said to take",
+        (Problem(64, 8192), TWO_LAUNCHES),
+        (STORED, f"{STORED}\n  {AFTER_THE_LAST} {stored}"),
+    )
+for base in (LOSS, BOTH, LSE_4096):
+    for name, kept in (
+        ("quiet", f"({BITS} & 0x7fc00000u) == 0x7fc00000u"),
+        ("positive", f"{BITS} < 0x80000000u"),
+    ):
+        plant(
+            "bits of NaN",
+            f"{base[0].op}: only a NaN that is {name} counts",
+            base,
+            element(f"isnan(v) && !({kept}) ? -1e30f : v"),
+        )
+for base, factor in ((LOSS_GRADIENT, "const float factor ="), (BOTH, "const float share =")):
+    special(
+        f"{base[0].op}: a NaN of the loss's gradient is lost",
+        base,
+        (
+            f"{factor} loss_grad_of_rows[index]",
+            f"{factor} fmaxf(-1e30f, loss_grad_of_rows[index])",
+        ),
+    )

@@ -264,6 +264,11 @@ __device__ double growth_of(double gap) {
   return gap >= kNearGap && isfinite(gap) ? ldexp(2.0, ilogb(gap / kNearGap)) : 1.0;
 }
 
+// The same of the sum of all but the target, whose terms are as small as their mean.
+__device__ double growth_of_others(const Question& q, const Row& r) {
+  return growth_of(log(static_cast<double>(q.cols)) - log(r.of_asked));
+}
+
 // The truth of a result of a row that has a target: its loss, or what is kept of it.
 __device__ Truth truth_of_target(const Question& q, long long row, const Row& r) {
   if (asks(q, kMaximum)) return plain(r.maximum, 0.0, false);
@@ -271,11 +276,12 @@ __device__ Truth truth_of_target(const Question& q, long long row, const Row& r)
   const double log_sum = target == r.maximum ? log1p(r.of_asked) : log(r.sum);
   if (asks(q, kLse)) return of_size(r.maximum + log_sum, fmax(fabs(r.maximum), fabs(log_sum)), r);
   if (asks(q, kLogSum)) {
-    return plain(log_sum, fmax(target == r.maximum ? 0.0 : 1.0, fabs(log_sum)), r.exact);
+    const double size = fabs(log_sum) * growth_of_others(q, r);
+    return plain(log_sum, fmax(target == r.maximum ? 0.0 : 1.0, size), r.exact);
   }
   const bool is_ignored = id_of(q, row, 0) == IGNORED;
   const double loss = is_ignored ? 0.0 : (r.maximum - target) + log_sum;
-  return plain(loss, fabs(loss), r.exact, is_ignored);
+  return plain(loss, fabs(loss) * growth_of_others(q, r), r.exact, is_ignored);
 }
 
 // The truth of an element of the gradient of a loss.
@@ -298,7 +304,8 @@ __device__ Truth truth_of_loss_gradient(const Question& q, long long row, const 
     share = exp_of_difference(x, maximum) / r.sum;
     less = col == target ? -r.of_asked / r.sum : share;
   }
-  const double growth = col == target || !isfinite(x) ? 1.0 : growth_of(maximum - x);
+  double growth = isfinite(x) ? growth_of(maximum - x) : 1.0;
+  if (col == target) growth = is_known ? 1.0 : growth_of_others(q, r);
   const double each = SMOOTHING / q.cols, given_back = col == target ? SMOOTHING : 0.0;
   const bool gone = least < kFlushesBelow && col != target;
   double y = less + given_back - each;
