@@ -213,7 +213,7 @@ KINDS = {
         FEW_SIZES,
     ),
     "gradient of cross-entropy, wide": (
-        Problem(3, 16384, op=LOSS_BACKWARD),
+        Problem(3, 16384, op=LOSS_BACKWARD, in_place=True),
         {"cluster": (2, 4, 8, 16), "threads": (128, 512)},
     ),
     "cross-entropy with its gradient, bf16": (
@@ -231,6 +231,14 @@ KINDS = {
     "cross-entropy with its gradient, wide": (
         Problem(3, 16384, BF16, LOSS_AND_GRADIENT, in_place=True),
         {"cluster": (2, 4, 8, 16), "threads": (128, 512)},
+    ),
+    "rows multiplied, bf16, in place": (
+        Problem(17, 301, BF16, Op.MULTIPLY_ROWS, in_place=True),
+        FEW_SIZES,
+    ),
+    "rows multiplied, scaled, gaps": (
+        Problem(17, 264, op=Op.MULTIPLY_ROWS, scale=0.7, input_stride=272),
+        FEW_SIZES,
     ),
     "columns, log-sum-exp": (Problem(96, 37, BF16, LOGSUMEXP, inner=48), SMALL_BLOCKS),
 }

@@ -201,7 +201,7 @@ NOT_NAMED = {
             "the line before tells it",
         ),
         **dict.fromkeys(
-            ("inner", "input_stride", "output_stride", "in_place"),
+            ("inner", "input_stride", "output_stride"),
             "where an element lies does not change what it counts as",
         ),
     },

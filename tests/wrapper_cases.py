@@ -79,6 +79,7 @@ CASES = [
         Problem(64, 1000, op=Op.CROSS_ENTROPY_WITH_GRADIENT, scale=2.0, also="loss,lse"),
         GATHERING,
     ),
+    (Problem(64, 1000, DType.F16, Op.MULTIPLY_ROWS, in_place=True), replace(SIMPLE, exp="expf")),
     (Problem(64, 1000), SHARED),
     (Problem(64, 65536), Config(cluster=4, cache="shared")),
     (Problem(64, 131072), Config(cluster=16, cache="shared")),

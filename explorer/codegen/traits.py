@@ -211,7 +211,7 @@ class Traits:
         """Which kernel of a row computes it, where the op is no gradient."""
         config = self.config
         if not self.problem.operator.reduces:
-            return "elementwise"
+            return "elementwise" if self.problem.has_target else "multiplied"
         if self.is_simple:
             return "simple"
         if config.rows_per_thread > 1:

@@ -10,6 +10,7 @@ because they are equally exact at any length.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import TypeVar
 
 import numpy as np
@@ -339,21 +340,24 @@ def _more_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> lis
     """Return the runs at other columns and arguments than the kernel's own.
 
     If the matrices may be unaligned, every second run misaligns its output by another number of
-    elements, up to the width of an access. The remaining numbers have runs of at most two blocks. A
-    gradient is also misaligned by the width itself, for which the output is aligned as the input
-    is, and the gradient is not.
+    elements, up to the width of an access. The numbers that no run of more than a block has get
+    runs of their own, of at most two blocks: a part of a block may take another path. A gradient is
+    also misaligned by the width itself, for which the output is aligned as the input is, and the
+    gradient is not.
     """
     runs = list(_aligned_runs(program, few, rows))
     if program.any_alignment:
         backward = program.problem.operator.is_gradient
-        remaining = list(range(1, max(2, _access_width(program) + backward)))
-        for number in range(0, len(runs), 2):
-            misaligned_by = remaining.pop(0) if remaining else 1
+        numbers = range(1, max(2, _access_width(program) + backward))
+        remaining = set(numbers)
+        for number, misaligned_by in zip(range(0, len(runs), 2), cycle(numbers), strict=False):
             runs[number] = replace(runs[number], misaligned_by=misaligned_by)
+            if runs[number].problem.rows > program.config.rows_per_block:
+                remaining.discard(misaligned_by)
         smallest = few
         if not program.split.across_rows:
             smallest = _with_rows(few, 2, program.config.rows_per_block, few.rows)
-        runs += [Run(Case(smallest, number), misaligned_by=number) for number in remaining]
+        runs += [Run(Case(smallest, number), misaligned_by=number) for number in sorted(remaining)]
     return runs
 
 

@@ -289,6 +289,11 @@ class Problem:
         return ""
 
     def _ids_fault(self) -> str:
+        beside = {Extent.IDS, Extent.ROW} & set(self.operator.operands.values())
+        if self.mask is not Mask.NONE and beside:
+            return f"mask is {self.mask}; {self.op} takes none: leave it out"
+        if self.inner > 1 and beside:
+            return f"inner is {self.inner}; {self.op} is for rows that are contiguous: it must be 1"
         if not self._has_ids:
             given = [name for name in USUAL if name.startswith("ids_") and getattr(self, name)]
             return f"{self.op} takes no ids: leave {' and '.join(given)} out" if given else ""
@@ -298,10 +303,6 @@ class Problem:
                 f"ids_stride is {self.ids_stride}; a row has {self.ids_per_row} ids: it must be "
                 f"{self.ids_per_row} at least"
             )
-        if self.mask is not Mask.NONE:
-            return f"mask is {self.mask}; {self.op} takes none: leave it out"
-        if self.inner > 1:
-            return f"inner is {self.inner}; {self.op} is for rows that are contiguous: it must be 1"
         return ""
 
     def _layout_fault(self) -> str:
@@ -456,6 +457,11 @@ class Problem:
     def has_target(self) -> bool:
         """Whether each row has a target, by which it may be ignored."""
         return "ignore_index" in self.operator.options
+
+    @property
+    def may_stay(self) -> bool:
+        """Whether a kernel in place may leave rows whose results are their own elements."""
+        return self.in_place and not self.operator.reduces and not self.has_target
 
     @property
     def _has_ids(self) -> bool:

@@ -298,8 +298,8 @@ def masks_ends(problem: Problem, config: Config) -> bool:
     if problem.fills_rows:
         return False
     staged = config.staging == "span" and config.cache == "registers"
-    pairs = WorkSplit(problem, config).width * problem.dtype.itemsize == STAGED_BYTES
-    in_pairs = staged and pairs and problem.dtype.cuda.pairs is not None
+    words = WorkSplit(problem, config).width * problem.dtype.itemsize == STAGED_BYTES
+    in_pairs = staged and words and _has_pairs(problem, config)
     return borrows_ends(problem, config) or (in_pairs and config.rows_per_thread == 1)
 
 

@@ -32,6 +32,7 @@ class Op(StrEnum):
     CROSS_ENTROPY = "cross_entropy"
     CROSS_ENTROPY_BACKWARD = "cross_entropy_backward"
     CROSS_ENTROPY_WITH_GRADIENT = "cross_entropy_with_gradient"
+    MULTIPLY_ROWS = "multiply_rows"
 
     @classmethod
     def parse(cls, text: str) -> "Op":
@@ -51,6 +52,7 @@ OPERATORS = {
         cross_entropy.CROSS_ENTROPY,
         cross_entropy.CROSS_ENTROPY_BACKWARD,
         cross_entropy.CROSS_ENTROPY_WITH_GRADIENT,
+        cross_entropy.MULTIPLY_ROWS,
     )
 }
 """Each operator by its name."""

@@ -146,24 +146,24 @@ def _share_of_ones(n: Doubles, factor: float) -> tuple[Doubles, Doubles]:
     return factor / n, abs(factor) / n
 
 
-def _of_each(name: str, value: Any, why: str) -> dict[str, Choice]:
-    return {name: Choice((value,), f"cross_entropy_backward {why}: {name} is {value}")}
-
-
-_OF_EACH_ELEMENT = {
-    **_of_each("algorithm", "three-pass", "looks for no maximum"),
-    **_of_each("reduction", "shuffle", "reduces nothing"),
-    **_of_each("cache", "none", "reads each element once"),
-    **_of_each("cache_holds", "input", "keeps nothing"),
-    "exp": Choice(UNFOLDED, "cross_entropy_backward subtracts the maximum itself"),
-    **_of_each("normalise", "reciprocal", "divides by nothing"),
-    **_of_each("launches", "one", "has one pass"),
-    **_of_each("staging", "direct", "takes elements as they come"),
-    **_of_each("sum", "plain", "adds nothing up"),
-    **_of_each("exchange", "barrier", "has blocks that tell each other nothing"),
-    **_of_each("arrangement", "striped", "divides each row among its threads"),
-    **_of_each("rows_per_thread", 1, "has enough loads of one row in flight"),
-}
+def _of_each_element(operator: str) -> dict[str, Choice]:
+    """Return the parameters that make sense for an operator that takes each element alone."""
+    only = (
+        ("algorithm", "three-pass", "looks for no maximum"),
+        ("reduction", "shuffle", "reduces nothing"),
+        ("cache", "none", "reads each element once"),
+        ("cache_holds", "input", "keeps nothing"),
+        ("normalise", "reciprocal", "divides by nothing"),
+        ("launches", "one", "has one pass"),
+        ("staging", "direct", "takes elements as they come"),
+        ("sum", "plain", "adds nothing up"),
+        ("exchange", "barrier", "has blocks that tell each other nothing"),
+        ("arrangement", "striped", "divides each row among its threads"),
+        ("rows_per_thread", 1, "has enough loads of one row in flight"),
+    )
+    return {
+        name: Choice((value,), f"{operator} {why}: {name} is {value}") for name, value, why in only
+    }
 
 
 def _gradient(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Truth:
@@ -234,7 +234,8 @@ CROSS_ENTROPY_BACKWARD = Operator(
     results=(Result(_gradient),),
     of_ones=_share_of_ones,
     patterns=(*SPECIALS, "no numbers", "ladders", "far outweighed"),
-    takes=_OF_EACH_ELEMENT,
+    takes=_of_each_element("cross_entropy_backward")
+    | {"exp": Choice(UNFOLDED, "cross_entropy_backward subtracts the maximum itself")},
     operands={
         "input": Extent.MATRIX,
         "ids": Extent.IDS,
@@ -311,3 +312,35 @@ CROSS_ENTROPY_WITH_GRADIENT = Operator(
     options=("ignore_index", "label_smoothing", "z_loss"),
 )
 """The gradient is that of the losses times `loss_grad`, which must be known beforehand."""
+
+
+# ------------------------------------------------------------------ what a loss was used for
+
+
+def _product(arrays: Mapping[str, Any], _factor: Any, lost: Any) -> Truth:
+    """Return each row times its number; products beyond float64 are infinite in each type."""
+    import numpy as np
+
+    with np.errstate(invalid="ignore", over="ignore"):
+        values = (arrays["input"] * arrays["loss_grad"]).astype(np.float64)
+    return Truth(values, np.abs(values), None, np.full(len(values), lost.error, np.float64))
+
+
+def _of_factor(n: Doubles, factor: float) -> tuple[Doubles, Doubles]:
+    import numpy as np
+
+    return np.full_like(n, factor), np.full_like(n, abs(factor))
+
+
+MULTIPLY_ROWS = Operator(
+    name="multiply_rows",
+    title="product of rows and numbers",
+    results=(Result(_product),),
+    of_ones=_of_factor,
+    patterns=(*SPECIALS, "no numbers", "ladders"),
+    takes=_of_each_element("multiply_rows")
+    | {"exp": Choice(("expf",), "multiply_rows has no exponential: exp is expf")},
+    operands={"input": Extent.MATRIX, "loss_grad": Extent.ROW},
+)
+"""What a gradient of losses that was formed at once is multiplied by, when it is known what became
+of the losses. In place, rows whose number is 1 are not read: after the loss itself, none."""

@@ -111,9 +111,11 @@ class Operator:
     def reduces(self) -> bool:
         """Whether a row's elements are combined, and not each taken with what is known of its row.
 
-        A kernel of the latter has neither maxima nor sums.
+        A kernel of the latter has neither maxima nor sums: of each row it reads the sum, or a
+        factor alone.
         """
-        return "log_sum" not in self.operands
+        beside = self.operands.keys() - {"input"}
+        return "log_sum" not in beside and beside != {"loss_grad"}
 
     @property
     def forward(self) -> str:

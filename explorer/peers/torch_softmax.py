@@ -211,6 +211,7 @@ FORWARD: dict[Op, Call] = {
     Op.CROSS_ENTROPY: _loss,
     Op.CROSS_ENTROPY_BACKWARD: _loss_gradient,
     Op.CROSS_ENTROPY_WITH_GRADIENT: _loss_with_gradient,
+    Op.MULTIPLY_ROWS: lambda x, loss_grad, **_: (_wide(x) * loss_grad).to(x.dtype),
 }
 """By the op, the function of its operands; `out=` may give it the output."""
 

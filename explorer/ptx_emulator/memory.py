@@ -281,11 +281,16 @@ class GlobalMemory:
 
 
 def check_output(
-    memory: GlobalMemory, allocation: Allocation, due: Bytes | None = None
+    memory: GlobalMemory,
+    allocation: Allocation,
+    due: Bytes | None = None,
+    *,
+    may_stay: bool = False,
 ) -> tuple[Finding, ...]:
     """Return the defects of an output after its launches: what nobody wrote, and poison in it.
 
     `due` are the numbers of the elements to check; None for all, of a sparse output all windows.
+    Those that `may_stay` as they were need not be written.
     """
     size = allocation.dtype.itemsize
     flags = allocation.written.view(f"u{size}")
@@ -300,7 +305,7 @@ def check_output(
     written = flags == np.array([1] * size, np.uint8).view(flags.dtype)[0]
     groups = []
     missing = np.flatnonzero(~written)
-    if missing.size:
+    if missing.size and not may_stay:
         groups.append((Kind.NEVER_WRITTEN, "never written", missing))
     pattern = POISON.get(allocation.dtype)
     if pattern is not None:

@@ -429,8 +429,9 @@ def _kept_of_rows(
 ) -> dict[str, Array]:
     """Return numbers of each row, of shape (rows, 1): what a forward pass kept of it, or noise.
 
-    Some of the noise is 0, NaN, or so large or small that a factor that is left out shows. It is 1
-    in rows whose sums are exact: there a result shows a missing term by how it is rounded.
+    Some of the noise is 0, NaN, or so large or small that a factor that is left out shows, and some
+    is next to 1, which a kernel may treat by itself. It is 1 in rows whose sums are exact: there a
+    result shows a missing term by how it is rounded.
     """
     truths: dict[str, Any] = {}
     for op, operator in OPERATORS.items():
@@ -441,6 +442,8 @@ def _kept_of_rows(
     number = problem.dtype.arithmetic.numpy
     shape = (problem.rows, 1)
     factors = rng.standard_normal(shape) * rng.choice([0.0, 1e-4, 1.0, 1.0, 100.0], shape)
+    beside_1 = rng.random(shape) < 1 / 8
+    factors[beside_1] = rng.choice([-1.0, 0.97, 1.0, 1.03], shape)[beside_1]
     factors[NAN_FACTOR_EACH - 1 :: NAN_FACTOR_EACH] = np.nan
     factors[exact_sums(arrays["input"].astype(np.float64))] = 1.0
     with np.errstate(over="ignore"):

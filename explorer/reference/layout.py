@@ -33,7 +33,8 @@ def first_elements(
     """Return how many elements past the start of its memory each array begins; no entry means 0.
 
     With a `promise`, aligned matrices are at another odd multiple of it each, and other arrays at
-    an odd element. For 0 all matrices are aligned. Otherwise the input begins one element past an
+    an odd element; `misaligned_by` says where else some are. For 0 all matrices are aligned.
+    Otherwise the input begins one element past an
     aligned address, the output `misaligned_by` elements after that, and the gradient
     3 * (misaligned_by - 1) elements after that: the numbers 1 to 8 put it at all 8 places of a
     vector of 8 elements. For 1 the gradient is misaligned as the input is, and the output is not.
@@ -42,9 +43,7 @@ def first_elements(
     their second element.
     """
     places = _as_promised(problem, promise) if promise else {}
-    for name, more in _misaligned(problem, misaligned_by).items():
-        places[name] = places.get(name, 0) + more
-    return places
+    return places | _misaligned(problem, misaligned_by)
 
 
 def _as_promised(problem: Problem, promise: Promise) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """`explorer.softmax`, `log_softmax`, `logsumexp` and `log_prob`, for PyTorch, CuPy and JAX."""
 
 import importlib.util
+import math
 import sys
 from collections.abc import Callable
 from numbers import Real
@@ -183,6 +184,7 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
+    softcap: float | None = None,
     scale: float = 1,
     dim: int | None = None,
     gradient: str = "later",
@@ -206,13 +208,20 @@ def cross_entropy(
     label_smoothing  The part of each target, from 0 to 1, that is spread evenly over all classes.
                      The mean of each row is then read apart.
     z_loss           The factor of each row's squared log-sum-exp, which is added to its loss.
+    softcap          Logits count as softcap * tanh(scale * x / softcap). The functions of x's
+                     library compute these, as a matrix of f32 (of f64 for such x), before the loss.
     scale            The factor that x is multiplied with first, in f32 for 16-bit types.
     dim              The axis of classes; None is 1 as in PyTorch, or 0 where x has one axis alone.
                      x is copied unless it is the last one.
-    gradient         "later": the backward pass returns a new tensor. "in_place": it writes the
-                     gradient over x, so that no second matrix is needed. x must be a tensor that
-                     was computed, no leaf and no view, with its classes along the last axis; what
-                     else needs its elements for a gradient raises, and so does a second backward.
+    gradient         "later": the backward pass returns a new tensor. "with_loss": the gradient is
+                     formed together with the loss, in one read and one write of x instead of two
+                     reads and a write; the backward pass multiplies it by the gradient of the loss,
+                     which takes one more read and write unless that is 1, and a second backward
+                     raises. Where no kernel does so, as in traced code, it is "later". "in_place":
+                     the backward pass writes the gradient over x, so that no second matrix is
+                     needed. x must be a tensor that was computed, no leaf and no view, with its
+                     classes along the last axis; what else needs its elements for a gradient
+                     raises, and so does a second backward.
     loss_dtype       The type of the loss; None is f32 for types of 16 bits too, and else x's type.
     all_ignored      "nan" or "zero": the mean over no row.
     return_lse       Whether each row's log-sum-exp is returned besides. It has no gradient.
@@ -237,6 +246,7 @@ def cross_entropy(
         reduction=reduction,
         label_smoothing=label_smoothing,
         z_loss=z_loss,
+        softcap=softcap,
         scale=scale,
         dim=dim,
         gradient=gradient,
@@ -352,6 +362,8 @@ def _told(**given: Any) -> LossKeywords:
         )
     for name in ("return_lse", "return_z_loss"):
         check_switch(name, getattr(told, name))
+    if told.softcap is not None and not _part("softcap", told.softcap, math.inf):
+        raise InvalidInput("softcap is 0; it must be more than 0, or None for no cap")
     return told._replace(
         ignore_index=index,
         label_smoothing=_part("label_smoothing", told.label_smoothing, 1.0),

@@ -343,8 +343,8 @@ REDUCTIONS = ("none", "mean", "sum")
 """How losses are reduced, in the order of PyTorch's numbers for that."""
 
 
-GRADIENTS = ("later", "in_place")
-"""Where a backward pass puts the gradient of a loss."""
+GRADIENTS = ("later", "with_loss", "in_place")
+"""When the gradient of a loss is formed, and where it is put."""
 
 IN_PLACE = ("gradient", "in_place")
 """The option of a loss whose gradient is written over x."""
@@ -357,6 +357,7 @@ class LossKeywords(NamedTuple):
     reduction: str = "mean"
     label_smoothing: float = 0.0
     z_loss: float = 0.0
+    softcap: float | None = None
     scale: Any = 1
     dim: int | None = None
     gradient: str = "later"

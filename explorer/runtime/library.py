@@ -297,22 +297,31 @@ class RowFunctions(Library):
 
     def cross_entropy_of(self, x: Any, target: Any, weight: Any, told: LossKeywords) -> Any:
         """Compute the losses of rows, or their sum or mean, as `explorer.cross_entropy` says it."""
+        if told.softcap is not None:
+            x, told = self._capped(x, told)
         if told.gradient != "later":
-            self.check_in_place(x, target, weight, told)
+            self.check_gradient(x, target, weight, told)
         call, rows = self.losses_call(x, target, told)
-        also = "lse" if told.return_lse or told.return_z_loss else ""
+        if told.return_lse or told.return_z_loss:
+            call = call._replace(also="lse")
         factors = None if weight is None else self._weights(weight, target, rows, told)
-        if factors is not None and told.label_smoothing:
-            loss = smoothed_by_weights(self, rows, call, weight)
-            others = [one.squeeze(-1) for one in self.of_rows(call._replace(also=also), rows)[1:]]
-        else:
-            loss, *others = (
-                one.squeeze(-1) for one in self.of_rows(call._replace(also=also), rows)
-            )
-            loss = loss if factors is None else loss * factors
         counts = target != told.ignore_index
         reduced = partial(self._reduced, told, counts, factors)
-        results = [reduced(loss)]
+
+        def weighted(loss: Any) -> Any:
+            return reduced(loss if factors is None else loss * factors)
+
+        made = None
+        if factors is not None and told.label_smoothing:
+            loss = smoothed_by_weights(self, rows, call, weight)
+            made = [reduced(loss), *(one.squeeze(-1) for one in self.of_rows(call, rows)[1:])]
+        elif told.gradient == "with_loss":
+            made = self.with_loss(call, rows, weighted, self._shares(told, counts, factors))
+        if made is None:
+            loss, *others = (one.squeeze(-1) for one in self.of_rows(call, rows))
+            made = [weighted(loss), *others]
+        total, *others = made
+        results = [total]
         if told.return_lse:
             results.append(others[0])
         if told.return_z_loss:
@@ -320,9 +329,28 @@ class RowFunctions(Library):
             results.append(reduced(self.numpy.where(counts, squared, 0)))
         return results[0] if len(results) == 1 else tuple(results)
 
-    def check_in_place(self, x: Any, target: Any, weight: Any, told: LossKeywords) -> None:
-        """Raise InvalidInput for an x over which no gradient can be written."""
-        raise InvalidInput("gradient is 'in_place'; only tensors of PyTorch have gradients")
+    def _capped(self, x: Any, told: LossKeywords) -> tuple[Any, LossKeywords]:
+        """Return the capped logits, a matrix of their own in the type of the loss, and the rest."""
+        _, factor = self.plain(-1, told.scale)
+        self.check_x(x, may_be_complex=False)
+        wide = self.cast(x, self.result_type(Call(Op.LOGSUMEXP, -1), x), x)
+        wide = wide if factor is None else wide * factor
+        capped = told.softcap * self.numpy.tanh(wide / told.softcap)
+        return capped, told._replace(softcap=None, scale=1)
+
+    def check_gradient(self, x: Any, target: Any, weight: Any, told: LossKeywords) -> None:
+        """Raise InvalidInput for an x whose gradient cannot be formed in the way that is asked."""
+        raise InvalidInput(f"gradient is '{told.gradient}'; only tensors of PyTorch have gradients")
+
+    def with_loss(
+        self, call: Call, x: Any, reduced: Callable[[Any], Any], shares: Any
+    ) -> list[Any] | None:
+        """Return the reduced loss, whose gradient is formed at once, and the results beside it.
+
+        `shares` are the gradients of the reduced loss by those of the rows. None if no kernel does
+        it.
+        """
+        return None
 
     def _weights(self, weight: Any, target: Any, rows: Any, told: LossKeywords) -> Any:
         """Return the weight of each row's target: 0 for one that is ignored or no class."""
@@ -345,11 +373,21 @@ class RowFunctions(Library):
         wide = self.type_of(TYPE_OF_SUMS.array_name)
         total = loss.sum(dtype=wide)
         if told.reduction == "mean":
-            divisor = (counts if factors is None else factors).sum(dtype=wide)
-            if told.all_ignored == "zero":
-                divisor = self.numpy.where(counts.any(), divisor, 1)
-            total = total / divisor
+            total = total / self._divisor(told, counts, factors)
         return self.cast(total, dtype, loss)
+
+    def _divisor(self, told: LossKeywords, counts: Any, factors: Any) -> Any:
+        """Return what the sum of losses is divided by for their mean; it stays on the GPU."""
+        wide = self.type_of(TYPE_OF_SUMS.array_name)
+        divisor = (counts if factors is None else factors).sum(dtype=wide)
+        if told.all_ignored == "zero":
+            divisor = self.numpy.where(counts.any(), divisor, 1)
+        return divisor
+
+    def _shares(self, told: LossKeywords, counts: Any, factors: Any) -> Any:
+        """Return the gradient of the reduced loss by each row's cross-entropy."""
+        shares = counts if factors is None else factors
+        return shares / self._divisor(told, counts, factors) if told.reduction == "mean" else shares
 
     def cross_entropy_forward_of(self, x: Any, target: Any, told: LossKeywords) -> list[Any]:
         """Compute losses, and what their gradient needs of each row, without gradients."""
@@ -491,20 +529,25 @@ def with_terms(library: Library, compute: Compute, x: Any, call: Call) -> list[A
     differentiable; then so is the result.
     """
     told = dict(call.options)
-    smoothing, factor = told["label_smoothing"], told["z_loss"]
-    if not (smoothing or factor):
+    if not (told["label_smoothing"] or told["z_loss"]):
         return compute(call, x)
     every = call._replace(also=f"lse,{call.also}" if call.also else "lse")
     made = by_name(every.results, compute(every, x))
-    loss, lse = made["output"], made["lse"]
+    made["output"] = whole_loss(library, x, call, made["output"], made["lse"])
+    return [made[result.name] for result in call.results]
+
+
+def whole_loss(library: Library, x: Any, call: Call, loss: Any, lse: Any) -> Any:
+    """Return the loss of each row from its cross-entropy and log-sum-exp, of shape (..., 1)."""
+    told = dict(call.options)
+    smoothing, factor = told["label_smoothing"], told["z_loss"]
     if smoothing:
         mean = x.sum(-1, keepdims=True, dtype=loss.dtype) / x.shape[-1]
         mean = mean if call.scale is None else mean * call.scale
         loss = (1 - smoothing) * loss + smoothing * (lse - mean)
     if factor:
         loss = loss + factor * lse * lse
-    made["output"] = library.numpy.where(call.arrays["ids"] == told["ignore_index"], 0.0, loss)
-    return [made[result.name] for result in call.results]
+    return library.numpy.where(call.arrays["ids"] == told["ignore_index"], 0.0, loss)
 
 
 def smoothed_by_weights(library: Library, x: Any, call: Call, weight: Any) -> Any:

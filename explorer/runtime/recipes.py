@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from explorer.model.element import DType, IndexType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Problem
+from explorer.model.problem import results as written_arrays
 from explorer.ops import OPERATORS, Extent
 from explorer.runtime import launcher, shapes
 from explorer.runtime.launcher import Plan
@@ -120,11 +121,12 @@ def make_recipe(library: "Library", call: Call, x: Any, out: Any) -> "Recipe | A
     plan = plan_of(library, problem, library.device(x))
     if plan is None:
         return None
+    types = {written.name: written.dtype.array_name for written in written_arrays(problem)}
     results = tuple(
         (
             result.name,
             call.result_shape(shape, result.extent),
-            call.arrays["ids"].dtype if result.are_columns else library.type_of(names[1]),
+            library.type_of(types[result.name]),
         )
         for result in call.results
     )

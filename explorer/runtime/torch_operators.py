@@ -30,7 +30,7 @@ from explorer.runtime.layout import (
     plain_scale,
     whole_axis,
 )
-from explorer.runtime.library import LEAST_GAP, RowFunctions, with_terms
+from explorer.runtime.library import LEAST_GAP, RowFunctions, whole_loss, with_terms
 from explorer.runtime.torch_calls import (
     TENSORS,
     Tensors,
@@ -307,6 +307,28 @@ class _Losses(torch.autograd.Function):  # type: ignore[misc]
             (result,) = torch.autograd.grad(loss, x, grad, create_graph=True)
             return result, None
         return loss_gradient(call, x, kept, grad), None
+
+
+class _LossWithGradient(torch.autograd.Function):  # type: ignore[misc]
+    """A loss of x whose gradient is there already, for a gradient of the loss of 1."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, loss: Tensor, gradient: Tensor) -> Tensor:
+        ctx.gradient = gradient
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradient times `grad`; a row whose factor is 1 is left as it is."""
+        gradient, ctx.gradient = ctx.gradient, None
+        if gradient is None or torch.is_grad_enabled():
+            why = "it has no gradient of its own" if gradient is not None else "it is used up"
+            raise InvalidInput(f"gradient is 'with_loss'; {why}: give gradient='later'")
+        number = TENSORS.result_type(Call(Op.CROSS_ENTROPY, -1), gradient)
+        factors = grad.to(number).expand(gradient.shape[:-1]).contiguous()[..., None]
+        call = Call(Op.MULTIPLY_ROWS, gradient.dim() - 1, arrays={"loss_grad": factors})
+        served = TENSORS.serve(call, gradient, gradient)
+        return gradient.mul_(factors) if served is None else gradient, None, None
 
 
 def loss_gradient(
@@ -748,10 +770,12 @@ class TensorFunctions(Tensors, RowFunctions):
         """Raise TypeError and InvalidInput for an output that does not fit a call."""
         _check_out(x, None, dtype, out, shape)
 
-    def check_in_place(
+    def check_gradient(
         self, x: Tensor, target: Tensor, weight: Tensor | None, told: LossKeywords
     ) -> None:
         """Raise InvalidInput for a tensor over which no gradient can be written."""
+        if told.gradient != "in_place":
+            return
         axis, why = min(1, x.dim() - 1) if told.dim is None else told.dim, ""
         if torch.compiler.is_compiling() or not is_bare(x) or needs_own_formulas(x):
             why = "x is traced or transformed, or no plain tensor"
@@ -765,6 +789,26 @@ class TensorFunctions(Tensors, RowFunctions):
             why = "PyTorch's functions compute label smoothing with weights"
         if why:
             raise InvalidInput(f"gradient is 'in_place'; {why}: leave it out")
+
+    def with_loss(
+        self, call: Call, x: Tensor, reduced: Callable[[Tensor], Tensor], shares: Tensor
+    ) -> list[Tensor] | None:
+        """Return the reduced loss, whose gradient is formed at once, and the results beside it.
+
+        None where there is no gradient, or no kernel that does it: for tensors that are traced.
+        """
+        is_traced = torch.compiler.is_compiling() or needs_own_formulas(x)
+        if is_traced or not are_bare(x, call.arrays) or not needs_gradient(x):
+            return None
+        arrays = {**call.arrays, "loss_grad": shares.to(self.result_type(call, x))[..., None]}
+        every = call._replace(op=Op.CROSS_ENTROPY_WITH_GRADIENT, also="loss,lse", arrays=arrays)
+        results = self.serve(every, x.detach())
+        if results is None:
+            return None
+        made = by_name(every.results, results)
+        loss = whole_loss(self, x.detach(), call, made["loss"], made["lse"]).squeeze(-1)
+        others = [made[result.name].squeeze(-1) for result in call.results[1:]]
+        return [_LossWithGradient.apply(x, reduced(loss), made["output"]), *others]
 
     def plain(self, dim: Any, scale: Any) -> tuple[int, float | None]:
         """Return a call's axis and scale, None for 1. Raises TypeError and InvalidInput."""

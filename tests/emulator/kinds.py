@@ -70,6 +70,11 @@ KINDS = {
         "in_place": True,
         "ids_dtype": IndexType.INT32,
     },
+    "rows multiplied, in place": {
+        "op": Op.MULTIPLY_ROWS,
+        "dtype": DType.BF16,
+        "in_place": True,
+    },
     "scale": {"scale": 0.3},
     "negative scale": {"op": Op.LOG_SOFTMAX, "scale": -0.5},
     "scale 0": {"scale": 0.0},
@@ -109,9 +114,10 @@ def problem_of(kind: str, rows: int, cols: int) -> Problem:
 
 
 def held(problem: Problem) -> Config:
-    """HELD, by an algorithm and a cache that make sense for the operator."""
+    """HELD, by what makes sense for the operator: an algorithm, a cache, a function."""
     if not problem.operator.reduces:
-        return replace(HELD, cache="none")
+        exp = HELD.exp if problem.operator.allows("exp", HELD.exp) else "expf"
+        return replace(HELD, cache="none", exp=exp)
     sensible = problem.operator.allows("algorithm", HELD.algorithm)
     return HELD if sensible else replace(HELD, algorithm="online-block-max")
 
@@ -175,6 +181,21 @@ SABOTAGE = {
         "losses with gradients",
         "-share * whole.rest",
         "share * (whole.sum - whole.rest) - loss_grad_of_rows[index]",
+    ),
+    "a row multiplied by another's number": (
+        "rows multiplied, in place",
+        "loss_grad_of_rows[index]",
+        "loss_grad_of_rows[index ^ 1]",
+    ),
+    "a row left as it is for a number of -1": (
+        "rows multiplied, in place",
+        "factor == 1.0f",
+        "fabsf(factor) == 1.0f",
+    ),
+    "a row left as it is for nearly 1": (
+        "rows multiplied, in place",
+        "factor == 1.0f",
+        "fabsf(factor - 1.0f) < 0.05f",
     ),
     "rank among what is no less": ("log-probabilities", "+= x > chosen;", "+= x >= chosen;"),
     "rank of an id that is no column": (

@@ -64,6 +64,7 @@ KINDS = [
     *(Problem(130, 37, dtype, Op.CROSS_ENTROPY, also=KEPT) for dtype in DType),
     Problem(130, 37, op=Op.CROSS_ENTROPY, ids_dtype=IndexType.INT32, ids_stride=3, output_stride=2),
     Problem(130, 37, op=Op.CROSS_ENTROPY_BACKWARD, scale=-0.7, ignore_index=36),
+    Problem(130, 37, DType.BF16, Op.MULTIPLY_ROWS, scale=-0.7),
     Problem(130, 37, op=Op.CROSS_ENTROPY_BACKWARD, label_smoothing=0.1, z_loss=1e-3),
     Problem(70, 33, DType.BF16, Op.CROSS_ENTROPY_WITH_GRADIENT, label_smoothing=0.2, z_loss=1e-3),
     Problem(130, 37, op=Op.CROSS_ENTROPY_WITH_GRADIENT, also=f"loss,{KEPT}", scale=0.3),

@@ -129,6 +129,49 @@ def test_stores_that_mbarriers_count(emulator, problem, config):
     verify_all(emulator, problem, [replace(config, exchange="mbarrier")])
 
 
+OVER_THE_LOGITS = {
+    "the gradient of losses": (
+        Op.CROSS_ENTROPY_BACKWARD,
+        replace(GRADIENT, cache="none", exchange="barrier"),
+    ),
+    "losses with their gradient": (
+        Op.CROSS_ENTROPY_WITH_GRADIENT,
+        replace(GRADIENT, algorithm="online-block-max", exp="ex2.approx"),
+    ),
+    "losses with their gradient, by barriers": (
+        Op.CROSS_ENTROPY_WITH_GRADIENT,
+        replace(GRADIENT, algorithm="online-block-max", exp="ex2.approx", exchange="barrier"),
+    ),
+}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("case", OVER_THE_LOGITS)
+@pytest.mark.parametrize(("cols", "dtype"), [(8193, DType.F32), (8200, DType.BF16)])
+def test_a_gradient_of_losses_is_written_over_the_logits(emulator, case, cols, dtype):
+    """One block stores over the target's logit, which others have read or do not read."""
+    op, config = OVER_THE_LOGITS[case]
+    verify_all(emulator, Problem(3, cols, dtype, op, in_place=True), [config])
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(
+    ("case", "defect"),
+    [
+        ("the gradient of losses", ("if (is_here && ", "if (")),
+        (
+            "losses with their gradient",
+            ("wait_for_cluster();  // all blocks have read", "// all blocks have read"),
+        ),
+    ],
+)
+def test_blocks_that_read_a_target_which_another_stores_over(emulator, case, defect):
+    op, config = OVER_THE_LOGITS[case]
+    problem = Problem(3, 8200, DType.BF16, op, in_place=True)
+    verdict = find_out(emulator, problem, config, [defect])
+    assert "race" in verdict.sentence or "barrier" in verdict.sentence
+
+
 ARRIVE = "row_at(input, output, index);\n  arrive_at_cluster();\n"
 BEGUN = "  wait_for_cluster();  // its blocks have begun: their shared memory can be written\n"
 EXCHANGED = "  arrive_at_cluster();\n  wait_for_cluster();\n"

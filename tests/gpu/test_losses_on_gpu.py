@@ -60,13 +60,14 @@ def test_losses_and_gradients_are_those_of_float64(shape, dtype, more):
     assert not service.service._refused
 
 
-def test_a_graph_repeats_the_bits_of_a_step():
+@pytest.mark.parametrize("gradient", ["later", "with_loss"])
+def test_a_graph_repeats_the_bits_of_a_step(gradient):
     x, target = drawn((512, 50257), torch.bfloat16)
-    explorer.cross_entropy(x, target).backward()
+    explorer.cross_entropy(x, target, gradient=gradient).backward()
     expected, graph = x.grad.clone(), torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         x.grad = None
-        loss = explorer.cross_entropy(x, target)
+        loss = explorer.cross_entropy(x, target, gradient=gradient)
         loss.backward()
     graph.replay()
     first = loss.clone()
@@ -92,6 +93,21 @@ def test_memory_is_that_of_the_logits_and_some_numbers_a_row(gradient):
     matrix = 0 if gradient == "in_place" else x.nbytes
     assert more <= matrix + 64 * rows + 2**20
     assert (grad.data_ptr() == x.data_ptr()) == (gradient == "in_place")
+
+
+@pytest.mark.parametrize("dtype", list(CLOSE), ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("factor", [1.0, 0.25])
+def test_a_gradient_formed_with_the_loss_is_that_of_float64(shape, dtype, factor):
+    x, target = drawn(shape, dtype)
+    wide = x.detach().double().requires_grad_()
+    (factor * own(wide, target)).backward()
+    (factor * explorer.cross_entropy(x, target, gradient="with_loss")).backward()
+    floor = 1e-7 if dtype is torch.float16 else 1e-9
+    torch.testing.assert_close(x.grad.double(), wide.grad, rtol=2 * CLOSE[dtype], atol=floor)
+    assert (x.grad[2] == 0).all()
+    assert ops() == {Op.CROSS_ENTROPY_WITH_GRADIENT, Op.MULTIPLY_ROWS}
+    assert not service.service._refused
 
 
 def test_pytorchs_own_losses_are_served_and_counted():

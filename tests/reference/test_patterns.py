@@ -178,8 +178,9 @@ def magnitude(op, terms):
 
 
 @pytest.mark.parametrize(("cols", "dtype"), [(131_072, DType.BF16), (131_072, DType.F16)])
-@pytest.mark.parametrize("op", list(Op))
+@pytest.mark.parametrize("op", [op for op in Op if op is not Op.MULTIPLY_ROWS])
 def test_of_wide_rows_of_16_bits_each_element_is_in_a_subset(cols, dtype, op):
+    """Of what sums: a row times a number has no sum."""
     problem = Problem(1, cols, dtype, op)
     subsets = subsets_of(problem)
     assert np.logical_or.reduce(subsets).all() and len(subsets) <= 3

@@ -156,9 +156,9 @@ def problems(draw):
     op = draw(st.sampled_from(Op))
     operator = OPERATORS[op]
     has_ids = "ids" in operator.operands
-    is_plain = operator.is_gradient or has_ids
-    mask = Mask.NONE if is_plain else draw(st.sampled_from(Mask))
-    inner = draw(st.sampled_from([1, 1, 4, 1000])) if mask is Mask.NONE and not has_ids else 1
+    has_more = has_ids or "loss_grad" in operator.operands
+    mask = Mask.NONE if operator.is_gradient or has_more else draw(st.sampled_from(Mask))
+    inner = draw(st.sampled_from([1, 1, 4, 1000])) if mask is Mask.NONE and not has_more else 1
     cols = draw(st.integers(1, MAX_COLS))
     mask_rows = 0
     if mask in (Mask.CAUSAL, Mask.ADDITIVE):

@@ -282,11 +282,83 @@ def test_a_mean_over_no_row_may_be_0(problems):
         ({"all_ignored": "one"}, "all_ignored is 'one'; it must be one of nan, zero"),
         ({"weight": torch.ones(4)}, r"weight is of shape \(4,\); it must have a number for each"),
         ({"weight": torch.ones(9), "z_loss": 0.1}, "weight and z_loss are given"),
+        ({"softcap": 0}, "softcap is 0; it must be more than 0, or None for no cap"),
+        ({"softcap": -2.0}, "softcap is -2.0; it must be from 0"),
     ],
 )
 def test_bad_parts_of_a_loss_are_one_sentence(more, says):
     with pytest.raises(InvalidInput, match=says):
         explorer.cross_entropy(torch.randn(4, 9), torch.zeros(4, dtype=I64), **more)
+
+
+@pytest.mark.parametrize("scale", [1, 0.5])
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("gradient", ["later", "with_loss"])
+def test_logits_may_be_capped(problems, scale, dtype, gradient):
+    x, target = (10 * torch.randn(5, 33)).to(dtype).requires_grad_(), torch.randint(0, 33, (5,))
+    wide = x.detach().double().requires_grad_()
+    wanted = own(4 * torch.tanh(wide * scale / 4), target)
+    got = explorer.cross_entropy(x, target, softcap=4.0, scale=scale, gradient=gradient)
+    torch.testing.assert_close(got.double(), wanted, rtol=4e-6, atol=0)
+    wanted.backward()
+    got.backward()
+    step = 2**-7 if dtype is BF16 else 1e-5
+    torch.testing.assert_close(x.grad.double(), wide.grad, rtol=step, atol=1e-7)
+
+
+# ------------------------------------------------------------------ a gradient with the loss
+
+AT_ONCE = [Op.CROSS_ENTROPY_WITH_GRADIENT, Op.MULTIPLY_ROWS]
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize(
+    "more", [{}, {"label_smoothing": 0.1, "z_loss": 1e-3}, {"weight": torch.rand(33)}]
+)
+@pytest.mark.parametrize("factor", [1.0, 0.25])
+def test_a_gradient_may_be_formed_with_the_loss(problems, dtype, reduction, more, factor):
+    x, target = logits(6, 33, dtype=dtype), torch.randint(0, 33, (6,))
+    target[2] = -100
+    told = {"reduction": reduction, "return_lse": True, **more}
+    made = []
+    for gradient in ("later", "with_loss"):
+        loss, lse = explorer.cross_entropy(x, target, gradient=gradient, **told)
+        weights = torch.arange(1.0, 1.0 + loss.numel()).reshape(loss.shape)
+        made.append((loss, lse, *torch.autograd.grad((factor * weights * loss).sum(), x)))
+    for one, other in zip(*made, strict=True):
+        step = 2**-6 if one.dtype is BF16 else 4e-6
+        torch.testing.assert_close(one, other, rtol=step, atol=1e-7)
+    assert (made[1][2][2] == 0).all()
+    if problems is not None:
+        assert [problem.op for problem in problems] == [*LOSSES, *AT_ONCE]
+
+
+def test_it_is_formed_where_a_gradient_is_needed_and_used_up_once(ours):
+    x, target = logits(4, 12), torch.randint(0, 12, (4,))
+    explorer.cross_entropy(x.detach(), target, gradient="with_loss")
+    with torch.no_grad():
+        explorer.cross_entropy(x, target, gradient="with_loss")
+    assert {problem.op for problem in ours} == {Op.CROSS_ENTROPY}
+    loss = explorer.cross_entropy(x, target, gradient="with_loss")
+    loss.backward(retain_graph=True)
+    with pytest.raises(InvalidInput, match="used up: give gradient='later'"):
+        loss.backward()
+    loss = explorer.cross_entropy(x, target, gradient="with_loss")
+    with pytest.raises(InvalidInput, match="no gradient of its own: give gradient='later'"):
+        torch.autograd.grad(loss, x, create_graph=True)
+
+
+def test_transforms_and_compiled_code_form_it_later(ours):
+    x, target = torch.randn(4, 12), torch.randint(0, 12, (4,))
+
+    def loss(x):
+        return explorer.cross_entropy(x, target, gradient="with_loss")
+
+    (wanted,) = torch.autograd.grad(own(y := x.clone().requires_grad_(), target), y)
+    torch.testing.assert_close(torch.func.grad(loss)(x), wanted)
+    compiled = torch.compile(loss, backend="aot_eager")(y := x.clone().requires_grad_())
+    torch.testing.assert_close(torch.autograd.grad(compiled, y)[0], wanted)
 
 
 # ------------------------------------------------------------------ a gradient in place of x

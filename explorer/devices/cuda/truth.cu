@@ -17,7 +17,8 @@ enum Op {
   kLogProb,
   kCrossEntropy,
   kCrossEntropyBackward,
-  kCrossEntropyWithGradient
+  kCrossEntropyWithGradient,
+  kMultiplyRows
 };
 constexpr Op kOp = OP;
 // Ops whose rows have a target, which is added apart from the others.
@@ -190,7 +191,7 @@ __device__ double of_asked(const Question& q, long long row, const Row& r, doubl
 
 __device__ Row row_of(const Question& q, long long row) {
   Row r = {limit_of(q, row), 0.0, 0.0, 0.0, false, 0.0};
-  if (kOp == kCrossEntropyBackward) return r;
+  if (kOp == kCrossEntropyBackward || kOp == kMultiplyRows) return r;
   if (kOp == kSoftmax || kOp == kLogSoftmax || kOp == kLogsumexp || kOp == kLogProb || kSetsApart) {
     double maximum = -INFINITY_64;
     for (int i = threadIdx.x; i < q.cols; i += blockDim.x) maximum = fmax(maximum, counted(q, row, r.limit, i));
@@ -322,6 +323,10 @@ __device__ Truth truth_of_loss_gradient(const Question& q, long long row, const 
 }
 
 __device__ Truth truth_of(const Question& q, long long row, const Row& r, int col) {
+  if (kOp == kMultiplyRows) {
+    const double y = counted(q, row, r.limit, col) * static_cast<double>(q.loss_grad[row]);
+    return {y, fabs(y), false, kSubnormalError, y, false};
+  }
   if (kOp == kCrossEntropyBackward) return truth_of_loss_gradient(q, row, r, col);
   if (kSetsApart) {
     const bool is_gradient = kOp == kCrossEntropyWithGradient && asks(q, kOutput);

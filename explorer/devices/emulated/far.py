@@ -237,8 +237,10 @@ def order_of(run: Emulation, kernel: EmulatedKernel, block_rows: int) -> Order:
     each, rest = divmod(step.grid, tiles)
     if rest > MOST_SURPLUS or len(run.row_blocks) != run.problem.rows:
         return Order.OTHER
-    tile = np.arange(run.problem.rows) // block_rows
-    worker = np.array(run.row_blocks) // each
+    blocks = np.array(run.row_blocks)
+    written = blocks >= 0  # nobody writes a row that may stay as it is
+    tile = (np.arange(run.problem.rows) // block_rows)[written]
+    worker = blocks[written] // each
     launched_tiles = emulated_grid(step) // each
     if (worker == tile % launched_tiles).all():
         return Order.ASCENDING
@@ -480,7 +482,7 @@ class _FarMemory:
     def findings(self) -> Iterator[Finding]:
         """Yield findings of unwritten elements of the rows, and of writes outside of the rows."""
         for target, due in self._due():
-            yield from check_output(self.memory, target, due)
+            yield from check_output(self.memory, target, due, may_stay=self.far.problem.may_stay)
             assert target.windows is not None
             size = target.dtype.itemsize
             numbers, places = target.windows.elements(size)

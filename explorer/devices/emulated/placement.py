@@ -115,7 +115,7 @@ class Placement:
             strays = int(np.count_nonzero(written[lead:][gaps]))
             written[lead:][gaps] = True
             self.memory.arena[start + lead : start + target.size][gaps] = 0  # no more poison
-        yield from check_output(self.memory, target)
+        yield from check_output(self.memory, target, may_stay=self.problem.may_stay)
         if strays:
             stray = (
                 f"{result.name}: {strays} bytes written between its rows, which are not "
