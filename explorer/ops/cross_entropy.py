@@ -1,6 +1,7 @@
 """Cross-entropy of class indices: the loss of each row."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from explorer.ops.logsumexp import chosen, maximum_and_sum, of_size, takes_few_results
@@ -185,10 +186,9 @@ def _gradient(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Truth:
         factors = factor * arrays["loss_grad"]
         grown = np.where(is_target, 1.0, growth(gaps))
         values, size = _of_shares(arrays, shares, less, lse, grown)
-        underflow = np.abs(factors) * lost.error * np.maximum(1.0, np.exp(-arrays["log_sum"]))
-        gone = (np.minimum(shares, np.exp(gaps)) < lost.flushes_below) & ~is_target
-        kept = np.where(gone, 0.0, shares), np.where(gone, 0.0, less)
-        flushed, _ = _of_shares(arrays, *kept, lse, grown)
+        lost_of_1 = lost.error * np.maximum(1.0, np.exp(-arrays["log_sum"]))
+        underflow = (np.abs(factors) * lost_of_1)[:, 0]
+        flushed = _flushed(arrays, np.minimum(gaps, exponents), values, lost)
     magnitude = np.abs(factors) * size
     truth = Truth(factors * values, magnitude, None, underflow, factors * flushed)
     return _of_counted_rows(arrays, truth)
@@ -216,16 +216,30 @@ def _of_shares(
     return values, size
 
 
+def _flushed(arrays: Mapping[str, Any], gaps: Wide, values: Wide, lost: Any) -> Wide:
+    """Return the gradient where the exponentials of such gaps that are no normal numbers are 0.
+
+    The target's is not made of one.
+    """
+    import numpy as np
+
+    cols = gaps.shape[1]
+    with np.errstate(divide="ignore"):
+        gone = gaps < np.log(lost.flushes_below)
+    gone &= np.arange(cols)[None, :] != arrays["ids"][:, :1]
+    return np.asarray(np.where(gone, -arrays["label_smoothing"] / cols, values))
+
+
 def _of_counted_rows(arrays: Mapping[str, Any], truth: Truth) -> Truth:
-    """Return the truth of a gradient with zeros in rows that are ignored or have no target."""
+    """Return the truth, with zeros in rows that are ignored or have no target: it is changed."""
     import numpy as np
 
     counts = _is_class(arrays) & (arrays["ids"][:, :1] != arrays["ignore_index"])
-    numbers = (truth.values, truth.magnitude, truth.underflow, truth.flushed)
-    values, magnitude, underflow, flushed = (
-        np.where(counts, n, 0.0) for n in numbers if n is not None
-    )
-    return Truth(values, magnitude, truth.exact, underflow[:, 0], flushed, ~counts[:, 0])
+    zeros = np.asarray(~counts[:, 0])
+    for numbers in (truth.values, truth.magnitude, truth.underflow, truth.flushed):
+        if numbers is not None:
+            numbers[zeros] = 0.0
+    return replace(truth, plus_zero=zeros)
 
 
 CROSS_ENTROPY_BACKWARD = Operator(
@@ -271,10 +285,8 @@ def _gradient_at_once(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Trut
         factors = factor * arrays["loss_grad"]
         shares, lse = exponentials / total, maximum + log_sum
         values, size = _of_shares(arrays, shares, less, lse, grown)
-        underflow = np.abs(factors) * lost.error
-        gone = (exponentials < lost.flushes_below) & ~is_target
-        kept = np.where(gone, 0.0, shares), np.where(gone, 0.0, less)
-        flushed, _ = _of_shares(arrays, *kept, lse, grown)
+        underflow = (np.abs(factors) * lost.error)[:, 0]
+        flushed = _flushed(arrays, gaps, values, lost)
     magnitude = np.abs(factors) * size
     truth = Truth(factors * values, magnitude, exact_sums(x), underflow, factors * flushed)
     return _of_counted_rows(arrays, truth)
