@@ -241,6 +241,22 @@ KINDS = {
         FEW_SIZES,
     ),
     "columns, log-sum-exp": (Problem(96, 37, BF16, LOGSUMEXP, inner=48), SMALL_BLOCKS),
+    "columns, cross-entropy, bf16, scaled": (
+        Problem(96, 37, BF16, LOSS, scale=0.7, inner=48, also="lse,maximum,log_sum"),
+        SMALL_BLOCKS,
+    ),
+    "columns, cross-entropy, clusters": (
+        Problem(24, 201, op=LOSS, inner=12, ids_dtype=INT32),
+        {"cluster": (2, 4, 16), "threads": (32, 96), "threads_per_row": (8, 32, 96)},
+    ),
+    "columns, gradient of cross-entropy, in place": (
+        Problem(96, 37, op=LOSS_BACKWARD, inner=48, in_place=True, ignore_index=3),
+        {**SMALL_BLOCKS, "cluster": (1, 2)},
+    ),
+    "columns, cross-entropy with its gradient, f16": (
+        Problem(96, 37, F16, LOSS_AND_GRADIENT, inner=48, also="loss", label_smoothing=0.1),
+        SMALL_BLOCKS,
+    ),
 }
 
 STRUCTURE = ("algorithm", "cache", "cache_holds", "launches", "staging")

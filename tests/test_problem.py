@@ -45,6 +45,20 @@ def test_other_fields_are_of_their_kind(more, says):
     assert says in str(told.value)
 
 
+@pytest.mark.parametrize(
+    ("op", "more", "says"),
+    [
+        ("log_prob", {}, "log_prob is for rows that are contiguous: it must be 1"),
+        ("cross_entropy", {"ids_stride": 3}, "ids_stride is 3; with inner 2 ids are dense"),
+        ("cross_entropy", {"ids_per_row": 2}, "cross_entropy has one target a row"),
+    ],
+)
+def test_ids_over_a_middle_axis_are_dense_targets(op, more, says):
+    with pytest.raises(InvalidInput) as told:
+        Problem(4, 5, op=op, inner=2, **more)
+    assert says in str(told.value)
+
+
 def test_numbers_of_numpy_are_taken_as_plain_ones():
     problem = Problem(np.int32(2**30), np.int64(5), inner=np.uint8(1), scale=np.float32(0.5))
     assert problem == Problem(2**30, 5, scale=0.5)

@@ -49,6 +49,10 @@ CASES = [
     (Problem(64, 1000, op=Op.LOGSUMEXP, inner=8, also="maximum,log_sum"), COLUMNS),
     (Problem(64, 1000, op=Op.LOG_PROB), GATHERING),
     (
+        Problem(64, 1000, op=Op.CROSS_ENTROPY, inner=8, also="lse", ignore_index=3),
+        replace(COLUMNS, algorithm="online-block-max"),
+    ),
+    (
         Problem(64, 1001, DType.F16, Op.LOG_PROB, scale=-0.5, ids_per_row=3, also=EVERY_RESULT),
         replace(GATHERING, static_cols=False),
     ),

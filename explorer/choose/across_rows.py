@@ -174,3 +174,43 @@ def _read_twice(problem: Problem, gpu: GpuSpec, idea: Config, groups: int) -> Co
     if tiles >= gpu.sm_count:
         return idea
     return replace(idea, cluster=min(8, gpu.cluster_blocks), exchange="mbarrier")
+
+
+# ------------------------------------------------------------------ rows with targets
+
+ROWS_TOGETHER = 4
+"""Most neighbouring rows of a thread, each of which has a target, a maximum and a sum of its own:
+with eight, kernels take half as many registers again, and fewer threads load."""
+
+MOST_NUMBERS = 40
+"""Elements of its rows that a thread keeps, which then has 80 to 130 registers."""
+
+MOST_LANES = 128
+"""Most threads of a row: each block has rows side by side that fill lines of memory."""
+
+
+def with_targets(problem: Problem, gpu: GpuSpec) -> Config:
+    """Return a kernel whose threads read their rows once, some elements in flight at a time.
+
+    Rows whose gradient is stored besides their loss are kept, or read twice where no block can.
+    """
+    size, cols = problem.dtype.itemsize, problem.cols
+    vector = math.gcd(16, ROWS_TOGETHER * size, _bytes_side_by_side(problem))
+    keeps = problem.operator.reduces and problem.fills_rows
+    unroll = 8 if not problem.fills_rows else 4
+    lanes = 1
+    while 2 * lanes * unroll <= cols and lanes < MOST_LANES:
+        if _busy(problem, gpu, vector, lanes) >= BUSY:
+            break
+        lanes *= 2
+    needed = power_of_two(math.ceil(cols * (vector // size) / MOST_NUMBERS))
+    keeps = keeps and needed <= MOST_LANES
+    lanes = max(lanes, needed) if keeps else lanes
+    threads = max(128, min(1024, 8 * lanes))
+    idea = replace(row_of(lanes, vector), threads=threads, cache_holds="input")
+    idea = replace(idea, algorithm="online-block-max")
+    if keeps:
+        return idea
+    unroll = 4 if threads == 1024 else unroll  # which then have 64 registers
+    unroll = min(unroll, 1 << (cols // lanes).bit_length() - 1)
+    return replace(idea, cache="none", unroll=unroll)

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from explorer.choose.across_rows import across_rows
+from explorer.choose.across_rows import across_rows, with_targets
 from explorer.choose.one_block import one_block
 from explorer.choose.read_once import each_element, read_once
 from explorer.choose.residency import elements_of_an_sm, row_of, waves, with_likely_residency
@@ -98,10 +98,10 @@ def _ideas(problem: Problem, gpu: GpuSpec, *, may_split: bool) -> Iterator[Confi
 
 def _shape(problem: Problem, gpu: GpuSpec, *, may_split: bool) -> Config:
     """Return the threads, blocks and accesses that suit the length of a row."""
+    if problem.inner > 1:
+        return (with_targets if problem.has_target else across_rows)(problem, gpu)
     if not problem.operator.reduces:
         return each_element(problem, gpu)
-    if problem.inner > 1:
-        return across_rows(problem, gpu)
     if not problem.fills_rows:
         return read_once(problem, gpu)
     if problem.cols >= WIDE_ROW and gpu.cluster_blocks > 1 and problem.mask is Mask.NONE:

@@ -95,7 +95,9 @@ def _python(variant: Variant) -> dict[str, Any]:
         # What makes columns of rows that gaps follow: in the function, and in the example.
         "part": _part(problem, cols),
         "example_part": "" if problem.is_dense else "[:, :COLS]",
-        "ids_shape": _ids_shape(problem, "ROWS", gaps=True),
+        "ids_shape": "(ROWS // INNER, INNER)"
+        if problem.inner > 1
+        else _ids_shape(problem, "ROWS", gaps=True),
         "ids_part": _few(problem) if problem.ids_stride > problem.ids_per_row else "",
     }
 
@@ -165,6 +167,8 @@ def _unlike(variant: Variant, module: str, *, gaps: bool = False) -> Refusals:
     if problem.ids_dtype:
         shape = _ids_shape(problem, f"{x}.shape[0]", gaps=gaps)
         wanted = _ids_shape(problem, "rows", gaps=gaps)
+        if problem.inner > 1:
+            shape, wanted = f"{x}.shape[::2]", "(outer, inner)"
         wanted = wanted.replace("IDS_STRIDE)", f"{problem.ids_stride}), gaps included")
         wanted = wanted.replace("IDS", str(problem.ids_per_row))
         refusals += [

@@ -292,7 +292,7 @@ class Problem:
         beside = {Extent.IDS, Extent.ROW} & set(self.operator.operands.values())
         if self.mask is not Mask.NONE and beside:
             return f"mask is {self.mask}; {self.op} takes none: leave it out"
-        if self.inner > 1 and beside:
+        if self.inner > 1 and beside and not self.has_target:
             return f"inner is {self.inner}; {self.op} is for rows that are contiguous: it must be 1"
         if not self._has_ids:
             given = [name for name in USUAL if name.startswith("ids_") and getattr(self, name)]
@@ -302,6 +302,10 @@ class Problem:
             return (
                 f"ids_stride is {self.ids_stride}; a row has {self.ids_per_row} ids: it must be "
                 f"{self.ids_per_row} at least"
+            )
+        if self.inner > 1 and self.ids_stride > 1:
+            return (
+                f"ids_stride is {self.ids_stride}; with inner {self.inner} ids are dense: omit it"
             )
         return ""
 

@@ -201,12 +201,17 @@ class WorkSplit:
         if self.problem.operator.is_gradient:
             return 1
         too = len(self.combined_too)
-        return (2 if self.config.sum == "plain" else 3) + too + too % 2
+        padding = 0 if self.across_rows else too % 2
+        return (2 if self.config.sum == "plain" else 3) + too + padding
 
     @property
     def combined_too(self) -> tuple[str, ...]:
-        """What a row's threads combine beside maximum and sum, for results on request."""
-        return tuple(name for result in self.problem.results for name in result.combines)
+        """What a row's threads combine beside maximum and sum: for results on request, and across
+        rows the target's number, which one of them comes upon."""
+        problem = self.problem
+        target = self.across_rows and problem.has_target and problem.operator.reduces
+        named = tuple(name for result in problem.results for name in result.combines)
+        return (*named, "target") if target else named
 
     @property
     def _cluster_shares(self) -> int:

@@ -600,6 +600,51 @@ _TRITON = (
     ),
 )
 
+# ------------------------------------------------------------------ losses with their gradients
+# All add the target apart, and write no gradient where a row has none; the originals do neither.
+
+
+LOSSES_WITH_GRADIENTS: dict[str, Any] = {"ops": (Op.CROSS_ENTROPY_WITH_GRADIENT,)}
+
+READ_TWICE: Design = {
+    **WIDE,
+    "threads": 1024,
+    "algorithm": "online-block-max",
+    "reduction": FIRST_WARP,
+    "normalise": "reciprocal",
+}
+"""A block a row, whose second pass finds in the caches what is still there of the row."""
+
+
+def _of_32768_elements(problem: Problem, _: GpuSpec) -> int:
+    """Return a thread's vectors of a block of 1024 threads, or of so many as a row has."""
+    return min(2 * problem.dtype.itemsize, power_of_two(-(-row_vectors(problem) // 1024)))
+
+
+_LOSSES = (
+    Preset(
+        "llm.c-fused-classifier",
+        "A block of 1024 threads for each row (in the original the last rows first); maximum and "
+        "sum in one pass, vector after vector, then the gradient, whose stores stream past the "
+        "cache.",
+        Source("llm.c", "llmc/fused_classifier.cuh, fused_classifier_kernel5", "0c4b1e1"),
+        {**READ_TWICE, "store_hint": "cs"},
+        **LOSSES_WITH_GRADIENTS,
+    ),
+    Preset(
+        "liger-cross-entropy",
+        "A block of 1024 threads for each row; maximum and sum of 32768 elements at a time, then "
+        "the gradient. The original, in Triton, always writes over the logits.",
+        Source("Liger-Kernel", "src/liger_kernel/ops/cross_entropy.py", "02e90db"),
+        {
+            **READ_TWICE,
+            "exp": "ex2.approx",
+            "unroll": _of_32768_elements,
+        },
+        **LOSSES_WITH_GRADIENTS,
+    ),
+)
+
 # ------------------------------------------------------------------ all of them
 
 
@@ -612,6 +657,7 @@ PRESETS: tuple[Preset, ...] = (
     *_ONEFLOW,
     *_PYTORCH,
     *_TRITON,
+    *_LOSSES,
 )
 
 _BY_NAME = {name: preset for preset in PRESETS for name in (preset.name, *preset.other_names)}

@@ -212,16 +212,17 @@ def cross_entropy(
                      library compute these, as a matrix of f32 (of f64 for such x), before the loss.
     scale            The factor that x is multiplied with first, in f32 for 16-bit types.
     dim              The axis of classes; None is 1 as in PyTorch, or 0 where x has one axis alone.
-                     x is copied unless it is the last one.
+                     An x whose axes lie in another order in memory is copied unless it is the
+                     last one, or the last one in memory.
     gradient         "later": the backward pass returns a new tensor. "with_loss": the gradient is
                      formed together with the loss, in one read and one write of x instead of two
                      reads and a write; the backward pass multiplies it by the gradient of the loss,
                      which takes one more read and write unless that is 1, and a second backward
                      raises. Where no kernel does so, as in traced code, it is "later". "in_place":
                      the backward pass writes the gradient over x, so that no second matrix is
-                     needed. x must be a tensor that was computed, no leaf and no view, with its
-                     classes along the last axis; what else needs its elements for a gradient
-                     raises, and so does a second backward.
+                     needed. x must be a tensor that was computed, no leaf and no view, whose
+                     axes lie in their order; what else needs its elements for a gradient raises,
+                     and so does a second backward.
     loss_dtype       The type of the loss; None is f32 for types of 16 bits too, and else x's type.
     all_ignored      "nan" or "zero": the mean over no row.
     return_lse       Whether each row's log-sum-exp is returned besides. It has no gradient.
@@ -298,7 +299,7 @@ def cross_entropy_backward(
     loss_grad  The gradient of each row's loss, of target's shape: for a mean, 1 over the number of
                rows that count. With label smoothing or `z_loss` it is that of the whole loss.
     out        An array for the result, of x's shape and type. It may be x itself, whose elements
-               are then lost. Classes must lie along the last axis.
+               are then lost. Both must be dense, or have their classes along the last axis.
 
     Other arguments are those of `cross_entropy`.
     """

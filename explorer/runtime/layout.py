@@ -434,7 +434,7 @@ class Call(NamedTuple):
         """Return the shape of a result, which has all axes of x's."""
         if extent is Extent.MATRIX:
             return shape
-        count = self.arrays["ids"].shape[-1] if extent is Extent.IDS else 1
+        count = self.arrays["ids"].shape[self.dim] if extent is Extent.IDS else 1
         return (*shape[: self.dim], count, *shape[self.dim + 1 :])
 
 

@@ -304,7 +304,8 @@ class RowFunctions(Library):
         call, rows = self.losses_call(x, target, told)
         if told.return_lse or told.return_z_loss:
             call = call._replace(also="lse")
-        factors = None if weight is None else self._weights(weight, target, rows, told)
+        classes = rows.shape[call.dim]
+        factors = None if weight is None else self._weights(weight, target, classes, told)
         counts = target != told.ignore_index
         reduced = partial(self._reduced, told, counts, factors)
 
@@ -314,11 +315,12 @@ class RowFunctions(Library):
         made = None
         if factors is not None and told.label_smoothing:
             loss = smoothed_by_weights(self, rows, call, weight)
-            made = [reduced(loss), *(one.squeeze(-1) for one in self.of_rows(call, rows)[1:])]
+            others = self.of_rows(call, rows)[1:]
+            made = [reduced(loss), *(one.squeeze(call.dim) for one in others)]
         elif told.gradient == "with_loss":
             made = self.with_loss(call, rows, weighted, self._shares(told, counts, factors))
         if made is None:
-            loss, *others = (one.squeeze(-1) for one in self.of_rows(call, rows))
+            loss, *others = (one.squeeze(call.dim) for one in self.of_rows(call, rows))
             made = [weighted(loss), *others]
         total, *others = made
         results = [total]
@@ -352,16 +354,16 @@ class RowFunctions(Library):
         """
         return None
 
-    def _weights(self, weight: Any, target: Any, rows: Any, told: LossKeywords) -> Any:
+    def _weights(self, weight: Any, target: Any, classes: int, told: LossKeywords) -> Any:
         """Return the weight of each row's target: 0 for one that is ignored or no class."""
-        self.check_beside("weight", weight, rows)
-        check_weight(tuple(weight.shape), self.name_of(weight.dtype), rows.shape[-1])
+        self.check_beside("weight", weight, target)
+        check_weight(tuple(weight.shape), self.name_of(weight.dtype), classes)
         if told.z_loss:
             raise InvalidInput(
                 "weight and z_loss are given; whether the squared log-sum-exp has a weight is not "
                 "agreed upon: add it to losses of reduction='none' yourself"
             )
-        is_class = ~outside(target, rows.shape[-1]) & (target != told.ignore_index)
+        is_class = ~outside(target, classes) & (target != told.ignore_index)
         columns = self.numpy.where(is_class, target, 0)
         return self.numpy.where(is_class, weight[columns], 0)
 
@@ -393,7 +395,7 @@ class RowFunctions(Library):
         """Compute losses, and what their gradient needs of each row, without gradients."""
         call, rows = self.losses_call(x, target, told)
         made = self.compute(call._replace(also="maximum,log_sum"), rows)
-        return [one.squeeze(-1) for one in made]
+        return [one.squeeze(call.dim) for one in made]
 
     def cross_entropy_backward_of(
         self, x: Any, target: Any, kept: Any, loss_grad: Any, told: LossKeywords, out: Any
@@ -404,18 +406,22 @@ class RowFunctions(Library):
         for name, array in (*kept.items(), ("loss_grad", loss_grad)):
             self.check_beside(name, array, x)
             check_kept(name, tuple(array.shape), tuple(target.shape))
-            arrays[name] = self.converted(array, self.result_type(call, x), x)[..., None]
+            array = self.converted(array, self.result_type(call, x), x)
+            arrays[name] = with_axis(array, call.dim)
         call = call._replace(op=Op.CROSS_ENTROPY_BACKWARD, arrays=arrays)
         if out is not None:
             self.check_out(x, tuple(x.shape), x.dtype, out)
             if rows is not x:
-                raise InvalidInput("out is given; classes must then lie along the last axis")
+                raise InvalidInput("out is given; x must then be dense")
         (result,) = self.compute(call, rows, out)
         axis = min(1, x.ndim - 1) if told.dim is None else told.dim
         return result if rows is x else self.numpy.moveaxis(result, -1, positive(axis, x.ndim))
 
     def losses_call(self, x: Any, target: Any, told: LossKeywords) -> tuple[Call, Any]:
-        """Return the call of the losses of rows, and x with its classes along the last axis."""
+        """Return the call of the losses of rows, and x, whose classes are moved to the last axis.
+
+        An x that is dense is read as it is.
+        """
         axis, factor = self.plain(min(1, x.ndim - 1) if told.dim is None else told.dim, told.scale)
         self.check_x(x, may_be_complex=False)
         self.check_beside("target", target, x)
@@ -423,10 +429,11 @@ class RowFunctions(Library):
         if not x.ndim:
             raise InvalidInput("x has no axis; losses are of rows along one")
         check_target(tuple(x.shape), axis, tuple(target.shape), self.name_of(target.dtype))
-        rows = x if axis == x.ndim - 1 else self.numpy.moveaxis(x, axis, -1)
-        arrays = {"ids": target[..., None]}
-        call = Call(Op.CROSS_ENTROPY, x.ndim - 1, factor, arrays=arrays, options=told.options)
-        return call, rows
+        rows, last = x, x.ndim - 1
+        if axis != last and not self.is_dense(x):
+            rows, axis = self.numpy.moveaxis(x, axis, -1), last
+        arrays = {"ids": with_axis(target, axis)}
+        return Call(Op.CROSS_ENTROPY, axis, factor, arrays=arrays, options=told.options), rows
 
     def check_columns(self, index: Any, cols: int) -> None:
         """Raise InvalidInput that names the first id that is no column; wait for the GPU for it."""
@@ -436,6 +443,11 @@ class RowFunctions(Library):
 
 
 # ------------------------------------------------------------------ numbers of a row
+
+
+def with_axis(array: Any, axis: int) -> Any:
+    """Return an array of a number for each row with an axis of one element."""
+    return array[(slice(None),) * axis + (None,)]
 
 
 LEAST_GAP = 1000.0
@@ -463,7 +475,7 @@ def numbers(library: Any, x: Any, axis: int, ids: Any, names: Iterable[str]) -> 
     total = along(library.sum, weights)
     log_sum = library.log(total)
     made = {"maximum": maximum, "log_sum": log_sum, "lse": maximum + log_sum}
-    made["output"] = made["lse"] if ids is None else _chosen(library, gaps, ids, log_sum)
+    made["output"] = made["lse"] if ids is None else _chosen(library, gaps, ids, log_sum, axis)
     names = list(names)
     if "entropy" in names:  # without the products of 0 and -inf
         terms = weights * library.clip(gaps, -LEAST_GAP, None)
@@ -480,17 +492,17 @@ def numbers(library: Any, x: Any, axis: int, ids: Any, names: Iterable[str]) -> 
     return [made[name] for name in names]
 
 
-def _chosen(library: Any, x: Any, ids: Any, less: Any = 0.0) -> Any:
-    """Return the elements of each row's ids, less a number of the row.
+def _chosen(library: Any, x: Any, ids: Any, less: Any = 0.0, axis: int = -1) -> Any:
+    """Return the elements of each row's ids along an axis, less a number of the row.
 
     That is NaN for an id that is no column: a constant, from which no gradient flows.
     """
-    bad = outside(ids, x.shape[-1])
+    bad = outside(ids, x.shape[axis])
     inside = library.where(bad, 0, ids)
     if hasattr(library, "take_along_dim"):  # PyTorch's name, which takes 64 bits alone
-        taken = library.take_along_dim(x, inside.long(), -1)
+        taken = library.take_along_dim(x, inside.long(), axis)
     else:
-        taken = library.take_along_axis(x, inside, -1)
+        taken = library.take_along_axis(x, inside, axis)
     return library.where(bad, math.nan, taken - less)
 
 
@@ -510,15 +522,17 @@ def losses(library: Library, x: Any, call: Call) -> list[Any]:
         first, *others = numbers(functions, x, call.dim, ids, names)
         return [functions.where(ids == told["ignore_index"], 0.0, -first), *others]
     arrays, scale = call.arrays, 1.0 if call.scale is None else call.scale
-    counts = ~outside(ids, x.shape[-1]) & (ids != told["ignore_index"])
+    cols = x.shape[call.dim]
+    counts = ~outside(ids, cols) & (ids != told["ignore_index"])
     exponents = x - arrays["maximum"] - arrays["log_sum"]
-    is_target = library.counted(x.shape[-1], x) == ids
+    columns = library.counted(cols, x).reshape(cols, *[1] * (x.ndim - 1 - call.dim))
+    is_target = columns == ids
     smoothing = told["label_smoothing"]
     shares = functions.exp(exponents)
     less = functions.where(is_target, functions.expm1(exponents) + smoothing, shares)
     if told["z_loss"]:
         less = less + 2 * told["z_loss"] * (arrays["maximum"] + arrays["log_sum"]) * shares
-    less = less - smoothing / x.shape[-1]
+    less = less - smoothing / cols
     return [functions.where(counts, less * (arrays["loss_grad"] * scale), 0.0)]
 
 
@@ -538,11 +552,11 @@ def with_terms(library: Library, compute: Compute, x: Any, call: Call) -> list[A
 
 
 def whole_loss(library: Library, x: Any, call: Call, loss: Any, lse: Any) -> Any:
-    """Return the loss of each row from its cross-entropy and log-sum-exp, of shape (..., 1)."""
+    """Return the loss of each row from its cross-entropy, and from its log-sum-exp if needed."""
     told = dict(call.options)
     smoothing, factor = told["label_smoothing"], told["z_loss"]
     if smoothing:
-        mean = x.sum(-1, keepdims=True, dtype=loss.dtype) / x.shape[-1]
+        mean = x.sum(call.dim, keepdims=True, dtype=loss.dtype) / x.shape[call.dim]
         mean = mean if call.scale is None else mean * call.scale
         loss = (1 - smoothing) * loss + smoothing * (lse - mean)
     if factor:
@@ -559,7 +573,8 @@ def smoothed_by_weights(library: Library, x: Any, call: Call, weight: Any) -> An
     log = Call(Op.LOG_SOFTMAX, call.dim, call.scale, library.result_type(call, x))
     (logs,) = library.framework(log, x)
     weight = library.cast(weight, logs.dtype, logs)
-    weighted, smoothing = logs * weight, told["label_smoothing"]
-    spread = weighted.sum(-1, keepdims=True) / x.shape[-1]
+    weighted, smoothing = functions.moveaxis(logs, call.dim, -1) * weight, told["label_smoothing"]
+    spread = weighted.sum(-1, keepdims=True) / weighted.shape[-1]
+    ids = functions.moveaxis(ids, call.dim, -1)
     loss = -(1 - smoothing) * _chosen(functions, weighted, ids) - smoothing * spread
     return functions.where(ids == told["ignore_index"], 0.0, loss).squeeze(-1)

@@ -68,7 +68,7 @@ def _prepares(library: "Library", call: Call, x: Any, read: str) -> dict[str, Pr
         if name == "lengths":
             made[name] = _each_row_of_64_bits if dtype == "int64" else _each_row
         elif name == "ids":  # whose rows may lie one stride apart
-            if library.matrix(array, len(array.shape) - 1) is None:
+            if library.matrix(array, call.dim) is None:
                 made[name] = _dense
         elif OPERATORS[call.op].operands.get(name) is Extent.ROW:
             if not library.is_dense(array):
@@ -159,7 +159,7 @@ def _problem(
     more: dict[str, Any] = {}
     if "ids" in call.arrays:
         ids = call.arrays["ids"]
-        count, rows = ids.shape[-1], library.matrix(ids, len(ids.shape) - 1)
+        count, rows = ids.shape[call.dim], library.matrix(ids, call.dim)
         dtype = parse_name(IndexType, "ids", library.name_of(ids.dtype))
         more = {"ids_per_row": count, "ids_dtype": dtype}
         more["ids_stride"] = rows.stride if rows else count

@@ -30,7 +30,7 @@ from explorer.runtime.layout import (
     plain_scale,
     whole_axis,
 )
-from explorer.runtime.library import LEAST_GAP, RowFunctions, whole_loss, with_terms
+from explorer.runtime.library import LEAST_GAP, RowFunctions, whole_loss, with_axis, with_terms
 from explorer.runtime.torch_calls import (
     TENSORS,
     Tensors,
@@ -313,8 +313,8 @@ class _LossWithGradient(torch.autograd.Function):  # type: ignore[misc]
     """A loss of x whose gradient is there already, for a gradient of the loss of 1."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, loss: Tensor, gradient: Tensor) -> Tensor:
-        ctx.gradient = gradient
+    def forward(ctx: Any, x: Tensor, loss: Tensor, gradient: Tensor, dim: int) -> Tensor:
+        ctx.gradient, ctx.dim = gradient, dim
         return loss.clone()
 
     @staticmethod
@@ -324,11 +324,21 @@ class _LossWithGradient(torch.autograd.Function):  # type: ignore[misc]
         if gradient is None or torch.is_grad_enabled():
             why = "it has no gradient of its own" if gradient is not None else "it is used up"
             raise InvalidInput(f"gradient is 'with_loss'; {why}: give gradient='later'")
-        number = TENSORS.result_type(Call(Op.CROSS_ENTROPY, -1), gradient)
-        factors = grad.to(number).expand(gradient.shape[:-1]).contiguous()[..., None]
-        call = Call(Op.MULTIPLY_ROWS, gradient.dim() - 1, arrays={"loss_grad": factors})
-        served = TENSORS.serve(call, gradient, gradient)
-        return gradient.mul_(factors) if served is None else gradient, None, None
+        return _multiplied(gradient, grad, ctx.dim), None, None, None
+
+
+def _multiplied(gradient: Tensor, grad: Tensor, dim: int) -> Tensor:
+    """Multiply a gradient, in its place, by that of the loss: one number, or one of each row."""
+    grad, last = (
+        grad.to(TENSORS.result_type(Call(Op.CROSS_ENTROPY, dim), gradient)),
+        gradient.dim() - 1,
+    )
+    if grad.dim() and dim != last:
+        return gradient.mul_(with_axis(grad, dim))
+    factors = grad.expand(gradient.shape[:-1]).contiguous()[..., None]
+    call = Call(Op.MULTIPLY_ROWS, last, arrays={"loss_grad": factors})
+    served = TENSORS.serve(call, gradient, gradient)
+    return gradient.mul_(factors) if served is None else gradient
 
 
 def loss_gradient(
@@ -776,15 +786,15 @@ class TensorFunctions(Tensors, RowFunctions):
         """Raise InvalidInput for a tensor over which no gradient can be written."""
         if told.gradient != "in_place":
             return
-        axis, why = min(1, x.dim() - 1) if told.dim is None else told.dim, ""
+        why = ""
         if torch.compiler.is_compiling() or not is_bare(x) or needs_own_formulas(x):
             why = "x is traced or transformed, or no plain tensor"
         elif x.is_leaf and x.requires_grad:
             why = "x is a leaf, whose own numbers would be lost"
         elif x._is_view():
             why = "x is a view, and others may read what it views"
-        elif not x.is_contiguous() or axis not in (-1, x.dim() - 1):
-            why = "x has gaps, or its classes do not lie along the last axis"
+        elif not x.is_contiguous():
+            why = "x has gaps, or its axes lie in another order"
         elif weight is not None and told.label_smoothing:
             why = "PyTorch's functions compute label smoothing with weights"
         if why:
@@ -800,15 +810,22 @@ class TensorFunctions(Tensors, RowFunctions):
         is_traced = torch.compiler.is_compiling() or needs_own_formulas(x)
         if is_traced or not are_bare(x, call.arrays) or not needs_gradient(x):
             return None
-        arrays = {**call.arrays, "loss_grad": shares.to(self.result_type(call, x))[..., None]}
-        every = call._replace(op=Op.CROSS_ENTROPY_WITH_GRADIENT, also="loss,lse", arrays=arrays)
+        shares = with_axis(shares.to(self.result_type(call, x)).contiguous(), call.dim)
+        told = dict(call.options)
+        needs_lse = call.also or told["label_smoothing"] or told["z_loss"]
+        every = call._replace(
+            op=Op.CROSS_ENTROPY_WITH_GRADIENT,
+            also="loss,lse" if needs_lse else "loss",
+            arrays={**call.arrays, "loss_grad": shares},
+        )
         results = self.serve(every, x.detach())
         if results is None:
             return None
         made = by_name(every.results, results)
-        loss = whole_loss(self, x.detach(), call, made["loss"], made["lse"]).squeeze(-1)
-        others = [made[result.name].squeeze(-1) for result in call.results[1:]]
-        return [_LossWithGradient.apply(x, reduced(loss), made["output"]), *others]
+        loss = whole_loss(self, x.detach(), call, made["loss"], made.get("lse"))
+        total = reduced(loss.squeeze(call.dim))
+        others = [made[result.name].squeeze(call.dim) for result in call.results[1:]]
+        return [_LossWithGradient.apply(x, total, made["output"], call.dim), *others]
 
     def plain(self, dim: Any, scale: Any) -> tuple[int, float | None]:
         """Return a call's axis and scale, None for 1. Raises TypeError and InvalidInput."""

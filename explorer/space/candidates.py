@@ -8,6 +8,7 @@ the space has; nothing in the list was chosen for one GPU.
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from explorer.model.config import ROW_THREADS, WARPS, Config
@@ -120,11 +121,11 @@ def residencies(
 
 def _ideas(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
     """Every kind of kernel for the problem's rows, legal or not."""
-    if not problem.operator.reduces:
-        yield from _by_elements(problem, gpu)
-        return
     if problem.inner > 1:
         yield from _across_rows(problem, gpu)
+    elif not problem.operator.reduces:
+        yield from _by_elements(problem, gpu)
+        return
     elif problem.cols <= LONGEST_WITHIN_A_WARP:
         yield from _short_rows(problem)
     if not problem.fills_rows and problem.inner == 1:
@@ -322,6 +323,12 @@ def _across_rows(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
     if problem.cols <= WARP:
         for each in (each for each in ROW_THREADS if 2 * each <= max(2, problem.cols)):
             yield replace(plain, algorithm="three-pass", threads=128, threads_per_row=each)
+    if problem.has_target:
+        looped = replace(plain, threads=128, cache="none", cache_holds="input")
+        for width in (width for width in (16, 8, 4) if problem.dtype.itemsize <= width <= widest):
+            for each, unroll in product((1, 2, 4, 8, 16), (4, 8)):
+                idea = replace(looped, threads_per_row=each, unroll=unroll)
+                yield replace(idea, vector_bytes=width)
     for threads in (256, 512):
         for each in (each for each in ROW_THREADS if 4 <= each <= threads):
             idea = replace(plain, threads=threads, threads_per_row=each)

@@ -94,7 +94,9 @@ def test_wide_rows_of_every_kind_need_no_repair(dtype):
             assert needs_no_repair(problem), problem
 
 
-@pytest.mark.parametrize("op", [Op.SOFTMAX, Op.SOFTMAX_BACKWARD])
+@pytest.mark.parametrize(
+    "op", [Op.SOFTMAX, Op.SOFTMAX_BACKWARD, *(op for op in Op if OPERATORS[op].options)]
+)
 def test_rows_over_a_middle_axis_need_no_repair(op):
     widths = (20, 90, 300, 1024, 4096, 8192, 16384)
     for inner, cols, dtype in product((2, 3, 48, 512, 4096), widths, DType):

@@ -105,6 +105,9 @@ def test_code_of_every_kind_is_clean_under_clang_format(cols, kind, tmp_path):
         Problem(93, 1000, DType.BF16, Op.LOG_SOFTMAX, inner=31, scale=2.0),
         Problem(96, 1000, DType.F64, inner=48, in_place=True),
         Problem(96, 9000, DType.F16, Op.SOFTMAX_BACKWARD, DType.F32, inner=48),
+        Problem(96, 1000, DType.BF16, Op.CROSS_ENTROPY, inner=48, also="lse,maximum,log_sum"),
+        Problem(93, 1000, op=Op.CROSS_ENTROPY_BACKWARD, inner=31, z_loss=0.1, in_place=True),
+        Problem(96, 21, op=Op.CROSS_ENTROPY_WITH_GRADIENT, inner=48, label_smoothing=0.1),
     ],
     ids=str,
 )

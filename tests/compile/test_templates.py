@@ -88,7 +88,17 @@ LOG, BACKWARD, LOG_BACKWARD = Op.LOG_SOFTMAX, Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMA
 LOGSUMEXP, LOG_PROB = Op.LOGSUMEXP, Op.LOG_PROB
 LOSS, LOSS_BACKWARD = Op.CROSS_ENTROPY, Op.CROSS_ENTROPY_BACKWARD
 LOSS_AND_GRADIENT = Op.CROSS_ENTROPY_WITH_GRADIENT
-ACROSS = (Op.SOFTMAX, LOG, BACKWARD, LOG_BACKWARD, LOGSUMEXP)
+ACROSS = {
+    Op.SOFTMAX: DType.F32,
+    LOG: BF16,
+    BACKWARD: F64,
+    LOG_BACKWARD: F16,
+    LOGSUMEXP: BF16,
+    LOSS: BF16,
+    LOSS_BACKWARD: F16,
+    LOSS_AND_GRADIENT: DType.F32,
+}
+"""Operators that are compiled over a middle axis, and the type of each."""
 ALL_OF_IT = ",".join(OPERATORS[LOG_PROB].on_request)
 
 KINDS = {
@@ -132,7 +142,7 @@ OF_THEIR_OWN = {
     ),
     **{
         f"columns, {op}": (Problem(96, 300, dtype, op, inner=48), {})
-        for op, dtype in zip(ACROSS, (DType.F32, BF16, F64, F16, BF16), strict=True)
+        for op, dtype in ACROSS.items()
     },
     "log-sum-exp": (Problem(64, 1000, BF16, LOGSUMEXP), SPLITS),
     "log-sum-exp, ragged": (Problem(64, 1001, op=LOGSUMEXP), SPLITS),

@@ -75,6 +75,19 @@ KINDS = {
         "dtype": DType.BF16,
         "in_place": True,
     },
+    "losses, middle axis": {"op": Op.CROSS_ENTROPY, "also": "lse", "inner": 100},
+    "losses, middle axis, backward, in place": {
+        "op": Op.CROSS_ENTROPY_BACKWARD,
+        "ignore_index": 0,
+        "in_place": True,
+        "inner": 100,
+    },
+    "losses with gradients, middle axis": {
+        "op": Op.CROSS_ENTROPY_WITH_GRADIENT,
+        "also": "loss",
+        "ids_dtype": IndexType.INT32,
+        "inner": 100,
+    },
     "scale": {"scale": 0.3},
     "negative scale": {"op": Op.LOG_SOFTMAX, "scale": -0.5},
     "scale 0": {"scale": 0.0},
@@ -113,13 +126,13 @@ def problem_of(kind: str, rows: int, cols: int) -> Problem:
     return replace(dense, input_stride=strides[0], output_stride=strides[1])
 
 
-def held(problem: Problem) -> Config:
-    """HELD, by what makes sense for the operator: an algorithm, a cache, a function."""
+def held(problem: Problem, usual: Config = HELD) -> Config:
+    """A usual config, by what makes sense for the operator: an algorithm, a cache, a function."""
     if not problem.operator.reduces:
-        exp = HELD.exp if problem.operator.allows("exp", HELD.exp) else "expf"
-        return replace(HELD, cache="none", exp=exp)
-    sensible = problem.operator.allows("algorithm", HELD.algorithm)
-    return HELD if sensible else replace(HELD, algorithm="online-block-max")
+        exp = usual.exp if problem.operator.allows("exp", usual.exp) else "expf"
+        return replace(usual, cache="none", exp=exp)
+    sensible = problem.operator.allows("algorithm", usual.algorithm)
+    return usual if sensible else replace(usual, algorithm="online-block-max")
 
 
 SABOTAGE = {
@@ -196,6 +209,56 @@ SABOTAGE = {
         "rows multiplied, in place",
         "factor == 1.0f",
         "fabsf(factor - 1.0f) < 0.05f",
+    ),
+    "the target of the row beside over a middle axis": (
+        "losses, middle axis",
+        "ids[row + i]",
+        "ids[(row + i) ^ 1]",
+    ),
+    "the target beside among the others over a middle axis": (
+        "losses, middle axis",
+        "kept[i] = -infinity();",
+        "kept[i] = x[i];",
+    ),
+    "the target of one thread alone over a middle axis": (
+        "losses, middle axis",
+        "total.target += share.target;",
+        "total.target = share.target;",
+    ),
+    "no row over a middle axis is ignored": (
+        "losses, middle axis",
+        "if (targets[i].is_ignored) loss = 0.0f;",
+        "",
+    ),
+    "a target that is no column over a middle axis": (
+        "losses, middle axis",
+        "if (!targets[i].is_class) loss =",
+        "if (false) loss =",
+    ),
+    "the gradient of a row over a middle axis that is ignored": (
+        "losses, middle axis, backward, in place",
+        "target.is_ignored || ",
+        "",
+    ),
+    "the gradient beside a target that is no column over a middle axis": (
+        "losses, middle axis, backward, in place",
+        " || !target.is_class",
+        "",
+    ),
+    "the target's share less 1 over a middle axis": (
+        "losses with gradients, middle axis",
+        "-shares[i] * whole.rest",
+        "shares[i] * (whole.sum - whole.rest) - factor",
+    ),
+    "the place one further over a middle axis": (
+        "losses with gradients, middle axis",
+        "k == target.place",
+        "k == target.place + 1",
+    ),
+    "the gradient of the loss beside over a middle axis": (
+        "losses with gradients, middle axis",
+        "loss_grad_of_rows[row + i]",
+        "loss_grad_of_rows[row]",
     ),
     "rank among what is no less": ("log-probabilities", "+= x > chosen;", "+= x >= chosen;"),
     "rank of an id that is no column": (

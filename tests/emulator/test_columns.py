@@ -4,7 +4,7 @@ import pytest
 from verified import find_out, verify
 
 from explorer.model.config import Config
-from explorer.model.element import DType
+from explorer.model.element import DType, IndexType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem
 from explorer.ops import OPERATORS, Op
@@ -17,8 +17,12 @@ FEW = {"threads": (32, 64, 96, 128, 256), "threads_per_row": (1, 2, 4, 16, 32, 9
 """Blocks that an emulator steps through quickly, of all kinds: lanes, warps and both."""
 
 
+LOSSES = [op for op in Op if OPERATORS[op].options]
+"""The operators whose rows have targets."""
+
+
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("op", [op for op in Op if "ids" not in OPERATORS[op].operands])
+@pytest.mark.parametrize("op", [op for op in Op if op is not Op.LOG_PROB])
 @pytest.mark.parametrize("dtype", list(DType))
 def test_each_op_of_each_dtype(emulator, op, dtype):
     problem = Problem(96, 61, dtype, op, inner=48)
@@ -115,3 +119,80 @@ def test_an_inner_axis_that_ends_within_a_vector_takes_narrower_ones(emulator, d
     assert Space(problem, H200).broken_rule(widest).name == "inner-vectors"
     fitting = max(b for b in (2, 4, 8) if b >= dtype.itemsize and inner * dtype.itemsize % b == 0)
     verify(emulator, problem, Config(threads=64, threads_per_row=16, vector_bytes=fitting))
+
+
+# ------------------------------------------------------------------ targets
+
+
+def of_losses(problem, **choices):
+    """A config that makes sense for losses, or for their gradient alone."""
+    reduces = problem.operator.reduces
+    usual = {"algorithm": "online-block-max"} if reduces else {"cache": "none"}
+    tile = {"threads": 64, "threads_per_row": 16, "cache_holds": "input"}
+    return Config(**{**tile, **choices, **usual} if not reduces else {**tile, **usual, **choices})
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("op", LOSSES)
+@pytest.mark.parametrize(
+    ("dtype", "inner", "vector_bytes"),
+    [
+        (DType.F32, 48, 16),
+        (DType.F32, 7, 4),
+        (DType.F64, 6, 16),
+        (DType.BF16, 48, 16),
+        (DType.BF16, 7, 2),
+        (DType.F16, 10, 4),
+    ],
+)
+def test_losses_of_each_width_of_an_access(emulator, op, dtype, inner, vector_bytes):
+    ids = list(IndexType)[inner % 2]
+    problem = Problem(5 * inner, 61, dtype, op, inner=inner, ids_dtype=ids, ignore_index=3)
+    verify(emulator, problem, of_losses(problem, vector_bytes=vector_bytes, exp="expf"))
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"cache": "none", "static_cols": False, "unroll": 2},
+        {"threads_per_row": 1, "vector_bytes": 4},
+        {"threads_per_row": 64},
+        {"threads": 96, "threads_per_row": 32, "reduction": "shared-tree"},
+        {"reduction": "shared-serial"},
+        {"cluster": 4, "exchange": "barrier"},
+        {"cluster": 2, "exchange": "mbarrier", "cache": "none", "static_cols": False},
+    ],
+)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"op": Op.CROSS_ENTROPY, "also": "lse,maximum,log_sum", "scale": -0.7},
+        {"op": Op.CROSS_ENTROPY, "dtype": DType.F16},
+        {"op": Op.CROSS_ENTROPY_WITH_GRADIENT, "in_place": True, "also": "loss", "z_loss": 0.01},
+        {"op": Op.CROSS_ENTROPY_WITH_GRADIENT, "dtype": DType.BF16, "label_smoothing": 0.1},
+    ],
+)
+def test_losses_by_each_way_to_work(emulator, changes, choices):
+    problem = Problem(96, 61, inner=48, **changes)
+    verify(emulator, problem, of_losses(problem, **choices))
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.2, "scale": 0.5}, {"z_loss": 0.1}])
+@pytest.mark.parametrize(
+    "choices", [{}, {"unroll": 4, "static_cols": False}, {"threads_per_row": 1}, {"cluster": 4}]
+)
+def test_gradients_of_losses_in_place(emulator, choices, options):
+    op = Op.CROSS_ENTROPY_BACKWARD
+    problem = Problem(96, 61, op=op, inner=48, in_place=True, **options)
+    verify(emulator, problem, of_losses(problem, **choices))
+
+
+def test_a_target_that_is_read_where_another_thread_stores_over_it_is_found_out(emulator):
+    problem = Problem(96, 61, op=Op.CROSS_ENTROPY_WITH_GRADIENT, inner=48, in_place=True)
+    place = "(row < rows && targets[i].place > 0 ? group.first + targets[i].place * group.step : 0)"
+    gathered = f"targets[i].is_class, input[{place} + i])"
+    changes = [("targets[i].is_class, states[i].target)", gathered)]
+    verdict = find_out(emulator, problem, of_losses(problem), changes)
+    assert "race" in verdict.sentence

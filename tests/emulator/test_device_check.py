@@ -20,7 +20,7 @@ from explorer.devices.emulated.placement import Placement
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType, IndexType
 from explorer.model.problem import Mask, Problem, results
-from explorer.ops import Op
+from explorer.ops import OPERATORS, Op
 from explorer.ptx_emulator.launches import launch
 from explorer.ptx_emulator.memory import Allocation
 from explorer.ptx_emulator.parser import parse
@@ -68,6 +68,7 @@ KINDS = [
     Problem(130, 37, op=Op.CROSS_ENTROPY_BACKWARD, label_smoothing=0.1, z_loss=1e-3),
     Problem(70, 33, DType.BF16, Op.CROSS_ENTROPY_WITH_GRADIENT, label_smoothing=0.2, z_loss=1e-3),
     Problem(130, 37, op=Op.CROSS_ENTROPY_WITH_GRADIENT, also=f"loss,{KEPT}", scale=0.3),
+    *(Problem(132, 37, op=op, inner=12) for op in Op if OPERATORS[op].options),
 ]
 
 

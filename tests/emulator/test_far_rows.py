@@ -93,7 +93,7 @@ def test_a_middle_axis_is_tried_with_short_and_with_long_slices():
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_verified(kind):
     problem = problem_of(kind, 300, 130)
-    runs = verified(problem, ACROSS if problem.inner > 1 else held(problem))
+    runs = verified(problem, held(problem, ACROSS if problem.inner > 1 else HELD))
     repeated = problem.mask is Mask.ADDITIVE and 1 < problem.mask_rows < problem.rows
     with_gaps = 1 if problem.is_dense else 3
     assert len(runs) == (2 if problem.inner > 1 or repeated else with_gaps)
@@ -256,6 +256,16 @@ NARROW = {
         "return {slice + row % inner, inner,",
         "return {slice + row % inner, static_cast<short>(inner),",
     ),
+    "the target by 16 bits of the row": (
+        "losses, middle axis",
+        "ids[row + i]",
+        "ids[(row & 0xffff) + i]",
+    ),
+    "the gradient of the loss by 16 bits of the row": (
+        "losses, middle axis, backward, in place",
+        "loss_grad_of_rows[row + i]",
+        "loss_grad_of_rows[(row & 0xffff) + i]",
+    ),
 }
 
 
@@ -264,7 +274,9 @@ NARROW = {
 def test_indices_of_too_few_bits_are_found_out(name):
     kind, right, wrong = NARROW[name]
     problem = problem_of(kind, 300, 130)
-    honest = ProgramUnderTest.of_config(problem, ACROSS if problem.inner > 1 else held(problem))
+    honest = ProgramUnderTest.of_config(
+        problem, held(problem, ACROSS if problem.inner > 1 else HELD)
+    )
     assert any(r.status is Status.WRONG for r in far_runs(planted(honest, [(right, wrong)])))
 
 

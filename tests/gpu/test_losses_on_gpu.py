@@ -37,6 +37,22 @@ def drawn(shape, dtype, ids_dtype=torch.int64):
 
 
 @pytest.mark.parametrize("dtype", list(CLOSE), ids=str)
+@pytest.mark.parametrize("shape", [(4, 19, 128, 96), (2, 150, 33, 7), (3, 1000, 49)], ids=str)
+@pytest.mark.parametrize("gradient", ["later", "in_place"])
+def test_classes_along_a_middle_axis_are_read_where_they_lie(shape, dtype, gradient):
+    leaf = torch.randn(shape, device="cuda", dtype=torch.float64).to(dtype).requires_grad_()
+    target = torch.randint(shape[1], (shape[0], *shape[2:]), device="cuda")
+    target[0, 2] = -100
+    wide = leaf.detach().double().requires_grad_()
+    own(4 * wide, target).backward()
+    explorer.cross_entropy(4 * leaf, target, gradient=gradient).backward()
+    step = 4 * CLOSE[dtype]
+    torch.testing.assert_close(leaf.grad.double(), wide.grad, rtol=step, atol=1e-7)
+    inner = {problem.inner for problem, _ in service.service._loaded}
+    assert inner == {target[0].numel()} and not service.service._refused
+
+
+@pytest.mark.parametrize("dtype", list(CLOSE), ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("more", [{}, {"label_smoothing": 0.1, "z_loss": 1e-3, "scale": 0.5}])
 def test_losses_and_gradients_are_those_of_float64(shape, dtype, more):

@@ -603,3 +603,26 @@ def test_what_is_masked_stays_masked_whatever_the_scale(ours, scale):
             wanted = expected(x, op=op, scale=scale)
         close(call(x, op=op, scale=scale), wanted)
         assert not np.isnan(wanted).any()
+
+
+# ------------------------------------------------------------------ losses
+
+
+@pytest.mark.parametrize("has_strides", [True, False], ids=["cupy", "jax"])
+@pytest.mark.parametrize("shape", [(2, 9, 4, 3), (3, 7, 5)], ids=str)
+def test_losses_over_a_middle_axis_read_arrays_where_they_lie(ours, has_strides, shape):
+    x, rows = randn(*shape), (shape[0], *shape[2:])
+    target = np.random.default_rng(2).integers(0, shape[1], rows)
+    target[0, 1] = -100
+    told, results = layout.LossKeywords(label_smoothing=0.1), []
+    for by in (NumpyArrays(has_strides=has_strides), NumpyArrays(device=-1)):
+        made = by.cross_entropy_forward_of(x, target, told)
+        assert all(one.shape == rows for one in made)
+        kept = {"maximum": made[1], "log_sum": made[2]}
+        grad = np.full(rows, 0.5, np.float32)
+        gradient = by.cross_entropy_backward_of(x, target, kept, grad, told, None)
+        loss = by.cross_entropy_of(x, target, None, told._replace(reduction="none"))
+        results.append((*made, gradient, loss))
+    for got, wanted in zip(*results, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+    assert [problem.inner for problem in ours] == 3 * [int(np.prod(shape[2:]))]

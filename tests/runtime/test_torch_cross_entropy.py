@@ -153,6 +153,138 @@ def test_transforms_have_the_gradient_too(ours):
     torch.testing.assert_close(got, torch.func.grad(lambda x: own(x, target))(x))
 
 
+# ------------------------------------------------------------------ classes along a middle axis
+
+IMAGES = [(2, 9, 4, 6), (3, 5, 7), (1, 19, 3, 3), (2, 4, 1, 5, 2)]
+"""Logits of segmentations: samples, classes, and what there is of each sample."""
+
+
+def images(shape, dtype=F32):
+    """Logits, and targets of which some are ignored."""
+    x, target = logits(*shape, dtype=dtype), torch.randint(0, shape[1], (shape[0], *shape[2:]))
+    flat = target.view(-1)
+    flat[1], flat[-2] = -100, -100
+    return x, target
+
+
+@pytest.mark.parametrize("shape", IMAGES, ids=str)
+@pytest.mark.parametrize("dtype", [F32, BF16, F64], ids=str)
+@pytest.mark.parametrize("gradient", ["later", "in_place"])
+def test_classes_along_a_middle_axis_are_read_where_they_lie(ours, shape, dtype, gradient):
+    leaf, target = images(shape, dtype)
+    wide = leaf.detach().to(F64).requires_grad_()
+    wanted = own(2 * wide, target)
+    wanted.backward()
+    got = explorer.cross_entropy(2 * leaf, target, gradient=gradient)
+    got.backward()
+    torch.testing.assert_close(got.double(), wanted, rtol=4e-6, atol=0)
+    step = {F32: 4e-6, F64: 1e-12, BF16: 2**-7}[dtype]
+    torch.testing.assert_close(leaf.grad.double(), wide.grad, rtol=step, atol=1e-7)
+    inner = math.prod(shape[2:])
+    assert [(one.op, one.cols, one.inner) for one in ours] == [
+        (op, shape[1], inner) for op in LOSSES
+    ]
+    assert ours[1].in_place == (gradient == "in_place")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"label_smoothing": 0.1},
+        {"weight": torch.arange(1.0, 10.0)},
+        {"weight": torch.arange(1.0, 10.0), "label_smoothing": 0.1},
+        {"reduction": "none"},
+    ],
+)
+def test_what_changes_a_loss_does_so_along_a_middle_axis(problems, more):
+    x, target = images(IMAGES[0])
+    wide = x.detach().to(F64).requires_grad_()
+    told = {"weight": more["weight"].double()} if "weight" in more else {}
+    wanted = own(wide, target, **{**more, **told})
+    weights = torch.rand(wanted.shape, dtype=F64)
+    (wanted * weights).sum().backward()
+    got = explorer.cross_entropy(x, target, **more)
+    (got * weights.float()).sum().backward()
+    torch.testing.assert_close(got.double(), wanted, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(x.grad.double(), wide.grad, rtol=1e-5, atol=1e-7)
+
+
+def test_squared_lse_and_all_parts_of_a_loss_along_a_middle_axis(problems):
+    x, target = images(IMAGES[0])
+    told = {"z_loss": 0.01, "reduction": "none", "return_lse": True, "return_z_loss": True}
+    loss, lse, part = explorer.cross_entropy(x, target, **told)
+    loss.sum().backward()
+    wide = x.detach().to(F64).requires_grad_()
+    every = wide.logsumexp(1)
+    wanted = own(wide, target, reduction="none") + 0.01 * every.square() * (target != -100)
+    wanted.sum().backward()
+    torch.testing.assert_close(loss.double(), wanted, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(lse.double(), every, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(part.double(), (wanted - own(wide, target, reduction="none")))
+    torch.testing.assert_close(x.grad.double(), wide.grad, rtol=1e-5, atol=1e-6)
+
+
+def test_axes_in_another_order_and_gaps_have_the_same_loss(ours):
+    x, target = images(IMAGES[0])
+    wanted = own(x, target)
+    last = x.detach().to(memory_format=torch.channels_last).requires_grad_()
+    apart = torch.stack([x.detach(), x.detach()], -1)[..., 0].requires_grad_()
+    for one in (last, apart):
+        explorer.cross_entropy(one, target).backward()
+        (grad,) = torch.autograd.grad(own(one, target), one)
+        torch.testing.assert_close(one.grad, grad)
+        torch.testing.assert_close(explorer.cross_entropy(one, target), wanted)
+    assert {problem.inner for problem in ours} == {1}
+
+
+def test_losses_near_0_along_a_middle_axis_keep_their_digits(ours):
+    x = torch.zeros(2, 64, 3)
+    x[:, 5] = torch.tensor([10.0, 18.0, 40.0])
+    x.requires_grad_()
+    loss = explorer.cross_entropy(x, torch.full((2, 3), 5), reduction="none")
+    loss.sum().backward()
+    rest = 63 * torch.exp(-x.detach().double()[:, 5])
+    torch.testing.assert_close(loss.double(), torch.log1p(rest), rtol=4e-6, atol=0)
+    torch.testing.assert_close(x.grad.double()[:, 5], -rest / (1 + rest), rtol=4e-6, atol=0)
+
+
+def test_a_bad_target_along_a_middle_axis_has_the_loss_nan_and_no_gradient(problems):
+    x, target = logits(2, 5, 4), torch.randint(0, 5, (2, 4), dtype=I32)
+    target[0, 1], target[1, 2], target[1, 3] = 5, -1, -100
+    with torch.no_grad():
+        x[1, :, 3] = math.nan
+    loss = explorer.cross_entropy(x, target, reduction="none")
+    loss.sum().backward()
+    assert loss.isnan().nonzero().tolist() == [[0, 1], [1, 2]] and loss[1, 3] == 0
+    grad = x.grad.movedim(1, -1)
+    assert (grad[0, 1] == 0).all() and (grad[1, 2:] == 0).all() and (grad[0, 0] != 0).all()
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_the_two_passes_along_a_middle_axis(problems, in_place):
+    x, target = logits(2, 9, 5).detach(), torch.randint(0, 9, (2, 5))
+    other = x.double().requires_grad_()
+    own(other, target).backward()
+    made = explorer.cross_entropy_forward(x, target)
+    assert {one.shape for one in made} == {target.shape}
+    grad = torch.full((2, 5), 1 / 10)
+    got = explorer.cross_entropy_backward(x, target, *made[1:], grad, out=x if in_place else None)
+    assert (got is x) == in_place
+    torch.testing.assert_close(got.double(), other.grad, rtol=1e-5, atol=1e-7)
+
+
+def test_a_middle_axis_is_traced_by_torch_compile(ours):
+    x, target = images(IMAGES[1])
+    compiled = torch.compile(
+        lambda x: explorer.cross_entropy(2 * x, target), fullgraph=True, backend="aot_eager"
+    )
+    compiled(x).backward()
+    other = x.detach().clone().requires_grad_()
+    own(2 * other, target).backward()
+    torch.testing.assert_close(x.grad, other.grad)
+    assert {problem.inner for problem in ours} == {7}
+
+
 # ------------------------------------------------------------------ one's own autograd
 
 
@@ -334,6 +466,20 @@ def test_a_gradient_may_be_formed_with_the_loss(problems, dtype, reduction, more
         assert [problem.op for problem in problems] == [*LOSSES, *AT_ONCE]
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("factor", [1.0, 0.25])
+def test_it_is_formed_over_a_middle_axis(problems, reduction, factor):
+    x, target = logits(2, 17, 3, 5), torch.randint(0, 17, (2, 3, 5))
+    wanted = factor * own(y := x.detach().clone().requires_grad_(), target, reduction=reduction)
+    got = factor * explorer.cross_entropy(x, target, reduction=reduction, gradient="with_loss")
+    torch.testing.assert_close(got, wanted)
+    wanted.sum().backward()
+    got.sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+    if problems is not None:
+        assert problems[0].op is Op.CROSS_ENTROPY_WITH_GRADIENT and problems[0].inner == 15
+
+
 def test_it_is_formed_where_a_gradient_is_needed_and_used_up_once(ours):
     x, target = logits(4, 12), torch.randint(0, 12, (4,))
     explorer.cross_entropy(x.detach(), target, gradient="with_loss")
@@ -401,9 +547,9 @@ def test_what_else_needs_the_logits_raises(ours):
         (2 * torch.randn(4, 9, requires_grad=True)[:, :5], {}, None),
         ((2 * torch.randn(4, 9, requires_grad=True)).view(2, 2, 9), {"dim": -1}, "x is a view"),
         (
-            2 * torch.randn(9, 4, requires_grad=True),
-            {"dim": 0},
-            "classes do not lie along the last",
+            2 * torch.randn(2, 9, 2, 2, requires_grad=True).to(memory_format=torch.channels_last),
+            {},
+            "axes lie in another order",
         ),
         (
             2 * torch.randn(4, 9, requires_grad=True),
