@@ -53,6 +53,7 @@ GROUPS = {
     "an element or a thread that a sum or a maximum leaves out": (
         "influence",
         "maximum",
+        "behind a maximum",
     ),
     "NaN, infinities, zeros, and results beyond the type": (
         "special values",
@@ -61,6 +62,8 @@ GROUPS = {
         "scales at special rows",
         "start",
         "zeros",
+        "signs of zeros",
+        "subnormal results",
     ),
     "precision, and inputs of some magnitudes, offsets or numbers of terms": (
         "exponents",

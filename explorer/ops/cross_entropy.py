@@ -1,6 +1,7 @@
 """Cross-entropy of class indices: the loss of each row."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from explorer.ops.logsumexp import chosen, maximum_and_sum, of_size, takes_few_results
@@ -19,11 +20,11 @@ def _is_class(arrays: Mapping[str, Any]) -> Wide:
     return np.asarray((ids >= 0) & (ids < arrays["input"].shape[1]))
 
 
-def _apart(arrays: Mapping[str, Any]) -> tuple[Wide, Wide, Wide]:
+def _apart(arrays: Mapping[str, Any]) -> tuple[Wide, Wide, Wide, Wide]:
     """Return the maximum, the logarithm of the sum, and the loss that ignores no row, as columns.
 
     The target's exponential is added apart: its row's others alone have the digits of a loss near
-    0, which is log(1 + their sum).
+    0, which is log(1 + their sum). The last column is the `growth` of that sum's error.
     """
     import numpy as np
 
@@ -37,7 +38,8 @@ def _apart(arrays: Mapping[str, Any]) -> tuple[Wide, Wide, Wide]:
         rest = np.exp(others - maximum).sum(axis=1, keepdims=True)
         is_greatest = inside & (target == maximum)
         log_sum = np.asarray(np.where(is_greatest, np.log1p(rest), np.log(total)))
-        return maximum, log_sum, np.asarray((maximum - target) + log_sum)
+        grown = growth(np.log(rest) - np.log(x.shape[1]))  # of terms as small as their mean
+        return maximum, log_sum, np.asarray((maximum - target) + log_sum), grown
 
 
 def _loss(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
@@ -47,16 +49,17 @@ def _loss(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
     """
     import numpy as np
 
-    loss = _apart(arrays)[2]
+    _, _, loss, grown = _apart(arrays)
     ignored = arrays["ids"][:, :1] == arrays["ignore_index"]
     values = np.where(ignored, 0.0, loss)
-    return Truth(values, np.abs(values), exact_sums(arrays["input"]))
+    exact = exact_sums(arrays["input"])
+    return Truth(values, np.abs(values) * grown, exact, plus_zero=ignored[:, 0])
 
 
 def _lse(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
     import numpy as np
 
-    maximum, log_sum, _ = _apart(arrays)
+    maximum, log_sum, _, _ = _apart(arrays)
     with np.errstate(invalid="ignore"):
         values, size = maximum + log_sum, np.maximum(np.abs(maximum), np.abs(log_sum))
     return of_size(values, size, arrays["input"])
@@ -76,10 +79,10 @@ def _log_sum(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
     import numpy as np
 
     x = arrays["input"]
-    maximum, log_sum, _ = _apart(arrays)
+    maximum, log_sum, _, grown = _apart(arrays)
     with np.errstate(invalid="ignore"):
         is_greatest = _is_class(arrays) & (chosen(x, arrays["ids"][:, :1]) == maximum)
-    size = np.abs(log_sum)
+    size = np.abs(log_sum) * grown
     return Truth(log_sum, np.where(is_greatest, size, np.maximum(1.0, size)), exact_sums(x))
 
 
@@ -119,7 +122,15 @@ CROSS_ENTROPY = Operator(
         Result(_log_sum, Extent.ROW, "log_sum"),
     ),
     of_ones=_of_ones,
-    patterns=(*SPECIALS, "no numbers", "dominated", "ladders", "lone maxima", "outweighed"),
+    patterns=(
+        *SPECIALS,
+        "no numbers",
+        "dominated",
+        "ladders",
+        "lone maxima",
+        "outweighed",
+        "far outweighed",
+    ),
     takes=_takes("cross_entropy"),
     operands={"input": Extent.MATRIX, "ids": Extent.IDS},
     options=("ignore_index",),
@@ -173,10 +184,13 @@ def _gradient(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Truth:
         less = np.where(is_target, np.expm1(exponents), shares)
         lse = np.add(arrays["maximum"], arrays["log_sum"], dtype=x.dtype)
         factors = factor * arrays["loss_grad"]
-        values, size = _of_shares(arrays, shares, less, lse, growth(gaps))
-        lost = lost * _times(arrays, lse) * np.maximum(1.0, np.exp(-arrays["log_sum"]))
-        underflow = np.abs(factors) * lost
-    truth = Truth(factors * values, np.abs(factors) * size, None, underflow)
+        grown = np.where(is_target, 1.0, growth(gaps))
+        values, size = _of_shares(arrays, shares, less, lse, grown)
+        lost_of_1 = lost.error * np.maximum(1.0, np.exp(-arrays["log_sum"]))
+        underflow = (np.abs(factors) * lost_of_1)[:, 0]
+        flushed = _flushed(arrays, np.minimum(gaps, exponents), values, lost)
+    magnitude = np.abs(factors) * size
+    truth = Truth(factors * values, magnitude, None, underflow, factors * flushed)
     return _of_counted_rows(arrays, truth)
 
 
@@ -195,7 +209,6 @@ def _of_shares(
     smoothing, added = arrays["label_smoothing"], 2 * arrays["z_loss"] * lse
     each = smoothing / shares.shape[1]
     given_back = np.where(is_target, smoothing, 0.0)
-    grown = np.where(is_target, 1.0, grown)
     values = less + given_back - each
     size = np.abs(less) * grown + given_back + each
     if arrays["z_loss"]:
@@ -203,21 +216,30 @@ def _of_shares(
     return values, size
 
 
-def _times(arrays: Mapping[str, Any], lse: Wide) -> Wide:
-    """Return by how much the squared log-sum-exp multiplies what is lost of an exponential."""
+def _flushed(arrays: Mapping[str, Any], gaps: Wide, values: Wide, lost: Any) -> Wide:
+    """Return the gradient where the exponentials of such gaps that are no normal numbers are 0.
+
+    The target's is not made of one.
+    """
     import numpy as np
 
-    return np.asarray(1.0 + np.abs(2 * arrays["z_loss"] * lse))
+    cols = gaps.shape[1]
+    with np.errstate(divide="ignore"):
+        gone = gaps < np.log(lost.flushes_below)
+    gone &= np.arange(cols)[None, :] != arrays["ids"][:, :1]
+    return np.asarray(np.where(gone, -arrays["label_smoothing"] / cols, values))
 
 
 def _of_counted_rows(arrays: Mapping[str, Any], truth: Truth) -> Truth:
-    """Return the truth of a gradient with zeros in rows that are ignored or have no target."""
+    """Return the truth, with zeros in rows that are ignored or have no target: it is changed."""
     import numpy as np
 
     counts = _is_class(arrays) & (arrays["ids"][:, :1] != arrays["ignore_index"])
-    numbers = (truth.values, truth.magnitude, truth.underflow)
-    values, magnitude, underflow = (np.where(counts, n, 0.0) for n in numbers if n is not None)
-    return Truth(values, magnitude, truth.exact, underflow[:, 0])
+    zeros = np.asarray(~counts[:, 0])
+    for numbers in (truth.values, truth.magnitude, truth.underflow, truth.flushed):
+        if numbers is not None:
+            numbers[zeros] = 0.0
+    return replace(truth, plus_zero=zeros)
 
 
 CROSS_ENTROPY_BACKWARD = Operator(
@@ -225,7 +247,7 @@ CROSS_ENTROPY_BACKWARD = Operator(
     title="gradient of cross-entropy",
     results=(Result(_gradient),),
     of_ones=_share_of_ones,
-    patterns=(*SPECIALS, "no numbers", "dominated", "ladders"),
+    patterns=(*SPECIALS, "no numbers", "dominated", "ladders", "far outweighed"),
     takes=_of_each_element("cross_entropy_backward")
     | {"exp": Choice(UNFOLDED, "cross_entropy_backward subtracts the maximum itself")},
     operands={
@@ -252,21 +274,22 @@ def _gradient_at_once(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Trut
 
     x = arrays["input"]
     is_target = np.arange(x.shape[1])[None, :] == arrays["ids"][:, :1]
-    maximum, log_sum, _ = _apart(arrays)
+    maximum, log_sum, _, of_others = _apart(arrays)
     with np.errstate(invalid="ignore", over="ignore"):
         gaps = x - maximum
+        grown = np.where(is_target, of_others, growth(gaps))
         exponentials = np.exp(gaps)
         rest = np.where(is_target, 0.0, exponentials).sum(axis=1, keepdims=True)
         total = exponentials.sum(axis=1, keepdims=True)
         less = np.where(is_target, -rest, exponentials) / total
         factors = factor * arrays["loss_grad"]
         shares, lse = exponentials / total, maximum + log_sum
-        values, size = _of_shares(arrays, shares, less, lse, growth(gaps))
-        underflow = np.abs(factors) * lost * _times(arrays, lse)
-    exact = exact_sums(x)
-    return _of_counted_rows(
-        arrays, Truth(factors * values, np.abs(factors) * size, exact, underflow)
-    )
+        values, size = _of_shares(arrays, shares, less, lse, grown)
+        underflow = (np.abs(factors) * lost.error)[:, 0]
+        flushed = _flushed(arrays, gaps, values, lost)
+    magnitude = np.abs(factors) * size
+    truth = Truth(factors * values, magnitude, exact_sums(x), underflow, factors * flushed)
+    return _of_counted_rows(arrays, truth)
 
 
 _OF_BOTH = _takes("cross_entropy_with_gradient") | {
@@ -287,7 +310,15 @@ CROSS_ENTROPY_WITH_GRADIENT = Operator(
         *CROSS_ENTROPY.results[1:],
     ),
     of_ones=_share_of_ones,
-    patterns=(*SPECIALS, "no numbers", "dominated", "ladders", "lone maxima", "outweighed"),
+    patterns=(
+        *SPECIALS,
+        "no numbers",
+        "dominated",
+        "ladders",
+        "lone maxima",
+        "outweighed",
+        "far outweighed",
+    ),
     takes=_OF_BOTH,
     operands={"input": Extent.MATRIX, "ids": Extent.IDS, "loss_grad": Extent.ROW},
     options=("ignore_index", "label_smoothing", "z_loss"),
@@ -304,7 +335,7 @@ def _product(arrays: Mapping[str, Any], _factor: Any, lost: Any) -> Truth:
 
     with np.errstate(invalid="ignore", over="ignore"):
         values = (arrays["input"] * arrays["loss_grad"]).astype(np.float64)
-    return Truth(values, np.abs(values), None, np.broadcast_to(lost, (len(values),)))
+    return Truth(values, np.abs(values), None, np.full(len(values), lost.error, np.float64))
 
 
 def _of_factor(n: Doubles, factor: float) -> tuple[Doubles, Doubles]:

@@ -49,8 +49,7 @@ class Result:
     truth: Callable[[Mapping[str, Wide], Any, Any], Truth]
     """The truth of the operands by name: matrices as (rows, cols), ids as (rows, k). The second
     argument is the scale, by which a gradient's result is multiplied; elements of a forward
-    operator are scaled already. The third is the absolute error (`underflow`) of an exponential
-    that is no normal number."""
+    operator are scaled already. The third is an `Underflow`."""
     extent: Extent = Extent.MATRIX
     name: str = "output"
     are_columns: bool = False

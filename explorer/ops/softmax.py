@@ -24,7 +24,7 @@ CACHED_ELEMENTS = 2**16
 
 
 def _softmax(arrays: Mapping[str, Wide], _factor: Any, _lost: Any) -> Truth:
-    """Return e^(x - max) / sum, computed for `CACHED_ELEMENTS` at a time.
+    """Return e^(x - max) / sum, computed for `CACHED_ELEMENTS` at a time: no share is negative.
 
     The magnitude of an exponential doubles at each power of two that its distance from the row's
     maximum passes, from `NEAR_GAP` on.
@@ -41,7 +41,7 @@ def _softmax(arrays: Mapping[str, Wide], _factor: Any, _lost: Any) -> Truth:
             exponentials = np.exp(shifted)
             values[rows] = exponentials / exponentials.sum(axis=1, keepdims=True)
             magnitude[rows] = values[rows] * growth(shifted)
-    return Truth(values, magnitude, exact_sums(x))
+    return Truth(values, magnitude, exact_sums(x), plus_zero=np.ones(len(x), np.bool_))
 
 
 def growth(shifted: Wide) -> Wide:
@@ -143,7 +143,7 @@ def _gradient(arrays: Mapping[str, Wide], factor: Any, _lost: Any) -> Truth:
 def _log_gradient(arrays: Mapping[str, Wide], factor: Any, lost: Any) -> Truth:
     """Return dy - exp(y) sum(dy), times the scale.
 
-    The arithmetic may lose `lost` of exp(y); the sum and the scale multiply that loss.
+    What underflow loses of exp(y), the sum and the scale multiply.
     """
     import numpy as np
 
@@ -152,9 +152,11 @@ def _log_gradient(arrays: Mapping[str, Wide], factor: Any, lost: Any) -> Truth:
         shares = np.exp(y)
         sizes = np.abs(grad).sum(axis=1, keepdims=True)
         values = grad - shares * grad.sum(axis=1, keepdims=True)
+        flushed = np.where(shares < lost.flushes_below, grad, values)
         exact = all_equal(y, 0.0, -np.inf) & all_equal(grad, 0.0, 1.0)
         magnitude = np.abs(factor) * (np.abs(grad) + shares * sizes)
-        return Truth(factor * values, magnitude, exact, np.abs(factor) * lost * sizes[:, 0])
+        underflow = np.abs(factor) * lost.error * sizes[:, 0]
+        return Truth(factor * values, magnitude, exact, underflow, factor * flushed)
 
 
 def _gradient_of_ones(n: Doubles, factor: float) -> tuple[Doubles, Doubles]:

@@ -5,7 +5,7 @@ NumPy is imported where it computes, because every command reads the operators' 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -37,8 +37,14 @@ class Truth:
     fp32 adds such terms up without rounding. A check therefore sees a single lost term among many.
     """
     underflow: Wide | None = None
-    """For each row, of shape (rows,), the absolute error (`underflow`) of exponentials that are no
-    normal numbers and are then multiplied; None where none is multiplied."""
+    """For each row, of shape (rows,), the absolute error of exponentials that are no normal numbers
+    and are then multiplied; None where none is multiplied."""
+    flushed: Wide | None = None
+    """The values in which such exponentials are 0, which is right as well; None if there are none.
+    """
+    plus_zero: NDArray[np.bool_] | None = None
+    """For each row, of shape (rows,), whether a zero of it is +0, whatever kernel computes it; None
+    if no row is so."""
 
     def exact_rows(self) -> NDArray[np.bool_]:
         """Return `exact` of shape (rows, 1)."""
@@ -48,20 +54,46 @@ class Truth:
             return np.zeros((len(self.values), 1), np.bool_)
         return self.exact[:, None]
 
-    def error_of(self, values: Wide) -> Wide:
-        """Return how far numbers of shape (rows, k) are from the truth, beyond `underflow`."""
+    def nearest(self, values: Wide) -> Truth:
+        """Return the truth with those of the values that are right which are nearest to `values`.
+
+        Exponentials that are no normal numbers are rounded as such, or flushed to zero.
+        """
         import numpy as np
 
-        off = np.abs(values - self.values)
         if self.underflow is None:
-            return off
-        return np.asarray(np.maximum(off - self.underflow[:, None], 0.0))
+            return self
+        due = self.values
+        if self.flushed is not None:
+            nearer = np.abs(values - self.flushed) < np.abs(values - due)
+            due = np.where(nearer, self.flushed, due)
+        most = self.underflow[:, None]
+        moved = due + np.clip(values - due, -most, most)
+        return replace(self, values=np.where(np.isfinite(moved), moved, due), underflow=None)
+
+    def lacks_plus_zero(self, output: Wide) -> NDArray[np.bool_]:
+        """Return which numbers of shape (rows, k) are -0 in rows whose zeros are +0."""
+        import numpy as np
+
+        if self.plus_zero is None:
+            return np.zeros(output.shape, np.bool_)
+        return np.asarray((output == 0) & np.signbit(output) & self.plus_zero[:, None])
 
     def of_rows(self, rows: NDArray[np.int64] | slice) -> Truth:
         """Return the truth of some rows alone, by their numbers."""
-        exact = None if self.exact is None else self.exact[rows]
-        underflow = None if self.underflow is None else self.underflow[rows]
-        return Truth(self.values[rows], self.magnitude[rows], exact, underflow)
+        others = (self.exact, self.underflow, self.flushed, self.plus_zero)
+        parts: list[Any] = [part if part is None else part[rows] for part in others]
+        return Truth(self.values[rows], self.magnitude[rows], *parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Underflow:
+    """What an arithmetic does with exponentials that are no normal numbers."""
+
+    error: Any
+    """Their absolute error where they are rounded, in the type of the truth."""
+    flushes_below: float
+    """Those below may be 0; 0 if none is."""
 
 
 def all_equal(x: Wide, one: float, other: float) -> NDArray[np.bool_]:

@@ -10,17 +10,12 @@ from explorer.model.accuracy import Accuracy, Tolerance
 from explorer.model.element import DType, ElementType
 from explorer.ops.truth import Truth, Wide
 from explorer.reference.layout import Array
+from explorer.reference.truth import SUBNORMAL_SPACINGS
 
 Flags = NDArray[np.bool_]
 
 FLUSHED_BELOW = 2.0**-126
 """fp32 arithmetic may flush a result of a smaller magnitude to zero; fp64 arithmetic never does."""
-
-SUBNORMAL_SPACINGS = 16
-"""Spacings of the arithmetic's subnormal numbers by which a result may be off that is not normal.
-
-Rounding factors that are subnormal themselves loses only a few of them.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +71,26 @@ def check(
     same = (values == truth.values) | (np.isnan(values) & np.isnan(truth.values))
     made = np.isinf(values) & np.isfinite(truth.values)
     same[made] = values[made] == _rounded(truth.values[made], dtype)
+    negative = truth.lacks_plus_zero(values)
+    same &= ~negative
     finite = int(np.count_nonzero(np.isfinite(truth.values) & np.isfinite(values)))
     # Most rows equal the truth, such as those of one peak: only the others are compared closely.
     rows = np.flatnonzero(~same.all(axis=1))
     if len(rows) < len(values):
         output, values, same, truth = output[rows], values[rows], same[rows], truth.of_rows(rows)
-    tolerance = accuracy.tolerance(dtype)
+        negative = negative[rows]
+    tolerance, exactly = accuracy.tolerance(dtype), truth.values
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        off = np.where(same, 0.0, truth.error_of(values))
+        truth = truth.nearest(values)
+        off = np.where(same, 0.0, np.abs(values - truth.values))
         flushed = _may_be_flushed(truth, dtype) & (values == 0)
         right = same | flushed | _is_close(output, off, truth, dtype, tolerance)
+        right &= ~negative
         counted = (truth.magnitude >= dtype.smallest_normal) & ~flushed
         relative = np.where(counted, off / truth.magnitude, 0.0)
     wrong = np.argwhere(~right)
     first = (int(rows[wrong[0][0]]), int(wrong[0][1])) if len(wrong) else None
-    got, due = (float(of[tuple(wrong[0])]) if first else None for of in (values, truth.values))
+    got, due = (float(of[tuple(wrong[0])]) if first else None for of in (values, exactly))
     max_ulp, sum_ulp = _ulps(values, np.where(flushed, 0.0, off), truth, dtype)
     return Check(
         wrong=len(wrong),
@@ -98,7 +98,7 @@ def check(
         first=first,
         max_ulp=max_ulp,
         mean_ulp=sum_ulp / max(1, finite),
-        deviation=_deviation(off, truth, ~right),
+        deviation=float("inf") if negative.any() else _deviation(off, truth, ~right),
         got=got,
         due=due,
     )

@@ -314,6 +314,20 @@ def _maxima_and_others(gap: float) -> Pattern:
     return Pattern("maxima and others", make)
 
 
+FAR_OUTWEIGHED = (16.0, 24.0, 36.0, 50.0, 64.0)
+"""Distances below a maximum at which all other elements of a row lie, whose terms a sum with the
+maximum's would lose."""
+
+
+def far_outweighed(dtype: DType) -> list[Pattern]:
+    """Return rows of one maximum and of others so far below it that only a sum of theirs has them.
+
+    A loss of the maximum is such a sum. In f64 the distances are farther.
+    """
+    farther = normal_end(dtype) / normal_end(DType.F32)
+    return [_one_and_others(gap * farther) for gap in FAR_OUTWEIGHED]
+
+
 ONE_BEHIND = "one behind others"
 
 

@@ -46,6 +46,13 @@ OTHER_GAP = 2**16 + 64
 than 16 bits hold."""
 
 
+NAN_FACTOR_EACH = 17
+"""One of so many rows has a NaN in place of a number that its results are multiplied by."""
+
+OUTWEIGHED = 2.0**-5
+"""Sum of the terms of a row but its greatest one, which is 1, below which a loss shows them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One problem to verify a kernel on: its rows are patterns from number `first` on."""
@@ -422,8 +429,8 @@ def _kept_of_rows(
 ) -> dict[str, Array]:
     """Return numbers of each row, of shape (rows, 1): what a forward pass kept of it, or noise.
 
-    Some of the noise is 0, or so large or small that a factor that is left out shows, and some is
-    next to 1, which a kernel may treat by itself. It is 1 in rows whose sums are exact: there a
+    Some of the noise is 0, NaN, or so large or small that a factor that is left out shows, and some
+    is next to 1, which a kernel may treat by itself. It is 1 in rows whose sums are exact: there a
     result shows a missing term by how it is rounded.
     """
     truths: dict[str, Any] = {}
@@ -437,6 +444,7 @@ def _kept_of_rows(
     factors = rng.standard_normal(shape) * rng.choice([0.0, 1e-4, 1.0, 1.0, 100.0], shape)
     beside_1 = rng.random(shape) < 1 / 8
     factors[beside_1] = rng.choice([-1.0, 0.97, 1.0, 1.03], shape)[beside_1]
+    factors[NAN_FACTOR_EACH - 1 :: NAN_FACTOR_EACH] = np.nan
     factors[exact_sums(arrays["input"].astype(np.float64))] = 1.0
     with np.errstate(over="ignore"):
         return {
@@ -458,8 +466,12 @@ def _greatest_last(matrix: Array) -> Array:
     return matrix
 
 
-DOMINATED = 0.01
-"""Most that other terms add up to, of the greatest one, in a row that is hardly more than that."""
+def _outweighs_others(rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which rows have one element whose term is much larger than the others' sum."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        terms = np.exp(rows - rows.max(axis=1, keepdims=True))
+        others = terms.sum(axis=1) - 1
+        return np.asarray((others < OUTWEIGHED) & ((terms > 0) & (terms < 1)).any(axis=1))
 
 
 def _ids(problem: Problem, matrix: Array, rng: np.random.Generator) -> Array:
@@ -467,9 +479,9 @@ def _ids(problem: Problem, matrix: Array, rng: np.random.Generator) -> Array:
 
     Some are no columns: those next to a row's ends, the least number of the type, and one that is a
     column if it is cut to 32 bits. Which kind an id is of changes with its row and its place. If
-    some rows may be ignored, that is one more kind, and rows whose sums are exact, or hardly more
-    than their greatest term, have the id of that: others would show neither a missing term nor
-    what cancels next to a probability of 1.
+    some rows may be ignored, that is one more kind, and rows whose sums are exact have the id of
+    their greatest element: others would not show a missing term. So have rows whose greatest
+    element outweighs the others, which alone make up the loss.
     """
     rows, cols = matrix.shape
     shape = (rows, problem.ids_per_row)
@@ -492,7 +504,5 @@ def _ids(problem: Problem, matrix: Array, rng: np.random.Generator) -> Array:
     kind = (np.arange(rows)[:, None] + 3 * np.arange(problem.ids_per_row)) % len(kinds)
     if problem.ignore_index is not None:
         wide = matrix.astype(np.float64)
-        with np.errstate(invalid="ignore", over="ignore"):
-            others = np.exp(wide - wide.max(axis=1, keepdims=True)).sum(axis=1) - 1
-        kind[exact_sums(wide) | ((others > 0) & (others < DOMINATED))] = 0
+        kind[exact_sums(wide) | _outweighs_others(wide)] = 0
     return np.choose(kind, kinds).astype(problem.ids_dtype.numpy if problem.ids_dtype else np.int64)

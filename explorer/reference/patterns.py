@@ -17,6 +17,7 @@ from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
 from explorer.model.problem import Problem
 from explorer.reference.distances import (
+    far_outweighed,
     ladders,
     least_outputs,
     lone_maxima,
@@ -128,6 +129,7 @@ GROUPS: dict[str, Callable[[_Asked], list[Pattern]]] = {
         keeps_small=a.keeps_small and not a.problem.operator.is_gradient,
         few=a.few,
     ),
+    "far outweighed": lambda a: far_outweighed(a.problem.dtype),
     "specials": lambda a: specials(few=a.few, thorough=a.thorough),
     "dominated": lambda a: dominated(a.problem.dtype, few=a.few),
     "spans": lambda a: [spanning(a.problem.dtype.greatest)],

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.model.element import DType
 from explorer.model.problem import Mask, Problem
-from explorer.ops.truth import Truth, Wide
+from explorer.ops.truth import Truth, Underflow, Wide
 from explorer.reference.layout import Array
 
 # ------------------------------------------------------------------ sums that lose nothing
@@ -98,14 +97,22 @@ def _nearest(exact: Fraction) -> float:
 # ------------------------------------------------------------------ truth
 
 
-def underflow(dtype: DType) -> float:
-    """Return the absolute error of an exponential that is no normal number of the arithmetic.
+SUBNORMAL_SPACINGS = 16
+"""Spacings of the arithmetic's subnormal numbers by which a number may be off that is not normal.
 
-    fp32 may flush it to 0, and a result rounded to 16 bits may be off by as much again. fp64
-    flushes nothing, so the error is some spacings of subnormal numbers.
+Rounding factors that are subnormal themselves loses only a few of them.
+"""
+
+
+def underflow(problem: Problem) -> Underflow:
+    """Return what becomes of exponentials that are no normal numbers: fp64 flushes none to 0.
+
+    An exponential that rounding makes a normal number, or not, is both.
     """
-    arithmetic = dtype.arithmetic
-    return 16 * arithmetic.smallest_subnormal if dtype.in_double else 2 * arithmetic.smallest_normal
+    arithmetic = problem.dtype.arithmetic
+    error = _wide(problem)(SUBNORMAL_SPACINGS * arithmetic.smallest_subnormal)
+    flushes_below = 0.0 if problem.dtype.in_double else arithmetic.smallest_normal * (1 + 1e-3)
+    return Underflow(error, flushes_below)
 
 
 @np.errstate(invalid="ignore")  # of NaN that signal
@@ -124,7 +131,7 @@ def truths_of(problem: Problem, arrays: dict[str, Array]) -> dict[str, Truth]:
         operands["input"] = counted(problem, arrays)
     factor = 1.0 if problem.scale is None else _rounded(np.float64(problem.scale), problem)
     return {
-        result.name: result.truth(operands, wide(factor), wide(underflow(problem.dtype)))
+        result.name: result.truth(operands, wide(factor), underflow(problem))
         for result in problem.results
     }
 

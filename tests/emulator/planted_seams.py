@@ -49,6 +49,9 @@ strides = partial(plant, "strides of a ring")
 slices = partial(plant, "slices of other widths")
 placed = partial(plant, "alignment as promised")
 again = partial(plant, "second launches")
+behind = partial(plant, "behind a maximum")
+signs = partial(plant, "signs of zeros")
+subnormal = partial(plant, "subnormal results")
 
 ONE_PASS = Config(
     algorithm="online-block-max", cache="none", cache_holds="input", threads_per_row=64
@@ -386,3 +389,203 @@ for name, base, declared, right, wrong in (
     ),
 ):
     again(name, base, (ABOVE, f"{declared}\n\n{ABOVE}"), (right, wrong))
+
+HELD_LOSS = Config(
+    threads=256, threads_per_row=256, algorithm="online-block-max", cache_holds="input"
+)
+LOSS, BOTH, LSE_4096 = (
+    (Problem(64, 4096, op=op), HELD_LOSS)
+    for op in (Op.CROSS_ENTROPY, Op.CROSS_ENTROPY_WITH_GRADIENT, Op.LOGSUMEXP)
+)
+LOOPED_LOSS = replace(HELD_LOSS, cache="none", unroll=2)
+LOSS_GRADIENT = (
+    Problem(64, 4096, op=Op.CROSS_ENTROPY_BACKWARD),
+    Config(threads=256, threads_per_row=256, cache="none", cache_holds="input", unroll=4),
+)
+REDUCED = "  state = reduce_row(state);"
+SHARE_OF_LOSS = "const float share = loss_grad_of_rows[index]"
+for name, base, right, wrong in (
+    (
+        "the third loss of a row is another",
+        LOSS,
+        REDUCED,
+        "  __shared__ unsigned before;\n  static unsigned launches = 0;\n"
+        "  if (threadIdx.x == 0) before = blockIdx.x == 0 ? atomicAdd(&launches, 1u) : 0u;\n"
+        f"  __syncthreads();\n  if (before == 2) state.sum *= 1.5f;\n{REDUCED}",
+    ),
+    (
+        "a row's maximum is kept where it was not 0",
+        LSE_4096,
+        REDUCED,
+        f"{REDUCED}\n  static float kept[64];\n  if (threadIdx.x == 0 && index < 64) {{\n"
+        "    if (kept[index] != 0.0f) state.maximum = kept[index];\n"
+        "    else kept[index] = state.maximum;\n  }",
+    ),
+    (
+        "the gradient of a row's loss is kept",
+        BOTH,
+        SHARE_OF_LOSS,
+        "static int kept[16];\n  const int now = __float_as_int(loss_grad_of_rows[index]);\n"
+        "  const int had = index < 16 ? atomicCAS(kept + index, 0, now) : 0;\n"
+        "  const float share = __int_as_float(had ? had : now)",
+    ),
+    (
+        "a counter of a row's launches has few bits",
+        BOTH,
+        SHARE_OF_LOSS,
+        "static unsigned char seen[64];\n  if (threadIdx.x == 0 && index < 64) seen[index] += 64;\n"
+        "  __syncthreads();\n"
+        "  const float share = (index < 64 && seen[index] == 0 ? 0.5f : 1.0f) * "
+        "loss_grad_of_rows[index]",
+    ),
+):
+    again(name, base, (right, wrong))
+
+# ------------------------------------------------------------------ behind a maximum
+
+REST = "const float rest = sum * exponential(maximum, reference);"
+for op in (Op.CROSS_ENTROPY, Op.CROSS_ENTROPY_WITH_GRADIENT):
+    for dtype in (DType.F32, DType.BF16):
+        for limit, config in ((18, HELD_LOSS), (30, LOOPED_LOSS), (60, HELD_LOSS)):
+            cut = REST.replace("=", f"= maximum - reference < -{limit}.0f ? 0.0f :")
+            behind(
+                f"{op} of {dtype}: the others are nothing {limit} below the target",
+                (Problem(64, 4096, dtype, op), config),
+                (REST, cut),
+            )
+behind(
+    "cross_entropy: the logarithm of 1 and little is lost",
+    LOSS,
+    ("log1pf(own == 1.0f ? rest : rest - 1.0f + own)", "logf(rest + own)"),
+)
+behind(
+    "cross_entropy_with_gradient: a small remainder has no gradient",
+    BOTH,
+    ("-share * whole.rest;", "-share * (whole.rest < 1e-11f ? 0.0f : whole.rest);"),
+)
+behind(
+    "cross_entropy_backward: e^z - 1 cancels",
+    LOSS_GRADIENT,
+    ("(expm1f(z))", "(expf(z) - 1.0f)"),
+)
+SUM_A = "const float sum_a = a.sum * exponential(a.maximum, reference);"
+CLUSTER = Config(
+    threads=128,
+    threads_per_row=128,
+    cluster=4,
+    exchange="mbarrier",
+    cache_holds="input",
+    algorithm="online-block-max",
+)
+for op in (Op.SOFTMAX, Op.LOG_SOFTMAX):
+    behind(
+        f"{op}: what lies 13 below another block's maximum is forgotten",
+        (Problem(512, 32768, op=op), CLUSTER),
+        (SUM_A, SUM_A.replace("=", "= a.maximum < reference - 13.0f ? 0.0f :")),
+    )
+
+# ------------------------------------------------------------------ signs of zeros, subnormals
+
+EXPONENTIAL = "return exp2f((x - maximum) * kLog2E);"
+for name, problem in (("f32", P4096), ("bf16", BF16)):
+    signs(
+        f"softmax of {name} is -0 where nothing is left",
+        (problem, HELD),
+        (EXPONENTIAL, EXPONENTIAL.replace("return", "return x - maximum < -200.0f ? -0.0f :")),
+    )
+IGNORED = "first_id == kIgnored ? 0.0f"
+signs("the loss of a row that is ignored is -0", LOSS, (IGNORED, IGNORED.replace("0.0f", "-0.0f")))
+for base in (LOSS_GRADIENT, BOTH):
+    signs(
+        f"{base[0].op}: a row that is ignored has zeros of its loss's sign",
+        base,
+        (
+            "const float zeros[kWidth] = {};",
+            "float zeros[kWidth];\n    for (int i = 0; i < kWidth; ++i) "
+            "zeros[i] = 0.0f * loss_grad_of_rows[index];",
+        ),
+    )
+LOG_GRADIENT = (Problem(8192, 1000, op=Op.LOG_SOFTMAX_BACKWARD), KEPT)
+for base in (LOG_GRADIENT, LOSS_GRADIENT, BOTH):
+    for name, made in (("twice as much", "2.0f * e"), ("negated", "-e"), ("1e-38", "1e-38f")):
+        subnormal(
+            f"{base[0].op}: an exponential below 2^-126 is {name}",
+            base,
+            (
+                EXPONENTIAL,
+                "const float e = exp2f((x - maximum) * kLog2E);\n"
+                f"  return e < 1.17549435e-38f ? {made} : e;",
+            ),
+        )
+for dtype in (DType.F16, DType.BF16):
+    subnormal(
+        f"softmax_backward of {dtype}: results below the least normal one are twice as much",
+        (Problem(8192, 1000, dtype, Op.SOFTMAX_BACKWARD), replace(KEPT, threads_per_row=64)),
+        (
+            "return y * (dy - sum);",
+            "const float g = y * (dy - sum);\n"
+            f"  return fabsf(g) < {dtype.smallest_normal:.9g}f ? 2.0f * g : g;",
+        ),
+    )
+
+# ------------------------------------------------------------------ far masks, exact scratch, NaN
+
+MASKED = (Problem(4096, 1000, mask=Mask.ADDITIVE), HELD)
+MASK_ROW = "mask + index % mask_rows * kCols"
+for name, at in (
+    ("an element's number in an int", "static_cast<int>(index % mask_rows * kCols)"),
+    ("an unsigned element's number", "static_cast<unsigned>(index % mask_rows * kCols)"),
+    ("a row's number in 24 bits", "(index % mask_rows & 0xffffff) * kCols"),
+):
+    plant("far", f"the mask of all rows by {name}", MASKED, (MASK_ROW, f"mask + {at}"))
+NARROW = Config(
+    threads=64, threads_per_row=1, vector_bytes=4, cache="none", cache_holds="input", exp="expf"
+)
+for kind in ("unsigned", "int"):
+    plant(
+        "far",
+        f"the length of a row whose number is of type {kind}",
+        (Problem(8192, 3, mask=Mask.LENGTHS), NARROW),
+        ("lengths[index]", f"lengths[static_cast<{kind}>(index)]"),
+    )
+STORED = "if (thread_in_row == 0) scratch[blockIdx.x] = state;"
+AFTER_THE_LAST = "if (thread_in_row == 0 && blockIdx.x + 1 == gridDim.x)"
+TWO_LAUNCHES = Config(
+    algorithm="online-block-max",
+    threads=128,
+    threads_per_row=128,
+    cache="none",
+    cache_holds="input",
+    unroll=8,
+    launches="two",
+)
+for name, stored in (
+    ("a pair", "scratch[gridDim.x] = state;"),
+    ("a byte", "reinterpret_cast<char*>(scratch + gridDim.x)[0] = 1;"),
+):
+    plant(
+        "out-of-bounds",
+        f"{name} more of scratch than it is said to take",
+        (Problem(64, 8192), TWO_LAUNCHES),
+        (STORED, f"{STORED}\n  {AFTER_THE_LAST} {stored}"),
+    )
+for base in (LOSS, BOTH, LSE_4096):
+    for name, kept in (
+        ("quiet", f"({BITS} & 0x7fc00000u) == 0x7fc00000u"),
+        ("positive", f"{BITS} < 0x80000000u"),
+    ):
+        plant(
+            "bits of NaN",
+            f"{base[0].op}: only a NaN that is {name} counts",
+            base,
+            element(f"isnan(v) && !({kept}) ? -1e30f : v"),
+        )
+for base, factor in ((LOSS_GRADIENT, "const float factor ="), (BOTH, "const float share =")):
+    special(
+        f"{base[0].op}: a NaN of the loss's gradient is lost",
+        base,
+        (
+            f"{factor} loss_grad_of_rows[index]",
+            f"{factor} fmaxf(-1e30f, loss_grad_of_rows[index])",
+        ),
+    )

@@ -203,6 +203,9 @@ def test_the_gpus_verdict_is_the_references(checked, problem, result):
         return found
 
     assert judged(truth).wrong == 0
+    judged(np.where(truth == 0, -0.0, truth))
+    if subject.known[result.name].flushed is not None:
+        judged(subject.known[result.name].flushed)
     assert judged(ruined(truth)).wrong > truth.size / 8
     off = [judged(truth * (1 + 3e-5), accuracy).wrong for accuracy in reversed(Accuracy)]
     assert off == sorted(off)
@@ -247,6 +250,32 @@ def test_results_may_be_flushed_to_zero():
 
 
 LEAST = np.float64(5e-324)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
+def test_products_of_exponentials_that_are_no_normal_numbers_are_flushed_or_right(dtype):
+    y = np.append(-np.linspace(80, 100, 37), 0.0)[None]
+    arrays = {"input": y.astype(dtype.numpy), "grad": (y == 0).astype(dtype.numpy)}
+    subject = Checked(Problem(1, 38, dtype, Op.LOG_SOFTMAX_BACKWARD), arrays)
+    right, flushed = subject.truth.values, subject.truth.flushed
+    assert 0 < (right != flushed).sum() < 37
+    for made, wrong in ((right, 0), (flushed, 0), (2 * right - flushed, 1), (-right, 1)):
+        made = np.append(made[:, :-1], right[:, -1:], axis=1).astype(dtype.numpy)
+        assert subject.check(made).wrong == check(made, subject.truth, dtype).wrong
+        assert (check(made, subject.truth, dtype).wrong > 5) == wrong
+
+
+@pytest.mark.parametrize("op", [Op.SOFTMAX, Op.CROSS_ENTROPY, Op.CROSS_ENTROPY_BACKWARD])
+def test_zeros_of_which_the_operator_knows_the_sign_are_told_apart(checked, op):
+    subject = checked(Problem(19, 37, op=op))
+    right = subject.truth.values.astype(np.float32)
+    made = np.where(right == 0, np.float32(-0.0), right)
+    known = (right == 0) & subject.truth.plus_zero[:, None]
+    found = subject.check(made)
+    assert found.wrong == found.certain == known.sum() > 0
+    assert check(made, subject.truth, DType.F32).wrong == known.sum()
+
+
 FAR = -np.linspace(744, 747, 37)
 """Distances below the maximum around which float64 has no number but 0 for e^x any more."""
 

@@ -2,7 +2,6 @@
 // Whole numbers have a magnitude of 0: they are right only if they are equal.
 
 constexpr double kFlushedBelow = 0x1p-126 * (1 + 1e-6);
-constexpr double kSubnormalError = kWide ? 0x1p-1070 : 0x1p-145;
 
 struct Report {
   unsigned long long wrong;
@@ -15,9 +14,13 @@ struct Report {
   unsigned long long certain;     // wrong elements that no rounding explains
 };
 
-// The distance of a finite number from the truth, minus the error that underflow explains.
-__device__ double error_of(double got, const Truth& truth) {
-  return fmax(fabs(got - truth.value) - truth.underflow, 0.0);
+// The truth with that of its values which is nearest to a number: exponentials that are no normal
+// numbers are rounded as such, or flushed to zero.
+__device__ Truth nearest(double got, Truth truth) {
+  const double due = fabs(got - truth.flushed) < fabs(got - truth.value) ? truth.flushed : truth.value;
+  const double moved = due + fmin(fmax(got - due, -truth.underflow), truth.underflow);
+  truth.value = isfinite(moved) ? moved : due;
+  return truth;
 }
 
 // 16-bit numbers as integers of the same order: neighbours differ by 1.
@@ -65,7 +68,7 @@ __device__ bool is_right(const Question& q, const T& output, double got, const T
   // A number stands for an infinity, or the reverse, only where rounding decides between the two.
   const double due = widen(rounded(truth.value, output));
   if (isinf(got) || isinf(due)) return got == due || is_rounded_within(output, truth.value, allowed);
-  if (error_of(got, truth) <= allowed) return true;
+  if (fabs(got - truth.value) <= allowed) return true;
   if (sizeof(T) == 2 && truth.exact) return is_rounded_within(output, truth.value, allowed);
   return are_neighbours(output, truth.value, q.steps);
 }
@@ -82,18 +85,20 @@ struct Found {
   unsigned long long certain = 0;
 
   template <typename T>
-  __device__ void add(const Question& q, const T& output, const Truth& truth, unsigned long long index) {
+  __device__ void add(const Question& q, const T& output, const Truth& exactly, unsigned long long index) {
     const double got = widen(output);
+    const Truth truth = nearest(got, exactly);
     const bool are_finite = isfinite(got) && isfinite(truth.value);
-    if (!is_right(q, output, got, truth)) {
+    const bool lacks_plus_zero = truth.plus_zero && got == 0.0 && signbit(got);
+    if (!is_right(q, output, got, truth) || lacks_plus_zero) {
       ++wrong;
       first = min(first, index);
       infinite += !are_finite;
-      certain += are_finite && (truth.exact || truth.magnitude == 0.0);
+      certain += are_finite && (truth.exact || truth.magnitude == 0.0 || lacks_plus_zero);
     }
     if (!are_finite) return;
     const bool flushed = got == 0.0 && may_be_flushed(truth);
-    const double off = flushed ? 0.0 : error_of(got, truth);
+    const double off = flushed ? 0.0 : fabs(got - truth.value);
     const double in_ulps = off / spacing_at<T>(truth.magnitude);
     counted += 1.0;
     ulps += in_ulps;

@@ -3,7 +3,8 @@
 
 constexpr double kNearGap = 32.0;
 constexpr int kExactTerms = 1 << 24;
-constexpr double kUnderflow = kWide ? 0x1p-1070 : 0x1p-125;
+constexpr double kSubnormalError = kWide ? 0x1p-1070 : 0x1p-145;
+constexpr double kFlushesBelow = kWide ? 0.0 : 0x1p-126 * (1 + 1e-3);  // exponentials that may be 0
 #define INFINITY_64 __longlong_as_double(0x7ff0000000000000ll)
 constexpr double kGreatest = kWide ? 1.7976931348623157e308 : 3.4028234663852886e38;
 
@@ -125,7 +126,14 @@ struct Truth {
   double magnitude;  // its error is relative to this: of the subtracted terms if they cancel
   bool exact;        // its row's sum is exact in any arithmetic
   double underflow;  // absolute error of exponentials that are no normal numbers
+  double flushed;    // the value in which they are 0, which is right as well
+  bool plus_zero;    // a zero is +0, whatever kernel computes it
 };
+
+// A truth of which no exponential is multiplied.
+__device__ Truth plain(double value, double magnitude, bool exact, bool plus_zero = false) {
+  return {value, magnitude, exact, 0.0, value, plus_zero};
+}
 
 // The values that the elements of a row share.
 struct Row {
@@ -232,23 +240,23 @@ __device__ double not_zero(double magnitude) {
 
 // A truth whose error is relative to its size, and at least to 1.
 __device__ Truth of_size(double value, double size, const Row& r) {
-  return {value, fmax(1.0, size), r.exact, 0.0};
+  return plain(value, fmax(1.0, size), r.exact);
 }
 
 // The truth of a result of log-sum-exp, or of log-probabilities.
 __device__ Truth truth_of_row(const Question& q, long long row, const Row& r, int col) {
   const double log_sum = log(r.sum);
-  if (asks(q, kMaximum)) return {r.maximum, 0.0, false, 0.0};
+  if (asks(q, kMaximum)) return plain(r.maximum, 0.0, false);
   if (asks(q, kLogSum)) return of_size(log_sum, fabs(log_sum), r);
   if (kOp == kLogProb && asks(q, kOutput)) {
     const double y = (chosen(q, row, r.limit, col) - r.maximum) - log_sum;
-    return {y, 1.0 + fabs(y), r.exact, 0.0};
+    return plain(y, 1.0 + fabs(y), r.exact);
   }
   if (kOp == kLogProb && asks(q, kEntropy)) {
     const double entropy = log_sum - r.of_asked / r.sum;
     return of_size(entropy, fabs(entropy), r);
   }
-  if (kOp == kLogProb && (asks(q, kRank) || asks(q, kArgmax))) return {r.of_asked, 0.0, false, 0.0};
+  if (kOp == kLogProb && (asks(q, kRank) || asks(q, kArgmax))) return plain(r.of_asked, 0.0, false);
   return of_size(r.maximum + log_sum, fmax(fabs(r.maximum), fabs(log_sum)), r);
 }
 
@@ -257,39 +265,50 @@ __device__ double growth_of(double gap) {
   return gap >= kNearGap && isfinite(gap) ? ldexp(2.0, ilogb(gap / kNearGap)) : 1.0;
 }
 
+// The same of the sum of all but the target, whose terms are as small as their mean.
+__device__ double growth_of_others(const Question& q, const Row& r) {
+  return growth_of(log(static_cast<double>(q.cols)) - log(r.of_asked));
+}
+
 // The truth of a result of a row that has a target: its loss, or what is kept of it.
 __device__ Truth truth_of_target(const Question& q, long long row, const Row& r) {
-  if (asks(q, kMaximum)) return {r.maximum, 0.0, false, 0.0};
+  if (asks(q, kMaximum)) return plain(r.maximum, 0.0, false);
   const double target = chosen(q, row, r.limit, 0);
   const double log_sum = target == r.maximum ? log1p(r.of_asked) : log(r.sum);
   if (asks(q, kLse)) return of_size(r.maximum + log_sum, fmax(fabs(r.maximum), fabs(log_sum)), r);
   if (asks(q, kLogSum)) {
-    return {log_sum, fmax(target == r.maximum ? 0.0 : 1.0, fabs(log_sum)), r.exact, 0.0};
+    const double size = fabs(log_sum) * growth_of_others(q, r);
+    return plain(log_sum, fmax(target == r.maximum ? 0.0 : 1.0, size), r.exact);
   }
-  const double loss = id_of(q, row, 0) == IGNORED ? 0.0 : (r.maximum - target) + log_sum;
-  return {loss, fabs(loss), r.exact, 0.0};
+  const bool is_ignored = id_of(q, row, 0) == IGNORED;
+  const double loss = is_ignored ? 0.0 : (r.maximum - target) + log_sum;
+  return plain(loss, fabs(loss) * growth_of_others(q, r), r.exact, is_ignored);
 }
 
 // The truth of an element of the gradient of a loss.
 __device__ Truth truth_of_loss_gradient(const Question& q, long long row, const Row& r, int col) {
   const Id target = id_of(q, row, 0);
-  if (!is_column(q, target) || target == IGNORED) return {0.0, 0.0, r.exact, 0.0};
+  if (!is_column(q, target) || target == IGNORED) return plain(0.0, 0.0, r.exact, true);
   const double factor = q.scale * static_cast<double>(q.loss_grad[row]);
   const bool is_known = kOp == kCrossEntropyBackward;
   const double maximum = is_known ? static_cast<double>(static_cast<const Number*>(q.second)[row]) : r.maximum;
   const double x = counted(q, row, r.limit, col);
   const double log_sum = is_known ? static_cast<double>(q.log_sum[row]) : log(r.sum);
   double share, less, lost = 1.0;  // an element's share of the sum, and the same less 1 for the target
+  double least = exp_of_difference(x, maximum);  // of the exponentials that it may be computed by
   if (is_known) {
     share = exp((x - maximum) - log_sum);
     less = col == target ? expm1((x - maximum) - log_sum) : share;
     lost = fmax(1.0, exp(-log_sum));
+    least = fmin(least, share);
   } else {
     share = exp_of_difference(x, maximum) / r.sum;
     less = col == target ? -r.of_asked / r.sum : share;
   }
-  const double growth = col == target || !isfinite(x) ? 1.0 : growth_of(maximum - x);
+  double growth = isfinite(x) ? growth_of(maximum - x) : 1.0;
+  if (col == target) growth = is_known ? 1.0 : growth_of_others(q, r);
   const double each = SMOOTHING / q.cols, given_back = col == target ? SMOOTHING : 0.0;
+  const bool gone = least < kFlushesBelow && col != target;
   double y = less + given_back - each;
   double size = fabs(factor) * (fabs(less) * growth + given_back + each);
   if (Z_LOSS != 0.0) {
@@ -298,14 +317,15 @@ __device__ Truth truth_of_loss_gradient(const Question& q, long long row, const 
     size += fabs(factor * more) * growth;
   }
   const bool is_some = isfinite(x) && factor != 0.0;
-  lost *= 1.0 + fabs(2.0 * Z_LOSS * (maximum + log_sum));
-  return {factor * y, is_some ? not_zero(size) : size, r.exact, fabs(factor) * kUnderflow * lost};
+  const double underflow = fabs(factor) * kSubnormalError * lost;
+  const double flushed = gone ? given_back - each : y;
+  return {factor * y, is_some ? not_zero(size) : size, r.exact, underflow, factor * flushed, false};
 }
 
 __device__ Truth truth_of(const Question& q, long long row, const Row& r, int col) {
   if (kOp == kMultiplyRows) {
     const double y = counted(q, row, r.limit, col) * static_cast<double>(q.loss_grad[row]);
-    return {y, fabs(y), false, kUnderflow};
+    return {y, fabs(y), false, kSubnormalError, y, false};
   }
   if (kOp == kCrossEntropyBackward) return truth_of_loss_gradient(q, row, r, col);
   if (kSetsApart) {
@@ -316,11 +336,11 @@ __device__ Truth truth_of(const Question& q, long long row, const Row& r, int co
     const double x = counted(q, row, r.limit, col);
     const double y = exp_of_difference(x, r.maximum) / r.sum;
     const double growth = growth_of(isfinite(x) ? r.maximum - x : 0.0);
-    return {y, isfinite(x) ? not_zero(y * growth) : y * growth, r.exact, 0.0};
+    return plain(y, isfinite(x) ? not_zero(y * growth) : y * growth, r.exact, true);
   }
   if (kOp == kLogSoftmax) {
     const double y = (counted(q, row, r.limit, col) - r.maximum) - log(r.sum);
-    return {y, 1.0 + fabs(y), r.exact, 0.0};
+    return plain(y, 1.0 + fabs(y), r.exact);
   }
   if (kOp == kLogsumexp || kOp == kLogProb) return truth_of_row(q, row, r, col);
   const double y = widen(q.input[place_in_input(q, row, col)]);
@@ -330,9 +350,11 @@ __device__ Truth truth_of(const Question& q, long long row, const Row& r, int co
   if (kOp == kSoftmaxBackward) {
     const double size = fabs(dy) + r.size;
     const double magnitude = fabs(y) > 0.0 && size > 0.0 ? not_zero(fabs(y) * size) : fabs(y) * size;
-    return {factor * (y * (dy - r.sum)), fabs(factor) * magnitude, r.exact, 0.0};
+    return plain(factor * (y * (dy - r.sum)), fabs(factor) * magnitude, r.exact);
   }
   const double shared_out = isfinite(y) && r.size > 0.0 ? not_zero(share * r.size) : share * r.size;
   const double magnitude = fabs(factor) * (fabs(dy) + shared_out);
-  return {factor * (dy - share * r.sum), magnitude, r.exact, fabs(factor) * kUnderflow * r.size};
+  const double due = factor * (dy - share * r.sum);
+  const double flushed = share < kFlushesBelow ? factor * dy : due;
+  return {due, magnitude, r.exact, fabs(factor) * kSubnormalError * r.size, flushed, false};
 }

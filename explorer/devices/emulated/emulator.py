@@ -81,6 +81,9 @@ STRIDE_STEPS = 64_000
 LONG_STEPS = 4_000_000
 """Most steps of a run with rows of more than 2^16 columns: some 20 seconds on one core."""
 
+MORE_LAUNCHES = 6
+"""Launches of a program whose variables last, after a small one and a larger one."""
+
 MOST_WORK_OF_SPINNING = 2_000_000_000
 """Most work of all runs of a kernel whose threads spin: some 20 seconds on one core."""
 
@@ -160,7 +163,7 @@ class Emulator(Device):
                     break
             else:
                 if variables.are_used:
-                    self._run_after_smaller(program, kernel, wanted, done)
+                    self._run_after_others(program, kernel, wanted, done)
                 self._run_the_rest(program, kernel, ordered, done)
         except CompileFailure as failure:
             error = _compiler_error(failure, program.file)
@@ -189,22 +192,24 @@ class Emulator(Device):
     def _verdict(self, program: ProgramUnderTest, runs: list[Emulation]) -> Verdict:
         return Verdict.of_runs(program, tuple(runs), f"emulation for {self.arch}")
 
-    def _run_after_smaller(
+    def _run_after_others(
         self,
         program: ProgramUnderTest,
         kernel: EmulatedKernel,
         wanted: Sequence[Run],
         done: list[Emulation],
     ) -> None:
-        """Run the smallest problem and the first one in turn, and append them.
+        """Run the smallest problem and the first one in turn, then others, and append them.
 
-        What the first launch of a program keeps for good shows if a later one is larger.
+        What the first launch of a program keeps for good shows if a later one is larger, and what
+        a later launch finds shows after some of them. Each has inputs of its own.
         """
         variables = Variables()
         smallest = min(wanted, key=lambda run: run.problem.rows * run.problem.cols)
-        for run in (smallest, wanted[0]):
+        for number, run in enumerate((smallest, wanted[0], *[smallest] * MORE_LAUNCHES)):
             if done[-1].status not in _ENDS:
-                done.append(self._run(program, kernel, run, variables=variables))
+                other = replace(program, seed=program.seed + number)
+                done.append(self._run(other, kernel, run, variables=variables))
 
     def _run_in_every_order(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, run: Run

@@ -106,7 +106,7 @@ def far_problems(
     up to 32 columns are more than 2^32 as well, if a grid has blocks for them. `block_rows` is the
     number of rows that a block, or `blocks` blocks together, work on; one access over a middle axis
     reads `rows_together` of them. For such an axis there is a second problem, with slices of more
-    than 2^32 elements. For an additive mask that repeats there is one with a mask of all rows; for
+    than 2^32 elements. For an additive mask there is one with a mask of all rows as well; for
     rows with gaps there are two with the gaps `FAR_GAPS`. If a block makes several `rounds` over
     the rows, each of them goes beyond 2^32 elements.
     """
@@ -115,7 +115,7 @@ def far_problems(
         far = [own]
         if not problem.is_dense:
             far += [_far_apart(problem, block_rows, gap) for gap in FAR_GAPS]
-        if problem.mask is Mask.ADDITIVE and 1 < own.mask_rows < own.rows:
+        if problem.mask is Mask.ADDITIVE and own.mask_rows < own.rows:
             whole = replace(problem, mask_rows=problem.rows)
             far.append(_of_rows(whole, block_rows, rounds, blocks))
         return tuple(filter(is_addressable, far))
