@@ -215,7 +215,7 @@ def _numbers(problem: Problem) -> dict[str, Number | float]:
     if "input_stride" in values:
         values["stride"] = values["input_stride"]
     if problem.in_place:
-        values["input"] = values["output"] = values["array" if problem.inner > 1 else "matrix"]
+        values["input"] = values["output"] = values["array"] = values["matrix"]
     return values
 
 
