@@ -186,8 +186,8 @@ def _gradient(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Truth:
         factors = factor * arrays["loss_grad"]
         grown = np.where(is_target, 1.0, growth(gaps))
         values, size = _of_shares(arrays, shares, less, lse, grown)
-        lost_of_1 = lost.error * np.maximum(1.0, np.exp(-arrays["log_sum"]))
-        underflow = (np.abs(factors) * lost_of_1)[:, 0]
+        of_1 = np.maximum(1.0, np.exp(-arrays["log_sum"]))
+        underflow = _lost(arrays, lse, lost, np.abs(factors) * of_1)
         flushed = _flushed(arrays, np.minimum(gaps, exponents), values, lost)
     magnitude = np.abs(factors) * size
     truth = Truth(factors * values, magnitude, None, underflow, factors * flushed)
@@ -214,6 +214,17 @@ def _of_shares(
     if arrays["z_loss"]:
         values, size = values + added * shares, size + np.abs(added) * shares * grown
     return values, size
+
+
+def _lost(arrays: Mapping[str, Any], lse: Wide, lost: Any, factors: Wide) -> Wide:
+    """Return the error of a row's exponentials that are no normal numbers, times these factors.
+
+    The squared log-sum-exp multiplies that, and the rounding of the products too.
+    """
+    import numpy as np
+
+    more = np.abs(2 * arrays["z_loss"] * lse)
+    return np.asarray(lost.error * (factors * (1.0 + more) + more))[:, 0]
 
 
 def _flushed(arrays: Mapping[str, Any], gaps: Wide, values: Wide, lost: Any) -> Wide:
@@ -285,7 +296,7 @@ def _gradient_at_once(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Trut
         factors = factor * arrays["loss_grad"]
         shares, lse = exponentials / total, maximum + log_sum
         values, size = _of_shares(arrays, shares, less, lse, grown)
-        underflow = (np.abs(factors) * lost.error)[:, 0]
+        underflow = _lost(arrays, lse, lost, np.abs(factors))
         flushed = _flushed(arrays, gaps, values, lost)
     magnitude = np.abs(factors) * size
     truth = Truth(factors * values, magnitude, exact_sums(x), underflow, factors * flushed)

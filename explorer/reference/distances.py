@@ -324,7 +324,7 @@ def far_outweighed(dtype: DType) -> list[Pattern]:
 
     A loss of the maximum is such a sum. In f64 the distances are farther.
     """
-    farther = normal_end(dtype) / normal_end(DType.F32)
+    farther = 8.0 if dtype.in_double else 1.0
     return [_one_and_others(gap * farther) for gap in FAR_OUTWEIGHED]
 
 

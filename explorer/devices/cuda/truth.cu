@@ -317,7 +317,8 @@ __device__ Truth truth_of_loss_gradient(const Question& q, long long row, const 
     size += fabs(factor * more) * growth;
   }
   const bool is_some = isfinite(x) && factor != 0.0;
-  const double underflow = fabs(factor) * kSubnormalError * lost;
+  const double times = fabs(2.0 * Z_LOSS * (maximum + log_sum));
+  const double underflow = kSubnormalError * (fabs(factor) * lost * (1.0 + times) + times);
   const double flushed = gone ? given_back - each : y;
   return {factor * y, is_some ? not_zero(size) : size, r.exact, underflow, factor * flushed, false};
 }
