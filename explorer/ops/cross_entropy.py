@@ -292,6 +292,7 @@ def _gradient_at_once(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Trut
         exponentials = np.exp(gaps)
         rest = np.where(is_target, 0.0, exponentials).sum(axis=1, keepdims=True)
         total = exponentials.sum(axis=1, keepdims=True)
+        rest = rest + (total - total)  # NaN beside an infinity
         less = np.where(is_target, -rest, exponentials) / total
         factors = factor * arrays["loss_grad"]
         shares, lse = exponentials / total, maximum + log_sum

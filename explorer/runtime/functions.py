@@ -1,7 +1,6 @@
 """`explorer.softmax`, `log_softmax`, `logsumexp` and `log_prob`, for PyTorch, CuPy and JAX."""
 
 import importlib.util
-import math
 import sys
 from collections.abc import Callable
 from numbers import Real
@@ -14,6 +13,10 @@ from explorer.system.plain_data import kind_of, shown, whole_of
 
 if TYPE_CHECKING:
     from explorer.runtime.torch_override import Registration
+
+
+MOST_SOFTCAP = 1e6
+"""The largest cap of logits: beyond it, tanh of f32 numbers has no digits left."""
 
 
 def softmax(
@@ -218,7 +221,9 @@ def cross_entropy(
                      formed together with the loss, in one read and one write of x instead of two
                      reads and a write; the backward pass multiplies it by the gradient of the loss,
                      which takes one more read and write unless that is 1, and a second backward
-                     raises. Where no kernel does so, as in traced code, it is "later". "in_place":
+                     raises. f16 holds no small gradients of a mean, which a scaler of losses comes
+                     too late for. Where no kernel does so, as in traced code, it is "later".
+                     "in_place":
                      the backward pass writes the gradient over x, so that no second matrix is
                      needed. x must be a tensor that was computed, no leaf and no view, whose
                      axes lie in their order; what else needs its elements for a gradient raises,
@@ -345,6 +350,8 @@ def causal_lm_loss(
         dim=-1,
         gradient=gradient,
     )
+    if hasattr(num_items_in_batch, "to"):  # a tensor, perhaps of another GPU
+        num_items_in_batch = num_items_in_batch.to(loss.device)
     return loss if num_items_in_batch is None else loss / num_items_in_batch
 
 
@@ -363,7 +370,7 @@ def _told(**given: Any) -> LossKeywords:
         )
     for name in ("return_lse", "return_z_loss"):
         check_switch(name, getattr(told, name))
-    if told.softcap is not None and not _part("softcap", told.softcap, math.inf):
+    if told.softcap is not None and not _part("softcap", told.softcap, MOST_SOFTCAP):
         raise InvalidInput("softcap is 0; it must be more than 0, or None for no cap")
     return told._replace(
         ignore_index=index,

@@ -209,7 +209,7 @@ def check_index(shape: Shape, index: Shape, dtype: str) -> None:
         raise InvalidInput(f"index is of shape {index}; a row must have an id at least")
 
 
-def check_target(shape: Shape, dim: int, target: Shape, dtype: str) -> None:
+def check_target(shape: Shape, dim: int, target: Shape, dtype: str, ignore_index: int) -> None:
     """Raise InvalidInput for targets that do not fit the rows along an axis of an array."""
     if not shape[dim]:
         raise InvalidInput(f"x is of shape {shape}; a row must have a class at least")
@@ -220,6 +220,11 @@ def check_target(shape: Shape, dim: int, target: Shape, dtype: str) -> None:
         )
     if dtype not in ID_DTYPES:
         raise InvalidInput(f"target is of {dtype}; it must be of int32 or int64")
+    bits = int(dtype.removeprefix("int"))
+    if not -(2 ** (bits - 1)) <= ignore_index < 2 ** (bits - 1):
+        raise InvalidInput(
+            f"ignore_index is {ignore_index}, which no target of {dtype} can be: give another one"
+        )
     wanted = (*shape[:dim], *shape[dim + 1 :])
     if target != wanted:
         raise InvalidInput(
@@ -396,6 +401,11 @@ class Call(NamedTuple):
     def alone(self) -> "Call":
         """Return the call without its arrays, which somebody else keeps or drops."""
         return self._replace(arrays=NOTHING) if self.arrays else self
+
+    def asking_for(self, *names: str) -> "Call":
+        """Return the call with these results beside its own, each once; an empty name is none."""
+        every = filter(None, (*names, *self.also.split(",")))
+        return self._replace(also=",".join(dict.fromkeys(every)))
 
     @property
     def results(self) -> tuple[Result, ...]:

@@ -39,6 +39,7 @@ from explorer.runtime.layout import (
     whole_axis,
 )
 from explorer.runtime.recipes import Apart, Recipe, make_recipe
+from explorer.system.plain_data import shown
 
 Compute = Callable[[Call, Any], list[Any]]
 """Computes the results of a call on an array."""
@@ -298,7 +299,7 @@ class RowFunctions(Library):
     def cross_entropy_of(self, x: Any, target: Any, weight: Any, told: LossKeywords) -> Any:
         """Compute the losses of rows, or their sum or mean, as `explorer.cross_entropy` says it."""
         if told.softcap is not None:
-            x, told = self._capped(x, told)
+            x, told = self._capped(x, target, told)
         if told.gradient != "later":
             self.check_gradient(x, target, weight, told)
         call, rows = self.losses_call(x, target, told)
@@ -323,6 +324,7 @@ class RowFunctions(Library):
             loss, *others = (one.squeeze(call.dim) for one in self.of_rows(call, rows))
             made = [weighted(loss), *others]
         total, *others = made
+        others = list(map(constant, others))
         results = [total]
         if told.return_lse:
             results.append(others[0])
@@ -331,12 +333,17 @@ class RowFunctions(Library):
             results.append(reduced(self.numpy.where(counts, squared, 0)))
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _capped(self, x: Any, told: LossKeywords) -> tuple[Any, LossKeywords]:
-        """Return the capped logits, a matrix of their own in the type of the loss, and the rest."""
-        _, factor = self.plain(-1, told.scale)
-        self.check_x(x, may_be_complex=False)
-        wide = self.cast(x, self.result_type(Call(Op.LOGSUMEXP, -1), x), x)
-        wide = wide if factor is None else wide * factor
+    def _capped(self, x: Any, target: Any, told: LossKeywords) -> tuple[Any, LossKeywords]:
+        """Return the capped logits, a matrix of their own in the type of the loss, and the rest.
+
+        A NaN in a row that is ignored is 0 there: its gradient would be NaN times 0.
+        """
+        call, _ = self.losses_call(x, target, told)
+        axis = positive(min(1, x.ndim - 1) if told.dim is None else told.dim, x.ndim)
+        wide = self.cast(x, self.result_type(call, x), x)
+        ignored = with_axis(target == told.ignore_index, axis)
+        wide = self.numpy.where(ignored & self.numpy.isnan(wide), 0.0, wide)
+        wide = wide if call.scale is None else wide * call.scale
         capped = told.softcap * self.numpy.tanh(wide / told.softcap)
         return capped, told._replace(softcap=None, scale=1)
 
@@ -394,7 +401,7 @@ class RowFunctions(Library):
     def cross_entropy_forward_of(self, x: Any, target: Any, told: LossKeywords) -> list[Any]:
         """Compute losses, and what their gradient needs of each row, without gradients."""
         call, rows = self.losses_call(x, target, told)
-        made = self.compute(call._replace(also="maximum,log_sum"), rows)
+        made = self.compute(call._replace(also="maximum,log_sum"), constant(rows))
         return [one.squeeze(call.dim) for one in made]
 
     def cross_entropy_backward_of(
@@ -428,7 +435,13 @@ class RowFunctions(Library):
         axis = positive(axis, x.ndim)
         if not x.ndim:
             raise InvalidInput("x has no axis; losses are of rows along one")
-        check_target(tuple(x.shape), axis, tuple(target.shape), self.name_of(target.dtype))
+        ids_dtype = self.name_of(target.dtype)
+        check_target(tuple(x.shape), axis, tuple(target.shape), ids_dtype, told.ignore_index)
+        if told.loss_dtype is not None and self.name_of(told.loss_dtype) not in DTYPES:
+            raise InvalidInput(
+                f"loss_dtype is {shown(told.loss_dtype)}; it must be a type of floating-point "
+                f"numbers of 16, 32 or 64 bits, such as {self.type_named}"
+            )
         rows, last = x, x.ndim - 1
         if axis != last and not self.is_dense(x):
             rows, axis = self.numpy.moveaxis(x, axis, -1), last
@@ -443,6 +456,11 @@ class RowFunctions(Library):
 
 
 # ------------------------------------------------------------------ numbers of a row
+
+
+def constant(x: Any) -> Any:
+    """Return an array as one from which no gradient flows."""
+    return x.detach() if hasattr(x, "detach") else x
 
 
 def with_axis(array: Any, axis: int) -> Any:
@@ -468,8 +486,7 @@ def numbers(library: Any, x: Any, axis: int, ids: Any, names: Iterable[str]) -> 
         return function(values, axis=axis, keepdims=True, **told)
 
     greatest = float(library.finfo(x.dtype).max)
-    constant = x.detach() if hasattr(x, "detach") else x
-    maximum = library.clip(along(library.amax, constant), -greatest, greatest)
+    maximum = library.clip(along(library.amax, constant(x)), -greatest, greatest)
     gaps = x - maximum
     weights = library.exp(gaps)
     total = along(library.sum, weights)
@@ -545,22 +562,32 @@ def with_terms(library: Library, compute: Compute, x: Any, call: Call) -> list[A
     told = dict(call.options)
     if not (told["label_smoothing"] or told["z_loss"]):
         return compute(call, x)
-    every = call._replace(also=f"lse,{call.also}" if call.also else "lse")
+    every = call.asking_for(*TERMS)
     made = by_name(every.results, compute(every, x))
-    made["output"] = whole_loss(library, x, call, made["output"], made["lse"])
+    made["output"] = whole_loss(library, x, call, made)
     return [made[result.name] for result in call.results]
 
 
-def whole_loss(library: Library, x: Any, call: Call, loss: Any, lse: Any) -> Any:
-    """Return the loss of each row from its cross-entropy, and from its log-sum-exp if needed."""
-    told = dict(call.options)
+TERMS = ("maximum", "log_sum")
+"""The results of which the terms are made that a loss has beside the cross-entropy."""
+
+
+def whole_loss(library: Library, x: Any, call: Call, made: Mapping[str, Any]) -> Any:
+    """Return the loss of each row from the results of its cross-entropy.
+
+    The mean of a row is a sum in f64 and is taken from its maximum, which is as large: their
+    difference keeps its digits.
+    """
+    told, loss = dict(call.options), made["output"]
     smoothing, factor = told["label_smoothing"], told["z_loss"]
     if smoothing:
-        mean = x.sum(call.dim, keepdims=True, dtype=loss.dtype) / x.shape[call.dim]
+        wide = library.type_of(TYPE_OF_SUMS.array_name)
+        mean = x.sum(call.dim, keepdims=True, dtype=wide) / x.shape[call.dim]
         mean = mean if call.scale is None else mean * call.scale
-        loss = (1 - smoothing) * loss + smoothing * (lse - mean)
+        above = library.cast(made["maximum"] - mean, loss.dtype, loss)
+        loss = (1 - smoothing) * loss + smoothing * (above + made["log_sum"])
     if factor:
-        loss = loss + factor * lse * lse
+        loss = loss + factor * (made["maximum"] + made["log_sum"]) ** 2
     return library.numpy.where(call.arrays["ids"] == told["ignore_index"], 0.0, loss)
 
 
@@ -571,6 +598,7 @@ def smoothed_by_weights(library: Library, x: Any, call: Call, weight: Any) -> An
     """
     told, ids, functions = dict(call.options), call.arrays["ids"], library.numpy
     log = Call(Op.LOG_SOFTMAX, call.dim, call.scale, library.result_type(call, x))
+    x = functions.where(ids == told["ignore_index"], 0.0, x)  # whose NaN would have a gradient
     (logs,) = library.framework(log, x)
     weight = library.cast(weight, logs.dtype, logs)
     weighted, smoothing = functions.moveaxis(logs, call.dim, -1) * weight, told["label_smoothing"]

@@ -244,6 +244,11 @@ class Recipe:
             library.written(out)
         return results
 
+    def takes(self, x: Any) -> bool:
+        """Return whether an input that is read as it is begins where the launch needs it to."""
+        is_aligned = "input" in self.plan.aligned and self.converted is None
+        return not (is_aligned and self.library.address(x) & self.plan.mask)
+
     def _is_covered(self, out: Any, x: Any, read: Mapping[str, Any]) -> bool:
         """Return whether an output overlaps an input, other than in place."""
         begins = self.library.address(out)
@@ -282,6 +287,10 @@ class Apart:
     """The call without its arrays."""
     spread: Spread
     problem: None = None
+
+    def takes(self, x: Any) -> bool:
+        """Return whether an input begins where launches need it to: each makes its own arrays."""
+        return True
 
     def serve(
         self, x: Any, out: Any, scale: float | None, arrays: Mapping[str, Any]

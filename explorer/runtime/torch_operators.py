@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
-from explorer.ops import FORWARD, OPERATORS, Op
+from explorer.ops import FORWARD, OPERATORS, Extent, Op
 from explorer.ops.logsumexp import PAIR
 from explorer.runtime.layout import (
     IN_PLACE,
@@ -30,7 +30,14 @@ from explorer.runtime.layout import (
     plain_scale,
     whole_axis,
 )
-from explorer.runtime.library import LEAST_GAP, RowFunctions, whole_loss, with_axis, with_terms
+from explorer.runtime.library import (
+    LEAST_GAP,
+    TERMS,
+    RowFunctions,
+    whole_loss,
+    with_axis,
+    with_terms,
+)
 from explorer.runtime.torch_calls import (
     TENSORS,
     Tensors,
@@ -109,9 +116,11 @@ def _are_vmaps() -> bool:
 
 def by_framework(call: Call, x: Tensor) -> list[Tensor]:
     """Compute a checked call by PyTorch's own functions, which can be differentiated."""
-    if call.op is Op.CROSS_ENTROPY:
-        return with_terms(TENSORS, _by_framework, x, call)
-    return _by_framework(call, x)
+    if call.op is not Op.CROSS_ENTROPY:
+        return _by_framework(call, x)
+    if not call.also:  # a NaN in a row that is ignored has no gradient
+        x = torch.where(call.arrays["ids"] == dict(call.options)["ignore_index"], 0.0, x)
+    return with_terms(TENSORS, _by_framework, x, call)
 
 
 def _by_framework(call: Call, x: Tensor) -> list[Tensor]:
@@ -284,7 +293,7 @@ class _Losses(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, call: Call) -> tuple[Tensor, ...]:
-        every = call._replace(also=",".join(_PAIR) + f",{call.also}" * bool(call.also))
+        every = call.asking_for(*_PAIR)
         made = by_name(every.results, without_gradient(every, x))
         ctx.is_in_place = IN_PLACE in call.options
         ctx.call = call.alone()._replace(also="")
@@ -345,12 +354,31 @@ def loss_gradient(
     call: Call, x: Tensor, kept: list[Tensor], grad: Tensor, out: Tensor | None = None
 ) -> Tensor:
     """Return the gradient of x from what the losses' `call` has kept, and from their gradients."""
-    arrays = dict(zip(_PAIR, kept, strict=True))
-    arrays |= {"ids": call.arrays["ids"], "loss_grad": grad.to(kept[0].dtype).contiguous()}
-    call = call._replace(op=Op.CROSS_ENTROPY_BACKWARD, also="", arrays=arrays)
+    call = _gradient_call(call, kept, grad.to(kept[0].dtype).contiguous())
     if out is not None:
         return compute(call, x, out)[0]
     return without_gradient(call, x)[0]
+
+
+def _gradient_call(call: Call, kept: list[Tensor], grad: Tensor) -> Call:
+    arrays = dict(zip(_PAIR, kept, strict=True))
+    arrays |= {"ids": call.arrays["ids"], "loss_grad": grad}
+    return call._replace(op=Op.CROSS_ENTROPY_BACKWARD, also="", arrays=arrays)
+
+
+def has_kernel(call: Call, x: Tensor) -> bool:
+    """Return whether a kernel would serve a call."""
+    recipe = TENSORS.recipe(call, x)
+    return recipe is not None and recipe.takes(x)
+
+
+def has_kernels(call: Call, x: Tensor) -> bool:
+    """Return whether kernels would serve the call of losses and that of their gradient."""
+    if not has_kernel(call.asking_for(*_PAIR), x):
+        return False
+    shape = call.result_shape(tuple(x.shape), Extent.ROW)
+    of_rows = torch.empty(shape, dtype=TENSORS.result_type(call, x), device=x.device)
+    return has_kernel(_gradient_call(call, [of_rows] * len(_PAIR), of_rows), x)
 
 
 # ------------------------------------------------------------------ registration
@@ -631,7 +659,7 @@ def _check_out(
         raise InvalidInput("out is given, and a gradient is asked for: give one of them up")
 
 
-def _autocast_type() -> torch.dtype | None:
+def autocast_type() -> torch.dtype | None:
     """Return the type to which autocast converts 16-bit tensors on CUDA; None if it is off."""
     return torch.float32 if torch.is_autocast_enabled("cuda") else None
 
@@ -662,7 +690,7 @@ def traced(
     if mask is not None or lengths is not None or out is not None:
         return softmax_of(log, x, dim, scale, mask, lengths, dtype, out)
     if dtype is None and x.is_cuda and x.is_floating_point() and x.itemsize == 2:
-        dtype = _autocast_type()
+        dtype = autocast_type()
     plain: Tensor = softmax_operator(x, dim, scale, None, False, None, dtype, log)
     return plain
 
@@ -688,7 +716,7 @@ def softmax_of(
     for name, array in arrays.items() if arrays else ():
         if not isinstance(array, Tensor):
             raise no_tensor(name, array)
-    if dtype is None and x.is_cuda and x.dtype in _HALF and _autocast_type() is not None:
+    if dtype is None and x.is_cuda and x.dtype in _HALF and autocast_type() is not None:
         dtype = torch.float32 if out is None else getattr(out, "dtype", None)
     if _is_compiling():
         if out is not None:
@@ -810,22 +838,24 @@ class TensorFunctions(Tensors, RowFunctions):
         is_traced = torch.compiler.is_compiling() or needs_own_formulas(x)
         if is_traced or not are_bare(x, call.arrays) or not needs_gradient(x):
             return None
+        if shares.requires_grad:  # by weights, of which the loss then has a gradient, too
+            return None
         shares = with_axis(shares.to(self.result_type(call, x)).contiguous(), call.dim)
         told = dict(call.options)
-        needs_lse = call.also or told["label_smoothing"] or told["z_loss"]
-        every = call._replace(
-            op=Op.CROSS_ENTROPY_WITH_GRADIENT,
-            also="loss,lse" if needs_lse else "loss",
-            arrays={**call.arrays, "loss_grad": shares},
+        terms = TERMS if told["label_smoothing"] or told["z_loss"] else ()
+        every = call.asking_for("loss", *terms)._replace(
+            op=Op.CROSS_ENTROPY_WITH_GRADIENT, arrays={**call.arrays, "loss_grad": shares}
         )
         results = self.serve(every, x.detach())
         if results is None:
             return None
-        made = by_name(every.results, results)
-        loss = whole_loss(self, x.detach(), call, made["loss"], made.get("lse"))
+        gradient, *numbers = results
+        names = [result.name for result in every.results[1:]]
+        made = dict(zip(names, numbers, strict=True))
+        loss = whole_loss(self, x.detach(), call, made | {"output": made["loss"]})
         total = reduced(loss.squeeze(call.dim))
         others = [made[result.name].squeeze(call.dim) for result in call.results[1:]]
-        return [_LossWithGradient.apply(x, total, made["output"], call.dim), *others]
+        return [_LossWithGradient.apply(x, total, gradient, call.dim), *others]
 
     def plain(self, dim: Any, scale: Any) -> tuple[int, float | None]:
         """Return a call's axis and scale, None for 1. Raises TypeError and InvalidInput."""
@@ -841,7 +871,7 @@ class TensorFunctions(Tensors, RowFunctions):
         """Compute numbers of rows, with their gradients if needed, the first one in `out`."""
         if torch.compiler.is_compiling():
             results = list(operator_of(call.op)(x, *arguments_of(call)))
-        elif x.is_nested or needs_own_formulas(x, has_vmap=HAS_VMAP):
+        elif x.is_nested or needs_own_formulas(x, has_vmap=HAS_VMAP and not call.options):
             results = by_framework(call, x)
         elif not are_bare(x, call.arrays):
             results = list(operator_of(call.op)(x, *arguments_of(call)))

@@ -11,10 +11,14 @@ from explorer.model.errors import ExplorerError
 from explorer.ops import BACKWARD, FORWARD, OPERATORS, Op
 from explorer.runtime import torch_fast_calls
 from explorer.runtime.layout import DTYPES, REDUCTIONS, Call, LossKeywords, positive
+from explorer.runtime.library import TERMS
 from explorer.runtime.service import options
 from explorer.runtime.torch_calls import TENSORS, backward_served
 from explorer.runtime.torch_operators import (
     FUNCTIONS,
+    autocast_type,
+    has_kernel,
+    has_kernels,
     is_bare,
     is_compiled,
     needs_gradient,
@@ -60,6 +64,7 @@ class Registration:
             losses = _cross_entropy(own[Op.CROSS_ENTROPY], self.served)
             for key in ("", "Autograd"):
                 self._put(Op.CROSS_ENTROPY, losses, key + DISPATCH_KEY)
+        _forget_dispatch()
 
     def _put(self, op: Op, function: Any, key: str = "") -> None:
         name, key = OPERATORS[op].torch, key or DISPATCH_KEY
@@ -71,12 +76,22 @@ class Registration:
         if _registration is self:
             self._library._destroy()
             _registration = None
+            _forget_dispatch()
 
     def __enter__(self) -> "Registration":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.remove()
+
+
+def _forget_dispatch() -> None:
+    """Have code that is traced from now on ask PyTorch anew who computes losses.
+
+    Its operators keep what the dispatcher once told of a key. Traced code would otherwise call what
+    was registered then, without a gradient once that is removed.
+    """
+    torch.ops.aten.cross_entropy_loss.default._dispatch_cache.clear()
 
 
 _registration: Registration | None = None
@@ -183,9 +198,9 @@ def _cross_entropy(own: Any, served: Counter[str]) -> Any:
         ignore_index: int = -100,
         label_smoothing: float = 0.0,
     ) -> Tensor:
-        told = LossKeywords(
-            ignore_index, REDUCTIONS[reduction], label_smoothing, loss_dtype=x.dtype
-        )
+        # PyTorch composes the loss of operators that autocast computes in f32.
+        dtype = torch.float32 if x.itemsize == 2 and autocast_type() is not None else x.dtype
+        told = LossKeywords(ignore_index, REDUCTIONS[reduction], label_smoothing, loss_dtype=dtype)
         if _has_classes(x, target, weight, told) and _is_ready(x, target, told):
             served["cross_entropy_loss"] += 1
             loss: Tensor = FUNCTIONS.cross_entropy_of(x, target, weight, told)
@@ -208,8 +223,12 @@ def _has_classes(x: Tensor, target: Tensor, weight: Tensor | None, told: LossKey
     shape, axis = x.shape, min(1, x.dim() - 1)
     if target.shape != (*shape[:axis], *shape[axis + 1 :]):
         return False
-    if weight is not None and (told.label_smoothing or weight.shape != shape[axis : axis + 1]):
+    if not 0 <= told.label_smoothing <= 1:
         return False
+    if weight is not None:
+        is_plain = weight.dtype is x.dtype and not weight.requires_grad
+        if told.label_smoothing or not is_plain or weight.shape != shape[axis : axis + 1]:
+            return False
     return TENSORS.name_of(x.dtype) in DTYPES
 
 
@@ -218,6 +237,6 @@ def _is_ready(x: Tensor, target: Tensor, told: LossKeywords) -> bool:
     if is_compiled() or not is_bare(x):
         return True
     call, rows = FUNCTIONS.losses_call(x, target, told)
-    parts = ["maximum", "log_sum"] if needs_gradient(x) else []
-    parts += ["lse"] if told.label_smoothing else []
-    return TENSORS.recipe(call._replace(also=",".join(parts)), rows) is not None
+    if needs_gradient(x):
+        return has_kernels(call, rows)
+    return has_kernel(call.asking_for(*(TERMS if told.label_smoothing else ())), rows)

@@ -414,6 +414,9 @@ def test_a_mean_over_no_row_may_be_0(problems):
         ({"all_ignored": "one"}, "all_ignored is 'one'; it must be one of nan, zero"),
         ({"weight": torch.ones(4)}, r"weight is of shape \(4,\); it must have a number for each"),
         ({"weight": torch.ones(9), "z_loss": 0.1}, "weight and z_loss are given"),
+        ({"ignore_index": 2**70}, "no target of int64 can be"),
+        ({"loss_dtype": torch.int64}, "loss_dtype is torch.int64; it must be a type of floating"),
+        ({"softcap": math.inf}, "softcap is inf; it must be from 0 to"),
         ({"softcap": 0}, "softcap is 0; it must be more than 0, or None for no cap"),
         ({"softcap": -2.0}, "softcap is -2.0; it must be from 0"),
     ],
@@ -436,6 +439,51 @@ def test_logits_may_be_capped(problems, scale, dtype, gradient):
     got.backward()
     step = 2**-7 if dtype is BF16 else 1e-5
     torch.testing.assert_close(x.grad.double(), wide.grad, rtol=step, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "more", [{"softcap": 5.0}, {"weight": torch.ones(9), "label_smoothing": 0.1}]
+)
+def test_a_nan_in_a_row_that_is_ignored_has_no_gradient(problems, more):
+    x = torch.randn(4, 9)
+    x[1] = math.nan
+    x.requires_grad_()
+    explorer.cross_entropy(x, torch.tensor([0, -100, 8, 3]), **more).backward()
+    assert (x.grad[1] == 0).all() and torch.isfinite(x.grad).all()
+
+
+@pytest.mark.parametrize("gradient", ["later", "with_loss"])
+def test_an_infinity_shows_in_the_gradient(ours, gradient):
+    """Of its row: what scales losses finds it there."""
+    x = torch.randn(3, 9)
+    x[0, 0], x[1, 4] = math.inf, math.inf
+    x.requires_grad_()
+    target = torch.tensor([0, 2, 5])
+    loss = explorer.cross_entropy(x, target, reduction="none", gradient=gradient)
+    loss.sum().backward()
+    assert loss[0].isnan() and not loss[1].isfinite() and loss[2].isfinite()
+    assert x.grad[0].isnan().any() and x.grad[1].isnan().any() and torch.isfinite(x.grad[2]).all()
+
+
+def test_label_smoothing_keeps_its_digits_far_from_0(ours):
+    x = torch.randn(5, 1000) + 3000
+    target = torch.randint(1000, (5,))
+    got = explorer.cross_entropy(x, target, label_smoothing=0.1, reduction="none")
+    wanted = own(x.double(), target, label_smoothing=0.1, reduction="none")
+    torch.testing.assert_close(got.double(), wanted, rtol=4e-6, atol=0)
+
+
+def test_what_is_returned_besides_has_no_gradient_under_transforms_either(ours):
+    x, target = torch.randn(3, 4, 12), torch.randint(0, 12, (3, 4))
+
+    def lse(x):
+        return explorer.cross_entropy(x, target[0], return_lse=True)[1].sum()
+
+    assert (torch.func.grad(lse)(x[0]) == 0).all()
+    many = torch.func.vmap(explorer.cross_entropy)(x, target)
+    torch.testing.assert_close(
+        many, torch.stack([own(*one) for one in zip(x, target, strict=True)])
+    )
 
 
 # ------------------------------------------------------------------ a gradient with the loss

@@ -13,7 +13,7 @@ from torch_cases import serve_cpu, torch
 import explorer
 from explorer.model.errors import ExplorerError
 from explorer.ops import BACKWARD, FORWARD, OPERATORS, Op
-from explorer.runtime import functions, torch_fast_calls, torch_override
+from explorer.runtime import functions, recipes, torch_fast_calls, torch_override
 from explorer.runtime.service import Options
 
 BACKWARD_OF = {op: OPERATORS[back].torch for op, back in zip(FORWARD, BACKWARD, strict=True)}
@@ -383,6 +383,66 @@ def test_neither_transforms_nor_modes_lose_a_gradient(losses):
     torch.testing.assert_close(leaf.grad, gradient)
     torch.testing.assert_close(loss, wanted)
     torch.testing.assert_close(batch, torch.stack([wanted, wanted]))
+
+
+def test_code_that_is_compiled_after_a_registration_has_its_gradient(
+    has_cuda_operators, monkeypatch
+):
+    monkeypatch.setattr(torch_override, "DISPATCH_KEY", "CPU")
+    serve_cpu(monkeypatch)
+    target = torch.randint(20, (6,))
+
+    def gradient():
+        torch._dynamo.reset()
+        x = torch.randn(6, 20, requires_grad=True)
+        loss = torch.compile(torch.nn.functional.cross_entropy, backend="aot_eager")(x * 1, target)
+        loss.backward()
+        return x.grad
+
+    assert gradient() is not None
+    with explorer.register_torch() as registration:
+        assert gradient() is not None and registration.served["cross_entropy_loss"]
+    assert gradient() is not None
+
+
+def test_a_loss_is_in_f32_under_autocast(losses, monkeypatch):
+    """As on CUDA, where PyTorch's autocast looks at the parts of a loss alone."""
+    monkeypatch.setattr(torch_override, "autocast_type", lambda: torch.float32)
+    x, target = torch.randn(4, 9, dtype=torch.bfloat16), torch.zeros(4, dtype=torch.int64)
+    assert torch.nn.functional.cross_entropy(x, target).dtype is torch.float32
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"label_smoothing": 1.5},
+        {"weight": torch.ones(9, dtype=torch.float64)},
+        {"weight": torch.ones(9, requires_grad=True)},
+        {"weight": torch.ones(9, dtype=torch.int64)},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+def test_what_pytorch_refuses_is_not_served(losses, more):
+    x, target = torch.randn(4, 9), torch.zeros(4, dtype=torch.int64)
+    with pytest.raises((RuntimeError, ValueError)):
+        torch.nn.functional.cross_entropy(x, target, **more)
+    assert not losses[0] and not losses[1]
+
+
+@pytest.mark.parametrize("lacks", ["forward", "backward", "alignment"])
+def test_a_loss_that_no_kernel_would_serve_whole_is_not_counted(losses, monkeypatch, lacks):
+    x, target = torch.randn(65), torch.zeros(8, dtype=torch.int64)
+    x = (x[1:] if lacks == "alignment" else x[:64]).view(8, 8).requires_grad_()
+    plan_of = recipes.plan_of
+
+    def some(library, problem, device):
+        is_backward = problem.op is Op.CROSS_ENTROPY_BACKWARD
+        is_lacking = lacks != "alignment" and is_backward == (lacks == "backward")
+        return None if is_lacking else plan_of(library, problem, device)
+
+    monkeypatch.setattr(recipes, "plan_of", some)
+    torch.nn.functional.cross_entropy(x, target).backward()
+    assert not losses[0] and not losses[1]
 
 
 def test_a_loss_whose_kernel_is_not_there_yet_is_pytorchs(losses, monkeypatch):

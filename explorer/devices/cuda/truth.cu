@@ -303,7 +303,7 @@ __device__ Truth truth_of_loss_gradient(const Question& q, long long row, const 
     least = fmin(least, share);
   } else {
     share = exp_of_difference(x, maximum) / r.sum;
-    less = col == target ? -r.of_asked / r.sum : share;
+    less = col == target ? -(r.of_asked + (r.sum - r.sum)) / r.sum : share;
   }
   double growth = isfinite(x) ? growth_of(maximum - x) : 1.0;
   if (col == target) growth = is_known ? 1.0 : growth_of_others(q, r);
