@@ -466,7 +466,7 @@ behind(
 behind(
     "cross_entropy_backward: e^z - 1 cancels",
     LOSS_GRADIENT,
-    ("(expm1f(z))", "(expf(z) - 1.0f)"),
+    ("expm1f(z)", "(expf(z) - 1.0f)"),
 )
 SUM_A = "const float sum_a = a.sum * exponential(a.maximum, reference);"
 CLUSTER = Config(

@@ -17,12 +17,15 @@ FEW = {"threads": (32, 64, 96, 128, 256), "threads_per_row": (1, 2, 4, 16, 32, 9
 """Blocks that an emulator steps through quickly, of all kinds: lanes, warps and both."""
 
 
+ALONG_MEMORY = (Op.LOG_PROB, Op.MULTIPLY_ROWS)
+"""The operators whose rows are contiguous."""
+
 LOSSES = [op for op in Op if OPERATORS[op].options]
 """The operators whose rows have targets."""
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("op", [op for op in Op if op is not Op.LOG_PROB])
+@pytest.mark.parametrize("op", [op for op in Op if op not in ALONG_MEMORY])
 @pytest.mark.parametrize("dtype", list(DType))
 def test_each_op_of_each_dtype(emulator, op, dtype):
     problem = Problem(96, 61, dtype, op, inner=48)

@@ -46,8 +46,9 @@ def test_classes_along_a_middle_axis_are_read_where_they_lie(shape, dtype, gradi
     wide = leaf.detach().double().requires_grad_()
     own(4 * wide, target).backward()
     explorer.cross_entropy(4 * leaf, target, gradient=gradient).backward()
-    step = 4 * CLOSE[dtype]
-    torch.testing.assert_close(leaf.grad.double(), wide.grad, rtol=step, atol=1e-7)
+    step = 4 * CLOSE[dtype]  # the logits' gradient is rounded before it is multiplied by 4
+    floor = 2.5e-7 if dtype is torch.float16 else 1e-7
+    torch.testing.assert_close(leaf.grad.double(), wide.grad, rtol=step, atol=floor)
     inner = {problem.inner for problem, _ in service.service._loaded}
     assert inner == {target[0].numel()} and not service.service._refused
 

@@ -15,7 +15,7 @@ from explorer.compile.compiler import Compiler
 from explorer.devices.cuda.program import Program, bound
 from explorer.model.config import Config
 from explorer.model.problem import Problem
-from explorer.ops import BACKWARD, FORWARD, Op
+from explorer.ops import FORWARD, Op
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'softmax-explorer[torch]'")
 
@@ -445,7 +445,7 @@ def test_pytorchs_own_functions_are_served_by_compiled_calls(in_python, monkeypa
         assert torch.equal(captured, expected[0])
         wanting = x.clone().requires_grad_()
         torch.softmax(wanting, -1)[:, 0].sum().backward()
-        assert asked == [*FORWARD]
+        assert asked == [*FORWARD, Op.SOFTMAX_BACKWARD]
     theirs = x.clone().requires_grad_()
     torch.softmax(theirs, -1)[:, 0].sum().backward()
     tolerance = 1e-5 if dtype is torch.float32 else 2e-2
@@ -497,7 +497,12 @@ def test_a_language_model_has_pytorchs_loss_and_gradients(name):
     with explorer.register_torch():
         ours = loss_and_gradients(model, tokens)
     assert_same(ours, theirs, 1e-4)
-    assert {problem.op for problem, _ in service.service._loaded} == {*FORWARD, *BACKWARD}
+    losses = {Op.CROSS_ENTROPY, Op.CROSS_ENTROPY_BACKWARD}
+    assert {problem.op for problem, _ in service.service._loaded} == {
+        Op.SOFTMAX,
+        Op.SOFTMAX_BACKWARD,
+        *losses,
+    }
 
 
 def test_what_is_removed_is_pytorchs_again():

@@ -184,16 +184,10 @@ class Session:
         """Return the fault of a launch whose last rows are patterns, or None, and its errors."""
         self._last_rows.put()
         enqueue(0)
-        checks = self._last_rows.check(self._tools)
+        wrong, checks = self._last_rows.check(self._tools)
         self._last_rows.restore()
-        for check, result in zip(checks, results(self._problem), strict=True):
-            if check.wrong:
-                reason = (
-                    "in the last rows of the whole problem, which held patterns, "
-                    f"{check.wrong} elements{of_result(result.name)} are wrong, the first "
-                    f"{check.row} rows on, in column {check.col}"
-                )
-                return reason, checks
+        if wrong:
+            return f"in the last rows of the whole problem, which held patterns, {wrong}", checks
         return None, checks
 
     def _enqueue(

@@ -72,12 +72,17 @@ class LastRows:
         for operand, _, displaced, size in self._copies:
             checked(driver.cuMemcpyDtoDAsync(self._place(operand), displaced, size, self._stream))
 
-    def check(self, tools: Tools) -> Checks:
-        """Compare a launch's results for the patterns with the truth; with a mask, for all rows."""
-        if self._problem.mask is not Mask.NONE:
-            return tools.check_rows(self._problem, self._sets.checked_at(0))
-        moved = (*inputs(self._part), *results(self._part))
-        return tools.check_rows(self._part, {one.name: self._place(one) for one in moved})
+    def check(self, tools: Tools) -> tuple[str | None, Checks]:
+        """Compare a launch's results for the patterns with the truth; with a mask, for all rows.
+
+        Return the fault, or None, and the errors of each result.
+        """
+        problem, at = self._problem, self._sets.checked_at(0)
+        if problem.mask is Mask.NONE:
+            problem = self._part
+            at = {one.name: self._place(one) for one in (*inputs(problem), *results(problem))}
+        checks = tools.check_rows(problem, at)
+        return first_wrong(checks, problem, at, tools.accuracy), checks
 
     def free(self) -> None:
         """Give the memory back."""
