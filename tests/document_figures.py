@@ -37,6 +37,7 @@ from explorer.report.diff import Difference, figures_table
 from explorer.report.guides import ORDER, read_guide
 from explorer.report.table import Table, as_markdown, numbers, words
 from explorer.report.text import microseconds, percent, with_spread
+from explorer.report.tune import of_limit
 from explorer.runtime.shapes import read_shapes
 from explorer.tuning.contest import CONFIDENCE
 from explorer.tuning.peer_comparison import UNSEARCHED, PeerComparison, PeerRun
@@ -370,6 +371,40 @@ def few_results() -> str:
         f"Triton kernel of one read, tuned for the problem, {spans['triton-tuned']} times. What "
         f"torch.compile makes takes {min(compiled):.1f} to {max(compiled):.1f} times as long at "
         f"{len(compiled)} of them, of log-probabilities. Some of them:\n\n{as_markdown(table)}"
+    )
+
+
+@figure
+def cross_entropies() -> str:
+    """Our times of cross-entropy and its gradients, in a table that `explorer tune` has made."""
+    tuned = read_table(RESULTS / "losses-h200.json").problems
+    titles = {
+        Op.CROSS_ENTROPY: "loss",
+        Op.CROSS_ENTROPY_BACKWARD: "gradient",
+        Op.CROSS_ENTROPY_WITH_GRADIENT: "both in one pass",
+    }
+    of_shapes: dict[str, dict[Op, str]] = {}
+    for one in sorted(tuned, key=lambda one: -one.problem.rows * one.problem.row_bytes):
+        problem, share = one.problem, percent(of_limit(one) or 0.0)
+        shape = f"{problem.rows} × {problem.cols} {problem.dtype}"
+        if problem.inner > 1:
+            shape += f", the classes {problem.inner} apart"
+        told = f"{microseconds(one.best.time_us)} ({share})"
+        of_shapes.setdefault(shape, {})[problem.op] = told
+    table = Table([*words("logits"), *numbers(*(f"{title}, µs" for title in titles.values()))])
+    for shape, told in of_shapes.items():
+        table.add(shape, *(told.get(op, "–") for op in titles))
+    factors = [
+        one.torch_over_best
+        for one in tuned
+        if one.problem.op is Op.CROSS_ENTROPY and one.torch_over_best
+    ]
+    return (
+        "Times of the fastest kernels found on an H200, and how much that is of the limit: of "
+        "reading for the loss, of copying for what stores a gradient. PyTorch's "
+        "`cross_entropy(x.float(), target)` takes "
+        f"{min(factors):.1f} to {max(factors):.1f} times as long as the loss.\n\n"
+        f"{as_markdown(table)}"
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from explorer.choose.across_rows import across_rows, with_targets
 from explorer.choose.one_block import one_block
-from explorer.choose.read_once import each_element, read_once
+from explorer.choose.read_once import MOST_BLOCK_BYTES, each_element, read_once
 from explorer.choose.residency import elements_of_an_sm, row_of, waves, with_likely_residency
 from explorer.choose.short_rows import FEW_WAVES, short_row
 from explorer.choose.wide_rows import two_launches, wide_row
@@ -102,7 +102,7 @@ def _shape(problem: Problem, gpu: GpuSpec, *, may_split: bool) -> Config:
         return (with_targets if problem.has_target else across_rows)(problem, gpu)
     if not problem.operator.reduces:
         return each_element(problem, gpu)
-    if not problem.fills_rows:
+    if not problem.fills_rows or (problem.has_target and problem.row_bytes <= MOST_BLOCK_BYTES):
         return read_once(problem, gpu)
     if problem.cols >= WIDE_ROW and gpu.cluster_blocks > 1 and problem.mask is Mask.NONE:
         return wide_row(problem, gpu, may_split=may_split)

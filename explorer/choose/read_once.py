@@ -40,9 +40,15 @@ CLUSTER_THREADS, FEW_ROWS_THREADS = 288, 160
 """Most threads of a cluster's block, and where rows are so few that more blocks reach more SMs."""
 
 TARGETS_FACTOR = 2
-"""How many times as much of a short row a thread has whose target is added apart: that is as much
-work for each of a row's threads. With 16 threads of a row in place of 32, and accesses of 8 bytes,
-131072 x 1000 bf16 take 63 us in place of 72; 262144 x 257 f16 take 36 in place of 42."""
+"""How many times as much of a short row, or of a cluster's, a thread has whose target is added
+apart: that is as much work for each of a row's threads. With 16 threads of a row in place of 32,
+and accesses of 8 bytes, 131072 x 1000 bf16 take 63 us in place of 72; 8192 x 50257 take 191 by
+clusters of 4 x 128 threads, and 221 by 4 x 224. Threads that store a gradient as well have a usual
+share of a short row: it takes their registers."""
+
+LOOPED_BYTES = 256 * 1024
+"""Bytes of an aligned row from which a block alone reads it piece by piece where it has a target:
+4096 x 151936 bf16 take 275 us so, and 304 or more by clusters that keep it."""
 
 HEAVIER = 2
 """How many times as much of a row a thread has that combines more than a maximum and a sum: to
@@ -87,7 +93,7 @@ def _by_threads(problem: Problem, gpu: GpuSpec) -> Config:
         most = MOST_MASKED_SHORT if problem.row_bytes < 160 else MOST_MASKED
     most *= _factor(problem)
     threads = math.ceil(problem.row_bytes / (vector * most))
-    if problem.has_target and threads <= WARP:
+    if problem.has_target and not problem.fills_rows and threads <= WARP:
         threads = math.ceil(threads / TARGETS_FACTOR)
     if threads <= WARP:
         return row_of(power_of_two(threads), vector)
@@ -102,7 +108,7 @@ def _vector_bytes(problem: Problem) -> int:
     """
     widest, size = max(widest_vector(problem), problem.dtype.itemsize), problem.dtype.itemsize
     if problem.has_target and problem.cols <= 1024 and size == 2:
-        return 8
+        return 8 if widest >= 8 else 16
     if problem.cols > 1024 or widest == 16:
         return 16
     by_vectors = size == 2 and problem.row_bytes > SHORTEST_VECTOR_BYTES
@@ -115,9 +121,13 @@ def _by_cluster(problem: Problem, gpu: GpuSpec) -> Config:
     A row that no cluster holds is read piece by piece: 2048 rows of 262144 columns of bf16 take
     242 us so, 265 and more where sixteen blocks keep them.
     """
-    wanted = problem.row_bytes / (SHARE_BYTES * _factor(problem))
     few = problem.rows < 2 * gpu.sm_count
-    each = (FEW_ROWS_THREADS if few else CLUSTER_THREADS) // _factor(problem)
+    looped = problem.row_bytes >= LOOPED_BYTES and widest_vector(problem) == 16
+    if problem.has_target and looped and not few:
+        return replace(row_of(320), cache="none", unroll=4)
+    factor = TARGETS_FACTOR if problem.has_target and not few else _factor(problem)
+    wanted = problem.row_bytes / (SHARE_BYTES * factor)
+    each = (FEW_ROWS_THREADS if few else CLUSTER_THREADS) // factor
     if wanted > each * gpu.cluster_blocks and not few:
         return replace(cluster_of(2, 256), cache="none", unroll=4)
     blocks = min(gpu.cluster_blocks, power_of_two(math.ceil(wanted / each)))
