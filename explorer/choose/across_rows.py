@@ -188,6 +188,9 @@ MOST_NUMBERS = 40
 MOST_LANES = 128
 """Most threads of a row: each block has rows side by side that fill lines of memory."""
 
+LOADS_IN_FLIGHT = 4
+"""Most loads of a thread in flight: 16777216 x 19 bf16, inner 2097152, take 238 us so, and 293 with
+eight."""
 
 LONGEST_READ_TWICE = 32
 """Elements of the longest row that is read again for its gradient, from the caches, instead of
@@ -197,14 +200,14 @@ kept: 16777216 x 19 bf16, inner 2097152, take 491 us so, and 590 where two threa
 def with_targets(problem: Problem, gpu: GpuSpec) -> Config:
     """Return a kernel whose threads read their rows once, some elements in flight at a time.
 
-    Rows whose gradient is stored besides their loss are kept, or read twice where no block can.
+    Rows whose gradient is stored besides their loss are kept, or read twice if they are short or if
+    no block can keep them.
     """
     size, cols = problem.dtype.itemsize, problem.cols
     vector = math.gcd(16, ROWS_TOGETHER * size, _bytes_side_by_side(problem))
     keeps = problem.operator.reduces and problem.fills_rows and cols > LONGEST_READ_TWICE
-    unroll = 4  # 16777216 x 19 bf16, inner 2097152, take 238 us so, and 293 with 8
     lanes = 1
-    while 2 * lanes * unroll <= cols and lanes < MOST_LANES:
+    while 2 * lanes * LOADS_IN_FLIGHT <= cols and lanes < MOST_LANES:
         if _busy(problem, gpu, vector, lanes) >= BUSY:
             break
         lanes *= 2
@@ -216,6 +219,5 @@ def with_targets(problem: Problem, gpu: GpuSpec) -> Config:
     idea = replace(idea, algorithm="online-block-max")
     if keeps:
         return idea
-    unroll = 4 if threads == 1024 else unroll  # which then have 64 registers
-    unroll = min(unroll, 1 << (cols // lanes).bit_length() - 1)
+    unroll = min(LOADS_IN_FLIGHT, 1 << (cols // lanes).bit_length() - 1)
     return replace(idea, cache="none", unroll=unroll)

@@ -146,6 +146,7 @@ class Traits:
             "has_target": has_target,
             "sets_apart": has_target and not elementwise,
             "elementwise": elementwise,
+            "is_product": problem.is_product,
             **self._smoothing(),
             "ids_step": "kIds" if problem.is_dense else "ids_stride",
         }
@@ -211,7 +212,7 @@ class Traits:
         """Which kernel of a row computes it, where the op is no gradient."""
         config = self.config
         if not self.problem.operator.reduces:
-            return "elementwise" if self.problem.has_target else "multiplied"
+            return "product" if self.problem.is_product else "elementwise"
         if self.is_simple:
             return "simple"
         if config.rows_per_thread > 1:

@@ -463,9 +463,14 @@ class Problem:
         return "ignore_index" in self.operator.options
 
     @property
+    def is_product(self) -> bool:
+        """Whether each row is multiplied by a number of its own, and nothing else."""
+        return not self.operator.reduces and not self.has_target
+
+    @property
     def may_stay(self) -> bool:
         """Whether a kernel in place may leave rows whose results are their own elements."""
-        return self.in_place and not self.operator.reduces and not self.has_target
+        return self.in_place and self.is_product
 
     @property
     def _has_ids(self) -> bool:

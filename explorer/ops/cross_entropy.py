@@ -322,15 +322,7 @@ CROSS_ENTROPY_WITH_GRADIENT = Operator(
         *CROSS_ENTROPY.results[1:],
     ),
     of_ones=_share_of_ones,
-    patterns=(
-        *SPECIALS,
-        "no numbers",
-        "dominated",
-        "ladders",
-        "lone maxima",
-        "outweighed",
-        "far outweighed",
-    ),
+    patterns=CROSS_ENTROPY.patterns,
     takes=_OF_BOTH,
     operands={"input": Extent.MATRIX, "ids": Extent.IDS, "loss_grad": Extent.ROW},
     options=("ignore_index", "label_smoothing", "z_loss"),
@@ -338,7 +330,7 @@ CROSS_ENTROPY_WITH_GRADIENT = Operator(
 """The gradient is that of the losses times `loss_grad`, which must be known beforehand."""
 
 
-# ------------------------------------------------------------------ what a loss was used for
+# ------------------------------------------------------------------ rows times numbers
 
 
 def _product(arrays: Mapping[str, Any], _factor: Any, lost: Any) -> Truth:
@@ -366,5 +358,5 @@ MULTIPLY_ROWS = Operator(
     | {"exp": Choice(("expf",), "multiply_rows has no exponential: exp is expf")},
     operands={"input": Extent.MATRIX, "loss_grad": Extent.ROW},
 )
-"""What a gradient of losses that was formed at once is multiplied by, when it is known what became
-of the losses. In place, rows whose number is 1 are not read: after the loss itself, none."""
+"""It completes a gradient that was formed together with its losses, once the gradient of each loss
+is known. In place, rows whose number is 1 are not read."""

@@ -24,6 +24,7 @@ from explorer.presets.preset import (
     IN_OUTPUT,
     IN_REGISTERS,
     IN_SHARED,
+    MOST_THREADS,
     VECTOR_BYTES,
     WIDE,
     WIDE_FAST,
@@ -608,7 +609,7 @@ LOSSES_WITH_GRADIENTS: dict[str, Any] = {"ops": (Op.CROSS_ENTROPY_WITH_GRADIENT,
 
 READ_TWICE: Design = {
     **WIDE,
-    "threads": 1024,
+    "threads": MOST_THREADS,
     "algorithm": "online-block-max",
     "reduction": FIRST_WARP,
     "normalise": "reciprocal",
@@ -617,8 +618,9 @@ READ_TWICE: Design = {
 
 
 def _of_32768_elements(problem: Problem, _: GpuSpec) -> int:
-    """Return a thread's vectors of a block of 1024 threads, or of so many as a row has."""
-    return min(2 * problem.dtype.itemsize, power_of_two(-(-row_vectors(problem) // 1024)))
+    """Return a thread's vectors of so many elements of a block, or of a row that has fewer."""
+    own = -(-row_vectors(problem) // MOST_THREADS)
+    return min(2 * problem.dtype.itemsize, power_of_two(own))
 
 
 _LOSSES = (

@@ -49,6 +49,9 @@ than 16 bits hold."""
 NAN_FACTOR_EACH = 17
 """One of so many rows has a NaN in place of a number that its results are multiplied by."""
 
+BESIDE_1 = (-1.0, 0.97, 1 - 2.0**-11, 1.0, 1 + 2.0**-11, 1.03)
+"""Factors that a kernel may take for 1, and 1 itself."""
+
 OUTWEIGHED = 2.0**-5
 """Sum of the terms of a row but its greatest one, which is 1, below which a loss shows them."""
 
@@ -443,9 +446,7 @@ def _kept_of_rows(
     shape = (problem.rows, 1)
     factors = rng.standard_normal(shape) * rng.choice([0.0, 1e-4, 1.0, 1.0, 100.0], shape)
     beside_1 = rng.random(shape) < 1 / 8
-    factors[beside_1] = rng.choice([-1.0, 0.97, 1 - 2.0**-11, 1.0, 1 + 2.0**-11, 1.03], shape)[
-        beside_1
-    ]
+    factors[beside_1] = rng.choice(BESIDE_1, shape)[beside_1]
     factors[NAN_FACTOR_EACH - 1 :: NAN_FACTOR_EACH] = np.nan
     factors[exact_sums(arrays["input"].astype(np.float64))] = 1.0
     with np.errstate(over="ignore"):

@@ -34,13 +34,12 @@ def first_elements(
 
     With a `promise`, aligned matrices are at another odd multiple of it each, and other arrays at
     an odd element; `misaligned_by` says where else some are. For 0 all matrices are aligned.
-    Otherwise the input begins one element past an
-    aligned address, the output `misaligned_by` elements after that, and the gradient
-    3 * (misaligned_by - 1) elements after that: the numbers 1 to 8 put it at all 8 places of a
-    vector of 8 elements. For 1 the gradient is misaligned as the input is, and the output is not.
-    For ALIGNED_INPUT these matrices begin one element earlier, because a kernel must not conclude
-    from the input alone that all matrices are aligned. Ids, and results beside the output, begin at
-    their second element.
+    Otherwise the input begins one element past an aligned address, the output `misaligned_by`
+    elements after that, and the gradient 3 * (misaligned_by - 1) elements after that: the numbers 1
+    to 8 put it at all 8 places of a vector of 8 elements. For 1 the gradient is misaligned as the
+    input is, and the output is not. For ALIGNED_INPUT these matrices begin one element earlier,
+    because a kernel must not conclude from the input alone that all matrices are aligned. Ids, and
+    results beside the output, begin at their second element.
     """
     places = _as_promised(problem, promise) if promise else {}
     return places | _misaligned(problem, misaligned_by)

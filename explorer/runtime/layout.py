@@ -371,6 +371,10 @@ class LossKeywords(NamedTuple):
     return_lse: bool = False
     return_z_loss: bool = False
 
+    def axis_of(self, rank: int) -> Any:
+        """Return the axis of classes where there are so many axes: the given one, or the usual."""
+        return min(1, rank - 1) if self.dim is None else self.dim
+
     @property
     def options(self) -> tuple[tuple[str, Any], ...]:
         """Those that decide a row's loss and gradient, with their values (`Call.options`)."""

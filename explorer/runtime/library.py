@@ -14,6 +14,7 @@ from typing import Any
 from explorer.model.element import TYPE_OF_SUMS
 from explorer.model.errors import InvalidInput
 from explorer.ops import Op
+from explorer.ops.logsumexp import PAIR
 from explorer.runtime.launcher import Plan
 from explorer.runtime.layout import (
     DTYPES,
@@ -308,7 +309,9 @@ class RowFunctions(Library):
         classes = rows.shape[call.dim]
         factors = None if weight is None else self._weights(weight, target, classes, told)
         counts = target != told.ignore_index
-        reduced = partial(self._reduced, told, counts, factors)
+        shares = counts if factors is None else factors
+        divisor = self._divisor(told, counts, shares)
+        reduced = partial(self._reduced, told, divisor)
 
         def weighted(loss: Any) -> Any:
             return reduced(loss if factors is None else loss * factors)
@@ -319,7 +322,8 @@ class RowFunctions(Library):
             others = self.of_rows(call, rows)[1:]
             made = [reduced(loss), *(one.squeeze(call.dim) for one in others)]
         elif told.gradient == "with_loss":
-            made = self.with_loss(call, rows, weighted, self._shares(told, counts, factors))
+            shares = shares if divisor is None else shares / divisor
+            made = self.with_loss(call, rows, weighted, shares)
         if made is None:
             loss, *others = (one.squeeze(call.dim) for one in self.of_rows(call, rows))
             made = [weighted(loss), *others]
@@ -339,7 +343,7 @@ class RowFunctions(Library):
         A NaN in a row that is ignored is 0 there: its gradient would be NaN times 0.
         """
         call, _ = self.losses_call(x, target, told)
-        axis = positive(min(1, x.ndim - 1) if told.dim is None else told.dim, x.ndim)
+        axis = positive(told.axis_of(x.ndim), x.ndim)
         wide = self.cast(x, self.result_type(call, x), x)
         ignored = with_axis(target == told.ignore_index, axis)
         wide = self.numpy.where(ignored & self.numpy.isnan(wide), 0.0, wide)
@@ -374,34 +378,30 @@ class RowFunctions(Library):
         columns = self.numpy.where(is_class, target, 0)
         return self.numpy.where(is_class, weight[columns], 0)
 
-    def _reduced(self, told: LossKeywords, counts: Any, factors: Any, loss: Any) -> Any:
+    def _reduced(self, told: LossKeywords, divisor: Any, loss: Any) -> Any:
         """Return what a loss of each row is reduced to, in the type that is asked for."""
         dtype = loss.dtype if told.loss_dtype is None else told.loss_dtype
         if told.reduction == "none":
             return self.cast(loss, dtype, loss)
-        wide = self.type_of(TYPE_OF_SUMS.array_name)
-        total = loss.sum(dtype=wide)
-        if told.reduction == "mean":
-            total = total / self._divisor(told, counts, factors)
-        return self.cast(total, dtype, loss)
+        total = loss.sum(dtype=self.type_of(TYPE_OF_SUMS.array_name))
+        return self.cast(total if divisor is None else total / divisor, dtype, loss)
 
-    def _divisor(self, told: LossKeywords, counts: Any, factors: Any) -> Any:
-        """Return what the sum of losses is divided by for their mean; it stays on the GPU."""
-        wide = self.type_of(TYPE_OF_SUMS.array_name)
-        divisor = (counts if factors is None else factors).sum(dtype=wide)
+    def _divisor(self, told: LossKeywords, counts: Any, shares: Any) -> Any:
+        """Return what the sum of losses is divided by for their mean; it stays on the GPU.
+
+        None for other reductions. `shares` are the rows' weights, or which of them count.
+        """
+        if told.reduction != "mean":
+            return None
+        divisor = shares.sum(dtype=self.type_of(TYPE_OF_SUMS.array_name))
         if told.all_ignored == "zero":
             divisor = self.numpy.where(counts.any(), divisor, 1)
         return divisor
 
-    def _shares(self, told: LossKeywords, counts: Any, factors: Any) -> Any:
-        """Return the gradient of the reduced loss by each row's cross-entropy."""
-        shares = counts if factors is None else factors
-        return shares / self._divisor(told, counts, factors) if told.reduction == "mean" else shares
-
     def cross_entropy_forward_of(self, x: Any, target: Any, told: LossKeywords) -> list[Any]:
         """Compute losses, and what their gradient needs of each row, without gradients."""
         call, rows = self.losses_call(x, target, told)
-        made = self.compute(call._replace(also="maximum,log_sum"), constant(rows))
+        made = self.compute(call.asking_for(*TERMS), constant(rows))
         return [one.squeeze(call.dim) for one in made]
 
     def cross_entropy_backward_of(
@@ -421,15 +421,15 @@ class RowFunctions(Library):
             if rows is not x:
                 raise InvalidInput("out is given; x must then be dense")
         (result,) = self.compute(call, rows, out)
-        axis = min(1, x.ndim - 1) if told.dim is None else told.dim
-        return result if rows is x else self.numpy.moveaxis(result, -1, positive(axis, x.ndim))
+        axis = positive(told.axis_of(x.ndim), x.ndim)
+        return result if rows is x else self.numpy.moveaxis(result, -1, axis)
 
     def losses_call(self, x: Any, target: Any, told: LossKeywords) -> tuple[Call, Any]:
         """Return the call of the losses of rows, and x, whose classes are moved to the last axis.
 
         An x that is dense is read as it is.
         """
-        axis, factor = self.plain(min(1, x.ndim - 1) if told.dim is None else told.dim, told.scale)
+        axis, factor = self.plain(told.axis_of(x.ndim), told.scale)
         self.check_x(x, may_be_complex=False)
         self.check_beside("target", target, x)
         axis = positive(axis, x.ndim)
@@ -568,8 +568,10 @@ def with_terms(library: Library, compute: Compute, x: Any, call: Call) -> list[A
     return [made[result.name] for result in call.results]
 
 
-TERMS = ("maximum", "log_sum")
-"""The results of which the terms are made that a loss has beside the cross-entropy."""
+TERMS = tuple(result.name for result in PAIR)
+"""The terms of a log-sum-exp, of which gradients are made, and what a loss has beside the
+cross-entropy. Exponentials are relative to the first, and their sum has the second as its
+logarithm. One number for both would round each probability, by 4e-6 where it is 64."""
 
 
 def whole_loss(library: Library, x: Any, call: Call, made: Mapping[str, Any]) -> Any:

@@ -15,7 +15,6 @@ from torch.autograd import forward_ad
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.ops import FORWARD, OPERATORS, Extent, Op
-from explorer.ops.logsumexp import PAIR
 from explorer.runtime.layout import (
     IN_PLACE,
     NOTHING,
@@ -200,24 +199,18 @@ class _SoftmaxBackward(torch.autograd.Function):  # type: ignore[misc]
 # ------------------------------------------------------------------ gradient of a row's numbers
 
 
-_PAIR = tuple(result.name for result in PAIR)
-"""The results that a gradient is computed from: exponentials are relative to the first, and their
-sum has the second as its logarithm. One number for both would round each probability, by 4e-6 where
-it is 64."""
-
-
 class _Numbers(torch.autograd.Function):  # type: ignore[misc]
     """The results of an operator with their gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, call: Call) -> tuple[Tensor, ...]:
-        every = call._replace(also=",".join(filter(None, (call.also, *_PAIR))))
+        every = call.asking_for(*TERMS)
         made = by_name(every.results, without_gradient(every, x))
         ctx.call = call.alone()
-        saved = (call.arrays.get("ids"), *(made[name] for name in _PAIR), made.get("entropy"))
+        saved = (call.arrays.get("ids"), *(made[name] for name in TERMS), made.get("entropy"))
         ctx.save_for_backward(x, *saved)
         ctx.set_materialize_grads(False)
-        constant = (r.name for r in call.results if r.are_columns or r.name in _PAIR)
+        constant = (r.name for r in call.results if r.are_columns or r.name in TERMS)
         ctx.mark_non_differentiable(*(made[name] for name in constant))
         return tuple(made[result.name] for result in call.results)
 
@@ -293,11 +286,11 @@ class _Losses(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, call: Call) -> tuple[Tensor, ...]:
-        every = call.asking_for(*_PAIR)
+        every = call.asking_for(*TERMS)
         made = by_name(every.results, without_gradient(every, x))
         ctx.is_in_place = IN_PLACE in call.options
         ctx.call = call.alone()._replace(also="")
-        ctx.save_for_backward(x, call.arrays["ids"], *(made[name] for name in _PAIR))
+        ctx.save_for_backward(x, call.arrays["ids"], *(made[name] for name in TERMS))
         loss, *others = (made[result.name] for result in call.results)
         ctx.mark_non_differentiable(*others)
         return loss, *others
@@ -338,10 +331,8 @@ class _LossWithGradient(torch.autograd.Function):  # type: ignore[misc]
 
 def _multiplied(gradient: Tensor, grad: Tensor, dim: int) -> Tensor:
     """Multiply a gradient, in its place, by that of the loss: one number, or one of each row."""
-    grad, last = (
-        grad.to(TENSORS.result_type(Call(Op.CROSS_ENTROPY, dim), gradient)),
-        gradient.dim() - 1,
-    )
+    grad = grad.to(TENSORS.result_type(Call(Op.CROSS_ENTROPY, dim), gradient))
+    last = gradient.dim() - 1
     if grad.dim() and dim != last:
         return gradient.mul_(with_axis(grad, dim))
     factors = grad.expand(gradient.shape[:-1]).contiguous()[..., None]
@@ -361,7 +352,7 @@ def loss_gradient(
 
 
 def _gradient_call(call: Call, kept: list[Tensor], grad: Tensor) -> Call:
-    arrays = dict(zip(_PAIR, kept, strict=True))
+    arrays = dict(zip(TERMS, kept, strict=True))
     arrays |= {"ids": call.arrays["ids"], "loss_grad": grad}
     return call._replace(op=Op.CROSS_ENTROPY_BACKWARD, also="", arrays=arrays)
 
@@ -374,11 +365,11 @@ def has_kernel(call: Call, x: Tensor) -> bool:
 
 def has_kernels(call: Call, x: Tensor) -> bool:
     """Return whether kernels would serve the call of losses and that of their gradient."""
-    if not has_kernel(call.asking_for(*_PAIR), x):
+    if not has_kernel(call.asking_for(*TERMS), x):
         return False
     shape = call.result_shape(tuple(x.shape), Extent.ROW)
     of_rows = torch.empty(shape, dtype=TENSORS.result_type(call, x), device=x.device)
-    return has_kernel(_gradient_call(call, [of_rows] * len(_PAIR), of_rows), x)
+    return has_kernel(_gradient_call(call, [of_rows] * len(TERMS), of_rows), x)
 
 
 # ------------------------------------------------------------------ registration
@@ -849,13 +840,11 @@ class TensorFunctions(Tensors, RowFunctions):
         results = self.serve(every, x.detach())
         if results is None:
             return None
-        gradient, *numbers = results
-        names = [result.name for result in every.results[1:]]
-        made = dict(zip(names, numbers, strict=True))
+        made = by_name(every.results, results)
         loss = whole_loss(self, x.detach(), call, made | {"output": made["loss"]})
         total = reduced(loss.squeeze(call.dim))
         others = [made[result.name].squeeze(call.dim) for result in call.results[1:]]
-        return [_LossWithGradient.apply(x, total, gradient, call.dim), *others]
+        return [_LossWithGradient.apply(x, total, made["output"], call.dim), *others]
 
     def plain(self, dim: Any, scale: Any) -> tuple[int, float | None]:
         """Return a call's axis and scale, None for 1. Raises TypeError and InvalidInput."""

@@ -220,7 +220,7 @@ def _has_classes(x: Tensor, target: Tensor, weight: Tensor | None, told: LossKey
     """
     if needs_own_formulas(x) or not x.numel() or target.dtype is not torch.int64:
         return False
-    shape, axis = x.shape, min(1, x.dim() - 1)
+    shape, axis = x.shape, told.axis_of(x.dim())
     if target.shape != (*shape[:axis], *shape[axis + 1 :]):
         return False
     if not 0 <= told.label_smoothing <= 1:
