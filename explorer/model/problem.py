@@ -72,6 +72,29 @@ class Mask(StrEnum):
         return parse_name(cls, "mask", text)
 
 
+# ------------------------------------------------------------------ caches of keys and values
+
+
+class Layout(StrEnum):
+    """The order of the axes of a cache of keys or values: heads, keys (N), head dimension."""
+
+    HND = "HND"
+    """(sequences, key heads, keys, head_dim), as PyTorch's attention has it."""
+    NHD = "NHD"
+    """(sequences, keys, key heads, head_dim), as FlashAttention has it."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Layout":
+        """Read a layout's name, in upper or lower case; raises InvalidInput."""
+        return parse_name(cls, "layout", text.upper(), text)
+
+
+HEAD_DIMS = (64, 128, 256)
+"""The head dimensions that kernels of attention are for."""
+
+MOST_GROUP = 8
+"""Most query heads that share a key head: a tile of the tensor cores has 8 columns for them."""
+
 # ------------------------------------------------------------------ problem
 
 
@@ -81,6 +104,7 @@ NAMED_FIELDS: dict[str, type[StrEnum]] = {
     "out_dtype": DType,
     "mask": Mask,
     "ids_dtype": IndexType,
+    "layout": Layout,
 }
 """The fields whose values have names."""
 
@@ -100,13 +124,24 @@ WHOLE_FIELDS = {
     "output_stride": MAX_STRIDE,
     "ids_per_row": MAX_COLS,
     "ids_stride": MAX_STRIDE,
+    "head_dim": max(HEAD_DIMS),
+    "group": MOST_GROUP,
+    "key_heads": MAX_INNER,
 }
 """The fields that are whole numbers, with the largest."""
 
 _WHOLE_OR_NONE = ("mask_rows", "input_stride", "output_stride", "ids_per_row", "ids_stride")
 """Those for which None means the default, as 0 does."""
 
-OPTIONS: dict[str, Any] = {"ignore_index": -100, "label_smoothing": 0.0, "z_loss": 0.0}
+OPTIONS: dict[str, Any] = {
+    "ignore_index": -100,
+    "label_smoothing": 0.0,
+    "z_loss": 0.0,
+    "head_dim": 128,
+    "group": 1,
+    "key_heads": 1,
+    "layout": Layout.HND,
+}
 """The fields that some operators take, and the values that None stands for there."""
 
 MOST_Z_LOSS = 0.5
@@ -115,9 +150,11 @@ MOST_Z_LOSS = 0.5
 _NUMBERS = ("scale", "label_smoothing", "z_loss")
 """The fields that are numbers, whole or not, and None where there is none."""
 _FLOATS = {float, type(None)}
+_WHOLE_OPTIONS = ("ignore_index", "head_dim", "group", "key_heads")
+_WHOLES = {int, type(None)}
 
-_TYPES_OR_NONE = ("out_dtype", "ids_dtype")
-"""The types for which None means the default."""
+_NAMES_OR_NONE = ("out_dtype", "ids_dtype", "layout")
+"""The names for which None means the default."""
 
 
 def read_field(name: str, value: Any) -> Any:
@@ -197,6 +234,14 @@ class Problem:
     that takes it."""
     z_loss: float | None = None
     """The factor of the squared log-sum-exp that is added to a loss; None likewise."""
+    head_dim: int | None = None
+    """Of attention, the elements of each query, key and value; None becomes 128 there."""
+    group: int | None = None
+    """Query heads, which are rows, that share a key head; None becomes 1 there."""
+    key_heads: int | None = None
+    """Key heads of a sequence; None becomes 1 there."""
+    layout: Layout | None = None
+    """The order of a cache's axes; None becomes HND there."""
 
     def __post_init__(self) -> None:
         if not (  # the usual case by one test, because programs make many problems
@@ -205,7 +250,7 @@ class Problem:
             and type(self.in_place) is bool
             and type(self.ids_per_row) is type(self.ids_stride) is int
             and type(self.also) is str
-            and (self.ignore_index is None or type(self.ignore_index) is int)
+            and {type(getattr(self, name)) for name in _WHOLE_OPTIONS} <= _WHOLES
             and {type(n) for n in (self.scale, self.label_smoothing, self.z_loss)} <= _FLOATS
         ):
             self._check_types()
@@ -213,8 +258,9 @@ class Problem:
         check_extent("cols", self.cols, MAX_COLS)
         for name, kind in NAMED_FIELDS.items():  # text is read, such as "bf16"
             value = getattr(self, name)
-            if not isinstance(value, kind) and (value or name not in _TYPES_OR_NONE):
+            if not isinstance(value, kind) and (value or name not in _NAMES_OR_NONE):
                 self._default(name, read_field(name, value))
+        self._set_options()
         self._default("out_dtype", self.out_dtype or self.usual_result)
         if self._has_ids:
             self._default("ids_per_row", self.ids_per_row or 1)
@@ -228,10 +274,10 @@ class Problem:
             self._default("mask_rows", self.mask_rows or 1)
         if self.also:
             self._default("also", self._in_order(self.also))
-        self._set_options()
         faults = (
             self._options_fault(),
             self._ids_fault(),
+            self._cache_fault(),
             self._layout_fault(),
             self._mask_fault(),
             self._kind_fault(),
@@ -247,7 +293,7 @@ class Problem:
 
     def _check_types(self) -> None:
         """Convert NumPy's numbers to Python's; raises InvalidInput for a value of a wrong type."""
-        for name in WHOLE_FIELDS:
+        for name in WHOLE_FIELDS.keys() - OPTIONS.keys():
             value = getattr(self, name)
             left_out = value is None and name in _WHOLE_OR_NONE
             self._default(name, 0 if left_out else read_field(name, value))
@@ -287,6 +333,28 @@ class Problem:
             if not -(2**bits) <= self.ignore_index < 2**bits:
                 return f"ignore_index is {self.ignore_index}; no id of {self.ids_dtype} is that"
         return ""
+
+    def _cache_fault(self) -> str:
+        """Return what is wrong with the heads of attention."""
+        if not self.attends:
+            return ""
+        if self.head_dim not in HEAD_DIMS:
+            dims = ", ".join(map(str, HEAD_DIMS))
+            return f"head_dim is {self.head_dim}; kernels are for {dims}"
+        for name in ("group", "key_heads"):
+            check_extent(name, getattr(self, name), WHOLE_FIELDS[name])
+        if self.rows % self.heads:
+            return (
+                f"rows is {self.rows}; they are the query heads of whole sequences: it must be a "
+                f"multiple of key_heads * group, which is {self.heads}"
+            )
+        if self.mask not in (Mask.NONE, Mask.LENGTHS):
+            return f"mask is {self.mask}; {self.op} takes none but lengths: leave it out"
+        given = [name for name in ("inner", "in_place") if getattr(self, name) != USUAL[name]]
+        given += ["input_stride"] * (self.input_stride != self.cols)
+        given += ["output_stride"] * (self.output_stride != self.result_cols)
+        given += ["out_dtype"] * (self.output_dtype is not self.dtype)
+        return f"{self.op} takes no {given[0]}: leave it out" if given else ""
 
     def _ids_fault(self) -> str:
         beside = {Extent.IDS, Extent.ROW} & set(self.operator.operands.values())
@@ -424,11 +492,17 @@ class Problem:
         ids = self.rows * self.ids_per_row * self.ids_dtype.itemsize if self.ids_dtype else 0
         of_rows = list(self.operator.operands.values()).count(Extent.ROW)
         numbers = of_rows * self.rows * self.dtype.arithmetic.itemsize
-        return self.elements_read * self.dtype.itemsize + ids + numbers
+        queries = self.rows * self.of_head
+        return (self.elements_read + queries) * self.dtype.itemsize + ids + numbers
 
     @property
     def elements_read(self) -> int:
-        """Elements that must be read: each visible one of each input matrix once, and of a mask."""
+        """Elements that must be read: each visible one of each input matrix once, and of a mask.
+
+        Of attention the keys and values, once for each key head.
+        """
+        if self.attends:
+            return 2 * self.rows // self.of_group * self.cols * self.of_head
         masked = self.mask_rows * self.cols if self.mask is Mask.ADDITIVE else 0
         return len(self.operator.matrices) * self.visible + masked
 
@@ -463,6 +537,26 @@ class Problem:
         return "ignore_index" in self.operator.options
 
     @property
+    def attends(self) -> bool:
+        """Whether rows are query heads, and columns the keys of a cache that they attend to."""
+        return self.operator.attends
+
+    @property
+    def of_head(self) -> int:
+        """Elements of a query, a key or a value; 0 for other operators."""
+        return self.head_dim or 0
+
+    @property
+    def of_group(self) -> int:
+        """Query heads that share a key head."""
+        return self.group or 1
+
+    @property
+    def heads(self) -> int:
+        """Query heads of a sequence."""
+        return self.of_group * (self.key_heads or 1)
+
+    @property
     def is_product(self) -> bool:
         """Whether each row is multiplied by a number of its own, and nothing else."""
         return not self.operator.reduces and not self.has_target
@@ -484,7 +578,12 @@ class Problem:
 
     def elements_of(self, extent: Extent) -> int:
         """Return how many elements of an operand or a result a row has."""
-        return {Extent.MATRIX: self.cols, Extent.ROW: 1, Extent.IDS: self.ids_per_row}[extent]
+        return {
+            Extent.MATRIX: self.cols,
+            Extent.ROW: 1,
+            Extent.IDS: self.ids_per_row,
+            Extent.HEAD: self.of_head,
+        }[extent]
 
     @property
     def result_cols(self) -> int:
@@ -494,7 +593,7 @@ class Problem:
     @property
     def usual_result(self) -> DType:
         """Element type of the output where none is named."""
-        return self.dtype if self.fills_rows else self.dtype.arithmetic
+        return self.dtype if self.fills_rows or self.attends else self.dtype.arithmetic
 
     @property
     def limit(self) -> str:
@@ -589,12 +688,17 @@ USUAL: dict[str, Any] = {
 """The default of each field; None for rows and cols."""
 
 
-def default_rows(cols: int, dtype: DType, op: Op = DEFAULT_OP) -> int:
+def default_rows(
+    cols: int, dtype: DType, op: Op = DEFAULT_OP, head_dim: int = 0, group: int = 1
+) -> int:
     """Return as many rows as make 256 MiB of traffic, at least one.
 
-    A matrix that is read counts, and another that is written where an op fills rows.
+    A matrix that is read counts, and another that is written where an op fills rows; of attention
+    keys and values, which a group of rows shares.
     """
     check_extent("cols", cols, MAX_COLS)
+    if OPERATORS[op].attends:
+        return group * max(1, DEFAULT_TRAFFIC_BYTES // (2 * cols * head_dim * dtype.itemsize))
     matrices = 2 if OPERATORS[op].extent is Extent.MATRIX else 1
     return max(1, DEFAULT_TRAFFIC_BYTES // (cols * matrices * dtype.itemsize))
 
@@ -640,7 +744,8 @@ def inputs(problem: Problem) -> tuple[Operand, ...]:
 
     `input` is the matrix, or for a backward op the forward's output; `grad` that output's
     gradient, of the same type and place; `ids` some columns of each row; `lengths` a number of
-    columns a row; `mask` a dense (mask_rows, cols) matrix that is added. What has another number
+    columns a row, or of attention a sequence; `query` a vector of each row, and `key` and `value`
+    one of each column of a key head, of which a row of the array is one; `mask` a dense (mask_rows, cols) matrix that is added. What has another number
     for each row is of the arithmetic's type.
     """
     rows, cols, dtype = problem.rows, problem.cols, problem.dtype
@@ -648,13 +753,19 @@ def inputs(problem: Problem) -> tuple[Operand, ...]:
         Extent.MATRIX: (dtype, problem.input_stride),
         Extent.IDS: (_ids_dtype(problem), problem.ids_stride),
         Extent.ROW: (dtype.arithmetic, 1),
+        Extent.HEAD: (dtype, problem.of_head),
     }
     arrays = []
     for name, extent in problem.operator.operands.items():
+        if extent is Extent.CACHE:
+            keys = rows // problem.of_group * cols
+            arrays.append(Operand.of_rows(name, dtype, keys, problem.of_head))
+            continue
         kind, stride = of_extent[extent]
         arrays.append(Operand.of_rows(name, kind, rows, problem.elements_of(extent), stride))
     if problem.mask is Mask.LENGTHS:
-        arrays.append(Operand.of_rows("lengths", IndexType.INT32, rows, 1))
+        counted = rows // problem.heads if problem.attends else rows
+        arrays.append(Operand.of_rows("lengths", IndexType.INT32, counted, 1))
     if problem.mask is Mask.ADDITIVE:
         arrays.append(Operand.of_rows("mask", dtype, problem.mask_rows, cols))
     return tuple(arrays)
@@ -697,6 +808,7 @@ def output(problem: Problem) -> Operand:
 def scalars(problem: Problem) -> dict[str, Scalar]:
     """Return the numbers that a launch can name."""
     return {
+        **_strides_of_cache(problem),
         "rows": Scalar(IndexType.INT64, problem.rows),
         "cols": Scalar(IndexType.INT32, problem.cols),
         "inner": Scalar(IndexType.INT64, problem.inner),
@@ -706,3 +818,14 @@ def scalars(problem: Problem) -> dict[str, Scalar]:
         "ids_stride": Scalar(IndexType.INT64, problem.ids_stride),
         "scale": Scalar(problem.dtype.arithmetic, 1.0 if problem.scale is None else problem.scale),
     }
+
+
+def _strides_of_cache(problem: Problem) -> dict[str, Scalar]:
+    """Return the key heads of attention, and by how many elements neighbours in a cache differ."""
+    if not problem.attends:
+        return {}
+    heads, keys, dim = problem.key_heads or 1, problem.cols, problem.of_head
+    within = (dim, keys * dim) if problem.layout is Layout.HND else (heads * dim, dim)
+    strides = dict(zip(("key_stride", "head_stride"), within, strict=True))
+    strides |= {"key_heads": heads, "sequence_stride": heads * keys * dim}
+    return {name: Scalar(IndexType.INT64, value) for name, value in strides.items()}

@@ -11,6 +11,7 @@ from explorer.model.element import USUAL_TYPE, DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import (
     MAX_ROWS,
+    OPTIONS,
     USUAL,
     WHOLE_FIELDS,
     Mask,
@@ -19,7 +20,7 @@ from explorer.model.problem import (
     default_rows,
     read_field,
 )
-from explorer.ops import DEFAULT_OP
+from explorer.ops import DEFAULT_OP, OPERATORS
 from explorer.system.plain_data import shown, whole_of
 
 # ------------------------------------------------------------------ the problem asked for
@@ -114,8 +115,14 @@ class ProblemQuery:
     def _usual_rows(self) -> int:
         """Rows for 256 MiB of traffic, whole squares of a mask and whole inner axes."""
         period = self.cols if self._is_square else self._said.get("mask_rows", 1)
+        op = self._said.get("op", DEFAULT_OP)
+        dim, group, heads = (
+            self._said.get(name, OPTIONS[name]) for name in ("head_dim", "group", "key_heads")
+        )
         step = lcm(max(1, period), self._said.get("inner", 1))
-        rows = default_rows(self.cols, self.dtype, self._said.get("op", DEFAULT_OP))
+        if OPERATORS[op].attends:
+            step = group * heads
+        rows = default_rows(self.cols, self.dtype, op, dim, group)
         return max(1, rows // step) * step
 
 
@@ -281,6 +288,14 @@ class ProblemKeywords(TypedDict, total=False):
     """The part of each target that is spread over all columns, for an operator that takes it."""
     z_loss: float | None
     """The factor of the squared log-sum-exp in a loss, for an operator whose gradient has it."""
+    head_dim: int | None
+    """Elements of a query, a key and a value, of attention; left out: 128."""
+    group: int | None
+    """Query heads, which are rows, that share a key head; left out: 1."""
+    key_heads: int | None
+    """Key heads of a sequence; left out: 1."""
+    layout: str | None
+    """The order of a cache's axes, HND or NHD; left out: HND."""
 
 
 def query_from_words(words: list[str]) -> ProblemQuery | None:

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from explorer.ops import cross_entropy, logsumexp, softmax
+from explorer.ops import attention, cross_entropy, logsumexp, softmax
 from explorer.ops.operator import Choice, Extent, Limit, Operator, Result
 from explorer.system.plain_data import parse_name
 
@@ -33,6 +33,7 @@ class Op(StrEnum):
     CROSS_ENTROPY_BACKWARD = "cross_entropy_backward"
     CROSS_ENTROPY_WITH_GRADIENT = "cross_entropy_with_gradient"
     MULTIPLY_ROWS = "multiply_rows"
+    DECODE_ATTENTION = "decode_attention"
 
     @classmethod
     def parse(cls, text: str) -> "Op":
@@ -53,6 +54,7 @@ OPERATORS = {
         cross_entropy.CROSS_ENTROPY_BACKWARD,
         cross_entropy.CROSS_ENTROPY_WITH_GRADIENT,
         cross_entropy.MULTIPLY_ROWS,
+        attention.DECODE_ATTENTION,
     )
 }
 """Each operator by its name."""

@@ -21,6 +21,10 @@ class Extent(StrEnum):
     """One for each row."""
     IDS = "ids"
     """As many for each row as it has ids: columns that are asked for."""
+    HEAD = "head"
+    """A vector of `head_dim` elements for each row, which is a query head."""
+    CACHE = "cache"
+    """Such a vector for each column, which is a key, of each key head."""
 
 
 class Limit(StrEnum):
@@ -116,6 +120,11 @@ class Operator:
         """
         beside = self.operands.keys() - {"input"}
         return "log_sum" not in beside and beside != {"loss_grad"}
+
+    @property
+    def attends(self) -> bool:
+        """Whether rows are query heads, and columns the keys of a cache that they attend to."""
+        return Extent.CACHE in self.operands.values()
 
     @property
     def forward(self) -> str:
