@@ -191,7 +191,19 @@ class LaunchPlan:
         return _Evaluation({**self.constants, **self.numbers, **values})
 
 
+def _numbers_of_keys(config: Config) -> dict[str, str]:
+    """Return the numbers of attention, whose blocks each have a part of the keys."""
+    numbers = {"blocks": "rows / kGroup * kHeadParts * kSplits"}
+    if config.cluster > 1:
+        numbers["cluster"] = "kCluster"
+    if config.launches != "one":
+        numbers["scratch"] = "rows * kSplits * (kHeadDim + 2) * 4"
+    return numbers
+
+
 def _numbers(problem: Problem, config: Config) -> dict[str, str]:
+    if problem.attends:
+        return _numbers_of_keys(config)
     shares = " * kCluster" if config.cluster > 1 else " * kParts" if config.splits_launches else ""
     tiles = "rows" if has_one_row(problem, config) else "(rows + kRowsPerBlock - 1) / kRowsPerBlock"
     numbers = {"blocks": f"{tiles}{shares}"}

@@ -453,7 +453,7 @@ class Traits:
             "c_passed": [
                 f"static_cast<{arrays[name]}>({name})" if name in arrays else name for name in asked
             ],
-            "needed_arch": needed_arch(config, self.overlapped),
+            "needed_arch": needed_arch(problem, config, self.overlapped),
         }
 
     def _arrays(self, whole: str, names: Mapping[str, Any]) -> dict[str, str]:

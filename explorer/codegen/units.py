@@ -26,6 +26,7 @@ from typing import Any
 
 from jinja2 import BaseLoader, Environment, StrictUndefined, Template, TemplateNotFound
 
+from explorer.codegen.attention import AttentionTraits, check_attention
 from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.traits import Traits, each_of, renamed
 from explorer.codegen.variant import (
@@ -139,6 +140,7 @@ SECTIONS = {
     "exponential": "exponentiate, normalise",
     "reduce": "reduce",
     "kernel": "kernel",
+    "attention": "attend",
 }
 """Folders of units, in the order in which a file has them, and the headings there."""
 
@@ -366,10 +368,6 @@ def _statements(text: str) -> list[str]:
 # ------------------------------------------------------------------ programs
 
 
-HOST_PARTS = ("launch", "library")
-"""Templates of what the host runs: functions for C++, and one for a library."""
-
-
 KEPT = 512
 """Variants that are kept, of 30 KB each: a search asks for each of them several times."""
 
@@ -406,19 +404,31 @@ def assembled(
     """Return a config's program in its parts. Raises InvalidInput as `emit` does."""
     config.check_known()
     options = [*ProblemQuery.of(problem).options, *(["--main"] if main else [])]
-    context = Traits(problem, config, overlapped).context() | {
+    traits: Traits | AttentionTraits
+    if problem.attends:
+        check_attention(problem, main=main)
+        traits, family = AttentionTraits(problem, config, overlapped), "attention"
+    else:
+        config.check_rows()
+        traits, family = Traits(problem, config, overlapped), "rows"
+    context = traits.context() | {
+        "family": family,
         "has_main": main,
         "options": shlex.join(options),
         "launch_lines": LaunchPlan.of(problem, config, overlapped).lines,
     }
     macros = library().environment.get_template("fragments.cu.j2").make_module(context)
     context |= {name: macro for name, macro in vars(macros).items() if not name.startswith("_")}
-    host = {name: rendered(f"host/{name}.cu.j2", context) for name in HOST_PARTS}
+    host = {
+        "launch": rendered(f"host/{family}.cu.j2", context),
+        "library": rendered("host/library.cu.j2", context),
+    }
     device = Assembly(context)
     strides = config.persistent or config.staging == "span"
-    device.require(["launched_kernel" if strides else "kernel", *words("".join(host.values()))])
+    kernel = "attention_kernel" if problem.attends else "launched_kernel" if strides else "kernel"
+    device.require([kernel, *words("".join(host.values()))])
     host["main"] = rendered("host/main.cu.j2", context) if main else ""
-    return Assembled(context, rendered("header/header.cu.j2", context), device, host)
+    return Assembled(context, rendered(f"header/{family}.cu.j2", context), device, host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,7 +445,7 @@ class Assembled:
         """Return the file: its header, what the GPU runs, and the host's part."""
         lines = "\n".join(line.removeprefix("//") for line in self.context["launch_lines"])
         named = self.device.names | words("".join(self.host.values())) | words(lines)
-        defined = constants(rendered("parameters/parameters.cu.j2", self.context), named)
+        defined = constants(rendered(f"parameters/{self.context['family']}.cu.j2", self.context), named)
         units = self.device.text()
         title = f"{heading('parameters')}\n\n" if "\n// ---" in f"\n{units}" else ""
         device = f"{title}{defined}\n\n{units}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 
 from explorer.model.config import COHERENT_HINTS, Config
 from explorer.model.element import IndexType
+from explorer.model.key_split import KeySplit
 from explorer.model.problem import Mask, Problem, scalars
 from explorer.model.work_split import WorkSplit, borrows_ends
 
@@ -99,6 +100,7 @@ def namespace(problem: Problem, config: Config) -> str:
     """
     out = "" if problem.output_dtype is problem.usual_result else f"_{problem.output_dtype}"
     cols = f"_{problem.cols}" if config.static_cols else ""
+    cols += f"_{problem.head_dim}_{problem.group}" if problem.attends else ""
     middle = "_middle" if problem.inner > 1 else ""
     kinds = {
         str(problem.mask): problem.mask is not Mask.NONE,
@@ -125,7 +127,8 @@ def entries(problem: Problem, config: Config) -> tuple[str, ...]:
     """Return the kernels' names, in the order of their launches."""
     name = namespace(problem, config)
     steps = {"three": ("_max", "_exp", "_sum"), "one": ("",)}
-    return tuple(f"{name}{step}_kernel" for step in steps.get(config.launches, ("_part", "_row")))
+    two = ("_part", "_merge" if problem.attends else "_row")
+    return tuple(f"{name}{step}_kernel" for step in steps.get(config.launches, two))
 
 
 def has_one_row(problem: Problem, config: Config) -> bool:
@@ -143,7 +146,9 @@ class NeededArch:
     """What older ones lack, in the plural."""
 
 
-def needed_arch(config: Config, overlapped: bool = False) -> NeededArch | None:
+def needed_arch(
+    problem: Problem, config: Config, overlapped: bool = False
+) -> NeededArch | None:
     """Return the first architecture for a config's kernel, or None where every one serves.
 
     `GpuSpec` has the same features of each GPU, by which rules exclude configs.
@@ -154,6 +159,8 @@ def needed_arch(config: Config, overlapped: bool = False) -> NeededArch | None:
         return NeededArch(90, "bulk copies")
     if overlapped or config.launches == "two-overlapped":
         return NeededArch(90, "launches that overlap")
+    if problem.attends and config.core == "mma":
+        return NeededArch(80, "products of tiles by tensor cores")
     if config.uses_redux:
         return NeededArch(80, "maxima of a warp by redux")
     return NeededArch(80, "asynchronous copies") if config.staging == "async" else None
@@ -189,6 +196,8 @@ def reads_rows(problem: Problem, config: Config) -> bool:
 def arguments(problem: Problem, config: Config) -> tuple[str, ...]:
     """Return the names of what a kernel takes, in order: what it reads and no more."""
     taken = operand_names(problem, config)
+    if problem.attends:
+        return tuple(name for name in taken if name != "rows")
     return taken if reads_rows(problem, config) else tuple(n for n in taken if n != "rows")
 
 
@@ -199,6 +208,7 @@ def operand_names(problem: Problem, config: Config) -> tuple[str, ...]:
         Mask.ADDITIVE: ("mask",),
     }
     strides = ("input_stride", "output_stride", *(("ids_stride",) if problem.ids_dtype else ()))
+    cache = ("key_heads", "key_stride", "head_stride", "sequence_stride")
     return (
         *problem.operator.operands,
         *masks.get(problem.mask, ()),
@@ -209,20 +219,25 @@ def operand_names(problem: Problem, config: Config) -> tuple[str, ...]:
         *(("mask_rows",) if problem.mask_rows else ()),
         *(("inner",) if problem.inner > 1 else ()),
         *(() if problem.is_dense else strides),
+        *(cache if problem.attends else ()),
         *(() if problem.scale is None else ("scale",)),
     )
 
 
 def launches(problem: Problem, config: Config, overlapped: bool = False) -> tuple[Launch, ...]:
     """Grid, block, shared bytes and arguments of each launch, in order."""
-    split = WorkSplit(problem, config)
-    blocks = -(-problem.rows // split.block_rows) * config.cluster * split.parts
+    if problem.attends:
+        blocks, shared = KeySplit(problem, config).blocks, 0
+    else:
+        split = WorkSplit(problem, config)
+        blocks = -(-problem.rows // split.block_rows) * config.cluster * split.parts
+        shared = split.cache_bytes
     return tuple(
         Launch(
             entry=entry,
             grid=blocks,
             block=config.threads,
-            shared_bytes=split.cache_bytes,
+            shared_bytes=shared,
             arguments=arguments(problem, config),
             blocks_per_sm=config.persistent,
             cluster=config.cluster,
@@ -241,6 +256,8 @@ def scratch_bytes(problem: Problem, config: Config) -> int:
     """
     if config.launches == "one":
         return 0
+    if problem.attends:
+        return KeySplit(problem, config).scratch_bytes
     split = WorkSplit(problem, config)
     if config.launches != "three":
         return problem.rows * split.parts * 2 * problem.dtype.arithmetic.itemsize
@@ -292,7 +309,7 @@ class HostCall:
         new |= {"rows": "outer"} if problem.inner > 1 else {}
         names = (new.get(name, name) for name in operand_names(problem, config))
         arguments = tuple(_argument(problem, name) for name in dict.fromkeys(names))
-        rows = ("rows",) if config.static_cols else ("rows", "cols")
+        rows = ("rows",) if config.static_cols or problem.attends else ("rows", "cols")
         scratch = None if config.launches == "one" else tuple(_argument(problem, n) for n in rows)
         return cls(namespace(problem, config), arguments, scratch)
 

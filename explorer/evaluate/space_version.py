@@ -8,7 +8,8 @@ from explorer.model.config import REFUTED
 from explorer.model.element import DType
 from explorer.model.outcome import Environment
 from explorer.model.problem import Problem
-from explorer.space import RULES, parameters
+from explorer.ops import OPERATORS
+from explorer.space import ATTENTION_RULES, RULES, parameters
 
 SAME_CODE = {"0ab097878332": ("40eea7c8412b", "e839c20ae339", "550279875e27", "5e1aa3a4f101")}
 """By the digest of today's templates, those of the first ones that emit the same kernels.
@@ -68,8 +69,9 @@ def is_of_today(made: Environment, problem: Problem) -> bool:
 @cache
 def space_digest() -> str:
     """Eight hexadecimal digits over parameters, their values, the rules and the templates."""
-    lines = [f"{dtype} {parameters(dtype)}" for dtype in DType]
+    kinds = {operator.over: operator for operator in OPERATORS.values()}.values()
+    lines = [f"{dtype} {parameters(dtype, one)}" for one in kinds for dtype in DType]
     lines.append(f"not searched: {REFUTED}")
-    lines += [f"{rule.name}: {rule.sentence}" for rule in RULES]
+    lines += [f"{rule.name}: {rule.sentence}" for rule in (*RULES, *ATTENTION_RULES)]
     lines.append(template_digest())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:8]

@@ -7,12 +7,16 @@ from typing import Any
 
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
+from explorer.model.problem import MOST_GROUP
+from explorer.ops import DEFAULT_OP, OPERATORS, Extent, Operator
 from explorer.system.plain_data import parse_json, read_object, shown
 
 # ------------------------------------------------------------------ parameters
 
 
 Value = str | int | bool
+Values = dict[str, tuple[Value, ...]]
+"""Values of parameters, by their names."""
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "algorithm": ("three-pass", "online", "online-branchy", "online-block-max"),
@@ -36,6 +40,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "exchange": ("barrier", "mbarrier"),
     "row_order": ("ascending", "descending"),
     "arrangement": ("striped", "blocked", "replicated"),
+    "core": ("mma", "fma"),
+    "probabilities": ("two", "one"),
 }
 """The values of each parameter that is a word. The templates know these and no others."""
 
@@ -44,6 +50,9 @@ COHERENT_HINTS = ("default", "cs")
 
 WIDEST_ACCESS = 16
 """Most bytes of one global access."""
+
+MOST_SPLITS = 256
+"""Most parts that the keys of a sequence are divided into."""
 
 RANGES: dict[str, tuple[int, int]] = {
     "threads": (1, 1024),
@@ -55,10 +64,14 @@ RANGES: dict[str, tuple[int, int]] = {
     "persistent": (0, 32),
     "cluster": (1, 16),
     "stages": (1, 16),
+    "lanes_per_key": (1, 32),
+    "heads_per_thread": (1, MOST_GROUP),
+    "splits": (1, MOST_SPLITS),
+    "part_keys": (16, 2**20),
 }
 """The least and the greatest value of each parameter that is a number. The space has fewer."""
 
-POWERS_OF_TWO = ("vector_bytes", "cluster")
+POWERS_OF_TWO = ("vector_bytes", "cluster", "lanes_per_key", "part_keys")
 """Numbers that must be powers of two."""
 
 WARPS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 512, 640, 768, 1024)
@@ -114,6 +127,16 @@ MEANING = {
     "worked on while bulk copies bring the others",
     "arrangement": "which vectors of a row that nothing keeps are a thread's: striped, one in "
     "threads_per_row; blocked, vectors side by side; replicated, all of them, for every thread",
+    "core": "what multiplies queries with keys and probabilities with values: the tensor cores "
+    "(mma), whose fragments are loaded straight from memory, or multiply-adds (fma)",
+    "lanes_per_key": "threads of a warp that share a key: by multiply-adds each has a part of the "
+    "head dimension; fragments of the tensor cores always have 4",
+    "heads_per_thread": "query heads that a block takes at once of those that share a key head; "
+    "other blocks read the same keys for the others",
+    "splits": "most parts that the keys of a sequence are divided into, each for a block",
+    "part_keys": "fewest keys of such a part: of shorter sequences there are fewer parts",
+    "probabilities": "16-bit parts that a probability is multiplied as by the tensor cores: two "
+    "keep the digits of fp32, one rounds them",
 }
 """A sentence for each parameter of Config, in the order of its fields."""
 
@@ -140,17 +163,45 @@ DRAWN_MIN_BLOCKS = (1, 2, 3, 4, 6, 8)
 (`explorer.space.candidates.residencies`): most of the 32 ask for what no kernel has."""
 
 
-def searched(dtype: DType) -> dict[str, tuple[Value, ...]]:
-    """Return the values of each parameter that a search draws for matrices of `dtype`."""
+def searched(dtype: DType, operator: Operator = OPERATORS[DEFAULT_OP]) -> Values:
+    """Return the values of each parameter that a search draws for an operator on a type."""
     values = {
-        name: tuple(value for value in values if value not in REFUTED.get(name, ()))
-        for name, values in parameters(dtype).items()
+        name: tuple(value for value in values if value not in REFUTED.get(name, ())) or values
+        for name, values in parameters(dtype, operator).items()
     }
     return {**values, "min_blocks": DRAWN_MIN_BLOCKS}
 
 
-def parameters(dtype: DType) -> dict[str, tuple[Value, ...]]:
-    """Return the values of each parameter for matrices of `dtype`, in Config's order."""
+def parameters(dtype: DType, operator: Operator = OPERATORS[DEFAULT_OP]) -> Values:
+    """Return the values of each parameter for an operator on a type, in Config's order.
+
+    Rows of a matrix and caches of keys have different parameters: the others have one value.
+    """
+    default = Config()
+    values = _of_attention(dtype) if operator.over is Extent.CACHE else _of_rows(dtype)
+    return {name: values.get(name, (getattr(default, name),)) for name in MEANING}
+
+
+def _of_attention(dtype: DType) -> Values:
+    return {
+        "threads": (32, 64, 128, 256),
+        "exp": ("exp2f", "ex2.approx"),
+        "unroll": (1, 2, 4),
+        "load_hint": CHOICES["load_hint"],
+        "min_blocks": tuple(range(1, 33)),
+        "static_cols": (False,),
+        "launches": ("one", "two", "two-overlapped"),
+        "cluster": (1, 2, 4, 8, 16),
+        "core": CHOICES["core"] if dtype.is_half else ("fma",),
+        "lanes_per_key": (4, 8, 16, 32),
+        "heads_per_thread": tuple(range(1, MOST_GROUP + 1)),
+        "splits": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128),
+        "part_keys": (64, 128, 256, 512, 1024, 2048, 4096),
+        "probabilities": CHOICES["probabilities"],
+    }
+
+
+def _of_rows(dtype: DType) -> Values:
     return {
         "algorithm": CHOICES["algorithm"],
         "threads": (1, *WARPS),
@@ -213,6 +264,12 @@ class Config:
     row_order: str = "ascending"
     stages: int = 1
     arrangement: str = "striped"
+    core: str = "mma"
+    lanes_per_key: int = 4
+    heads_per_thread: int = 1
+    splits: int = 1
+    part_keys: int = 64
+    probabilities: str = "two"
 
     @property
     def rows_per_block(self) -> int:
@@ -261,6 +318,9 @@ class Config:
             raise InvalidInput(
                 f"config parameter 'threads' is {self.threads}; it must be 1 or a multiple of 32"
             )
+
+    def check_rows(self) -> None:
+        """Raise InvalidInput for threads that do not come to whole rows of a matrix."""
         if self.threads % self.threads_per_row:
             raise InvalidInput(
                 f"config parameter 'threads_per_row' is {self.threads_per_row}; it must divide "
@@ -364,6 +424,12 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "row_order": "{} rows".format,
     "stages": lambda value: f"{value} stage{'' if value == 1 else 's'}",
     "arrangement": lambda value: _ARRANGEMENT.get(value, str(value)),
+    "core": {"mma": "tensor cores", "fma": "multiply-adds"}.__getitem__,
+    "lanes_per_key": "{} lanes a key".format,
+    "heads_per_thread": lambda value: f"{value} head{'' if value == 1 else 's'} at once",
+    "splits": lambda value: f"{value} part{'' if value == 1 else 's'} of the keys",
+    "part_keys": "at least {} keys a part".format,
+    "probabilities": lambda value: f"probabilities in {value} part{'' if value == 'one' else 's'}",
     "rows_per_thread": lambda value: f"{value} row{'' if value == 1 else 's'} a thread",
 }
 

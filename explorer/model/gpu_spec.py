@@ -59,6 +59,11 @@ class GpuSpec:
         return self._major >= 8
 
     @property
+    def multiplies_tiles(self) -> bool:
+        """Whether tensor cores multiply 16 x 16 by 16 x 8 elements of 16 bits."""
+        return self._major >= 8
+
+    @property
     def copies_asynchronously(self) -> bool:
         """Whether threads can copy to shared memory without a register in between (cp.async)."""
         return self._major >= 8

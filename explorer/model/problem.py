@@ -83,11 +83,6 @@ class Layout(StrEnum):
     NHD = "NHD"
     """(sequences, keys, key heads, head_dim), as FlashAttention has it."""
 
-    @classmethod
-    def parse(cls, text: str) -> "Layout":
-        """Read a layout's name, in upper or lower case; raises InvalidInput."""
-        return parse_name(cls, "layout", text.upper(), text)
-
 
 HEAD_DIMS = (64, 128, 256)
 """The head dimensions that kernels of attention are for."""
@@ -168,7 +163,7 @@ def read_field(name: str, value: Any) -> Any:
         meant = DType.meant_by(value) if kind is DType else None
         if meant is None and not isinstance(value, str):
             raise InvalidInput(f"{name} is {shown(value)}; it must be one of {', '.join(kind)}")
-        return meant or parse_name(kind, name, value)
+        return meant or parse_name(kind, name, value.upper() if kind is Layout else value)
     if name in WHOLE_FIELDS:
         number, most = whole_of(value), WHOLE_FIELDS[name]
         if number is None:
@@ -539,7 +534,7 @@ class Problem:
     @property
     def attends(self) -> bool:
         """Whether rows are query heads, and columns the keys of a cache that they attend to."""
-        return self.operator.attends
+        return self.operator.over is Extent.CACHE
 
     @property
     def of_head(self) -> int:
@@ -697,7 +692,7 @@ def default_rows(
     keys and values, which a group of rows shares.
     """
     check_extent("cols", cols, MAX_COLS)
-    if OPERATORS[op].attends:
+    if OPERATORS[op].over is Extent.CACHE:
         return group * max(1, DEFAULT_TRAFFIC_BYTES // (2 * cols * head_dim * dtype.itemsize))
     matrices = 2 if OPERATORS[op].extent is Extent.MATRIX else 1
     return max(1, DEFAULT_TRAFFIC_BYTES // (cols * matrices * dtype.itemsize))

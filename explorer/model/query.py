@@ -20,7 +20,7 @@ from explorer.model.problem import (
     default_rows,
     read_field,
 )
-from explorer.ops import DEFAULT_OP, OPERATORS
+from explorer.ops import DEFAULT_OP, OPERATORS, Extent
 from explorer.system.plain_data import shown, whole_of
 
 # ------------------------------------------------------------------ the problem asked for
@@ -120,7 +120,7 @@ class ProblemQuery:
             self._said.get(name, OPTIONS[name]) for name in ("head_dim", "group", "key_heads")
         )
         step = lcm(max(1, period), self._said.get("inner", 1))
-        if OPERATORS[op].attends:
+        if OPERATORS[op].over is Extent.CACHE:
             step = group * heads
         rows = default_rows(self.cols, self.dtype, op, dim, group)
         return max(1, rows // step) * step

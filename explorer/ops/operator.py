@@ -122,9 +122,9 @@ class Operator:
         return "log_sum" not in beside and beside != {"loss_grad"}
 
     @property
-    def attends(self) -> bool:
-        """Whether rows are query heads, and columns the keys of a cache that they attend to."""
-        return Extent.CACHE in self.operands.values()
+    def over(self) -> Extent:
+        """What its rows run over: those of a matrix, or the keys of a cache."""
+        return Extent.CACHE if Extent.CACHE in self.operands.values() else Extent.MATRIX
 
     @property
     def forward(self) -> str:

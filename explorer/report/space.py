@@ -17,7 +17,7 @@ from explorer.presets.preset import Preset
 from explorer.presets.published import PRESET_NAMES, PRESETS, unpublished
 from explorer.report.table import Field, Kind, data_of, print_table, table_of
 from explorer.report.text import count, counted, percent, problem_data
-from explorer.space import RULES, Space
+from explorer.space import Space, rules_of
 from explorer.space.rules import Rule
 from explorer.space.space import Count
 from explorer.system.plain_data import nearest, shown
@@ -53,7 +53,11 @@ class SpaceView:
     @property
     def rules(self) -> list[tuple[Rule, float]]:
         """Those that read a parameter that is shown, each with the share that it excludes."""
-        shown = [rule for rule in RULES if not self.names or {*rule.reads} & {*self.names}]
+        shown = [
+            rule
+            for rule in rules_of(self.space.problem)
+            if not self.names or {*rule.reads} & {*self.names}
+        ]
         return [(rule, self.space.excluded_share(rule)) for rule in shown]
 
     @property

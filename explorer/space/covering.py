@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from explorer.model.config import Config, Value
-from explorer.space.rules import RULES, Point, Rule
+from explorer.space.rules import Point, Rule, rules_of
 from explorer.space.space import Space, choose
 
 Setting = tuple[str, Value]
@@ -98,7 +98,7 @@ class _Completions:
     def __init__(self, space: Space) -> None:
         self._draft = Config()
         self._point = Point(space.problem, space.gpu, self._draft)
-        self._levels = _levels(space.parameters)
+        self._levels = _levels(space.parameters, rules_of(space.problem))
 
     def draw(self, wanted: dict[str, Value], number: int, rng: random.Random) -> list[Config]:
         """Return so many legal configs with the wanted values, perhaps the same; [] if none has.
@@ -172,13 +172,13 @@ class _Completions:
         return allowed
 
 
-def _levels(parameters: dict[str, tuple[Value, ...]]) -> list[_Level]:
+def _levels(parameters: dict[str, tuple[Value, ...]], rules: Sequence[Rule]) -> list[_Level]:
     """Return a level for each parameter: after FIRST always one that leaves fewest states."""
-    read = {name for rule in RULES for name in rule.reads}
+    read = {name for rule in rules for name in rule.reads}
     order = [name for name in FIRST if name in read]
     while len(order) < len(read):
         states = {
-            name: prod(len(parameters[n]) for n in _undecided([*order, name]))
+            name: prod(len(parameters[n]) for n in _undecided([*order, name], rules))
             for name in parameters
             if name in read and name not in order
         }
@@ -188,19 +188,19 @@ def _levels(parameters: dict[str, tuple[Value, ...]]) -> list[_Level]:
     for depth, name in enumerate(order):
         place = sum(len(parameters[n]) for n in order[:depth])
         bits = tuple(1 << place + i for i in range(len(parameters[name])))
-        due = [r for r in RULES if name in r.reads and set(r.reads) <= set(order[: depth + 1])]
+        due = [r for r in rules if name in r.reads and set(r.reads) <= set(order[: depth + 1])]
         judges: list[Judge] = [
             (rule, _values_of([n for n in rule.reads if n != name]), {})
             for rule in sorted(due, key=lambda r: len(r.reads))
         ]
-        state = _values_of(_undecided(order[:depth]))
+        state = _values_of(_undecided(order[:depth], rules))
         levels.append(_Level(name, parameters[name], bits, state, tuple(judges), {}))
     return levels
 
 
-def _undecided(chosen: Sequence[str]) -> list[str]:
+def _undecided(chosen: Sequence[str], rules: Sequence[Rule]) -> list[str]:
     """Return those of the chosen that a rule reads together with one not chosen yet."""
-    pending = [rule for rule in RULES if not set(rule.reads) <= set(chosen)]
+    pending = [rule for rule in rules if not set(rule.reads) <= set(chosen)]
     read = {name for rule in pending for name in rule.reads}
     return [name for name in chosen if name in read]
 

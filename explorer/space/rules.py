@@ -8,6 +8,7 @@ from typing import Any
 
 from explorer.model.config import Config
 from explorer.model.gpu_spec import WARP, GpuSpec, registers_left
+from explorer.model.key_split import KeySplit
 from explorer.model.problem import Problem
 from explorer.model.work_split import WorkSplit
 
@@ -65,6 +66,11 @@ class Point:
         return WorkSplit(self.problem, self.config)
 
     @property
+    def keys(self) -> KeySplit:
+        """The config's division of the keys of attention."""
+        return KeySplit(self.problem, self.config)
+
+    @property
     def shared_bytes(self) -> int:
         """All shared memory of one block; to work it out takes ten times as long as to know it."""
         values = _sharing(self.config)
@@ -91,14 +97,24 @@ class Rule:
 
 
 RULES: list[Rule] = []
-"""All rules, cheapest and most often broken first."""
+"""All rules of operators over rows, cheapest and most often broken first."""
+
+ATTENTION_RULES: list[Rule] = []
+"""All rules of attention."""
 
 
-def rule(*reads: str, says: str) -> Callable[[Callable[[Point], bool]], Callable[[Point], bool]]:
-    """Make the predicate below a rule, named after it."""
+def rules_of(problem: Problem) -> list[Rule]:
+    """Return the rules that configs for a problem must keep."""
+    return ATTENTION_RULES if problem.attends else RULES
+
+
+def rule(
+    *reads: str, says: str, of: list[Rule] = RULES
+) -> Callable[[Callable[[Point], bool]], Callable[[Point], bool]]:
+    """Make the predicate below a rule of a list, named after it."""
 
     def register(holds: Callable[[Point], bool]) -> Callable[[Point], bool]:
-        RULES.append(Rule(holds.__name__.replace("_", "-"), reads, says, holds))
+        of.append(Rule(holds.__name__.replace("_", "-"), reads, says, holds))
         return holds
 
     return register

@@ -13,7 +13,7 @@ from explorer.model.config import MEANING, Config, Value, parameters, searched
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
 from explorer.model.problem import Problem
-from explorer.space.rules import RULES, Point, Rule
+from explorer.space.rules import Point, Rule, rules_of
 
 # ------------------------------------------------------------------ results of rules, cached
 
@@ -21,8 +21,14 @@ from explorer.space.rules import RULES, Point, Rule
 Change = dict[str, Value]
 """Values to give to some parameters of a config."""
 
-READERS = {name: tuple(rule for rule in RULES if name in rule.reads) for name in MEANING}
+Readers = dict[str, tuple[Rule, ...]]
 """The rules that read a parameter: a change of it is a matter of these alone."""
+
+
+def readers_of(rules: Iterable[Rule]) -> Readers:
+    """Return of each parameter the rules that read it."""
+    every = tuple(rules)
+    return {name: tuple(rule for rule in every if name in rule.reads) for name in MEANING}
 
 
 class RuleCache:
@@ -35,9 +41,11 @@ class RuleCache:
     def __init__(self, problem: Problem, gpu: GpuSpec) -> None:
         self._problem = problem
         self._gpu = gpu
+        self.rules = rules_of(problem)
+        self.readers = readers_of(self.rules)
         self._shared: dict[Any, int] = {}
         self._results: dict[str, tuple[Callable[[Config], Any], dict[Any, bool]]] = {
-            rule.name: (attrgetter(*rule.reads), {}) for rule in RULES
+            rule.name: (attrgetter(*rule.reads), {}) for rule in self.rules
         }
 
     def holds(self, rule: Rule, config: Config) -> bool:
@@ -65,8 +73,8 @@ class RuleCache:
         The others need not be asked: they held, and read nothing that changed.
         """
         concerned = {rule.name for rule in before}
-        concerned |= {rule.name for name in changed for rule in READERS[name]}
-        return [rule for rule in RULES if rule.name in concerned and not self.holds(rule, config)]
+        concerned |= {rule.name for name in changed for rule in self.readers[name]}
+        return [rule for rule in self.rules if rule.name in concerned and not self.holds(rule, config)]
 
     def mending(self, config: Config, rule: Rule, changes: Iterable[Change]) -> list[Change]:
         """Return the changes of a config after which a rule holds."""
@@ -80,14 +88,14 @@ class RuleCache:
         return [
             change
             for change, draft in _drafts(config, mended)
-            if all(self.holds(rule, draft) for name in change for rule in READERS[name])
+            if all(self.holds(rule, draft) for name in change for rule in self.readers[name])
         ]
 
     def _holds(self, rule: Rule, config: Config) -> bool:
         return rule.holds(Point(self._problem, self._gpu, config, self._shared))
 
     def _broken(self, config: Config) -> Iterator[Rule]:
-        return (rule for rule in RULES if not self.holds(rule, config))
+        return (rule for rule in self.rules if not self.holds(rule, config))
 
 
 def _drafts(config: Config, changes: Iterable[Change]) -> Iterator[tuple[Change, Config]]:
@@ -171,7 +179,7 @@ class Space:
     ) -> None:
         self.problem = problem
         self.gpu = gpu
-        self.parameters = _narrowed(parameters(problem.dtype), fixed or {})
+        self.parameters = _narrowed(parameters(problem.dtype, problem.operator), fixed or {})
         self._rule_cache = _rule_cache(problem, gpu)
 
     @classmethod
@@ -182,7 +190,7 @@ class Space:
 
         Raises InvalidInput for a parameter or a value in `fixed` that there is not.
         """
-        return cls(problem, gpu, {**searched(problem.dtype), **(fixed or {})})
+        return cls(problem, gpu, {**searched(problem.dtype, problem.operator), **(fixed or {})})
 
     def broken_rule(self, config: Config) -> Rule | None:
         """Return the first rule that `config` breaks, or None if it is legal."""
@@ -319,10 +327,11 @@ class Space:
     @cached_property
     def _steps(self) -> list[tuple[str, list[Rule]]]:
         """The parameters so ordered that rules can be judged early, and those to judge at each."""
-        order = list(dict.fromkeys(name for rule in RULES for name in rule.reads))
+        rules, readers = self._rule_cache.rules, self._rule_cache.readers
+        order = list(dict.fromkeys(name for rule in rules for name in rule.reads))
         order += [name for name in self.parameters if name not in order]
         return [
-            (name, [r for r in READERS[name] if set(r.reads) <= set(order[: place + 1])])
+            (name, [r for r in readers[name] if set(r.reads) <= set(order[: place + 1])])
             for place, name in enumerate(order)
         ]
 

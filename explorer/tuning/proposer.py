@@ -38,7 +38,7 @@ class SpaceCandidates:
         self.drawn = self.values = space.parameters
         """The values of each parameter that are drawn, and those that configs may have besides."""
         if self.values["min_blocks"] == DRAWN_MIN_BLOCKS:
-            every = parameters(space.problem.dtype)["min_blocks"]
+            every = parameters(space.problem.dtype, space.problem.operator)["min_blocks"]
             self.values = {**self.values, "min_blocks": every}
         self._tried: set[Config] = set()
         self._rest: Iterator[Config] | None = None

@@ -1,0 +1,97 @@
+"""How a config divides the keys of attention: what rules, launches and templates share.
+
+The emitted constants repeat it in C++; a test compares the two.
+"""
+
+from dataclasses import dataclass
+
+from explorer.model.config import Config
+from explorer.model.gpu_spec import WARP
+from explorer.model.problem import Problem
+
+WORD_BYTES = 16
+"""Bytes of an access to queries, keys and values."""
+
+TILE_KEYS = 16
+"""Keys of a tile of the tensor cores."""
+
+PADDING = 4
+"""Elements between the vectors of two heads in shared memory, so that these begin in other banks."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeySplit:
+    """The shares of the keys that warps and blocks get, and the memory that they meet in."""
+
+    problem: Problem
+    config: Config
+
+    @property
+    def tensor_cores(self) -> bool:
+        """Whether the tensor cores multiply."""
+        return self.config.core == "mma"
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return self.config.threads // WARP
+
+    @property
+    def head_words(self) -> int:
+        """Accesses to the vector of a head."""
+        return self.problem.of_head * self.problem.dtype.itemsize // WORD_BYTES
+
+    @property
+    def step_keys(self) -> int:
+        """Keys of a warp in a step of its loop."""
+        keys = TILE_KEYS if self.tensor_cores else WARP // self.config.lanes_per_key
+        return keys * self.config.unroll
+
+    @property
+    def block_keys(self) -> int:
+        """Keys of a block in a step."""
+        return self.warps * self.step_keys
+
+    @property
+    def parts(self) -> int:
+        """Most parts of a sequence's keys."""
+        return self.config.splits
+
+    @property
+    def head_parts(self) -> int:
+        """Blocks that read the same keys, each for some of a group's heads."""
+        return -(-self.problem.of_group // self.config.heads_per_thread)
+
+    @property
+    def group_blocks(self) -> int:
+        """Blocks for the query heads that share a key head."""
+        return self.head_parts * self.parts
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a launch."""
+        return self.problem.rows // self.problem.of_group * self.group_blocks
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread for queries, keys and values on their way, and sums."""
+        dim, unroll = self.problem.of_head, self.config.unroll
+        if self.tensor_cores:
+            return dim // 8 + unroll * dim // 2 + dim // 4
+        share = dim // self.config.lanes_per_key
+        on_their_way = 2 * unroll * share * self.problem.dtype.itemsize // 4
+        return 2 * self.config.heads_per_thread * share + on_their_way
+
+    @property
+    def shared_bytes(self) -> int:
+        """Static shared memory of a block: what each warp has found for each head."""
+        heads = self.config.heads_per_thread
+        a_warp = heads * (self.problem.of_head + PADDING + 2) * 4
+        return self.warps * a_warp + (heads * 8 if self.config.cluster > 1 else 0)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory in which parts wait for each other: a vector, a maximum and a sum each."""
+        if self.config.launches == "one":
+            return 0
+        return self.problem.rows * self.parts * (self.problem.of_head + 2) * 4
