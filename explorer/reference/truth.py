@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.model.problem import Mask, Problem
+from explorer.ops import Extent
 from explorer.ops.truth import Truth, Underflow, Wide
 from explorer.reference.layout import Array
 
@@ -122,18 +123,37 @@ def truths_of(problem: Problem, arrays: dict[str, Array]) -> dict[str, Truth]:
     Matrices are (rows, cols), and ids (rows, ids_per_row).
     """
     wide, operator = _wide(problem), problem.operator
+    vectors = (Extent.MATRIX, Extent.HEAD, Extent.CACHE)
     operands: dict[str, Any] = {
-        name: arrays[name].astype(wide) if name in operator.matrices else arrays[name]
-        for name in operator.operands
+        name: arrays[name].astype(wide) if extent in vectors else arrays[name]
+        for name, extent in operator.operands.items()
     }
     operands |= {name: getattr(problem, name) for name in operator.options}
-    if not operator.is_gradient:
+    if problem.attends:
+        operands |= {"roundings": roundings(problem)}
+        operands |= {name: arrays[name] for name in arrays if name == "lengths"}
+    elif not operator.is_gradient:
         operands["input"] = counted(problem, arrays)
-    factor = 1.0 if problem.scale is None else _rounded(np.float64(problem.scale), problem)
+    factor = wide(factor_of(problem))
     return {
-        result.name: result.truth(operands, wide(factor), underflow(problem))
+        result.name: result.truth(operands, factor, underflow(problem))
         for result in problem.results
     }
+
+
+def factor_of(problem: Problem) -> float:
+    """Return the problem's scale, rounded as kernels take it, or what is meant by none."""
+    if problem.scale is None:
+        return float(problem.of_head) ** -0.5 if problem.attends else 1.0
+    return float(_rounded(np.float64(problem.scale), problem))
+
+
+def roundings(problem: Problem) -> float:
+    """Return how many times the tolerance of its type a result of attention may be off.
+
+    Kernels of 16-bit types multiply values by 16-bit parts of the probabilities.
+    """
+    return 2.0**-16 / problem.dtype.errors.arithmetic if problem.dtype.is_half else 1.0
 
 
 def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
@@ -144,7 +164,7 @@ def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
 def counted(problem: Problem, arrays: dict[str, Array]) -> Wide:
     """Return the elements that enter the op: scaled, masked and rounded to the arithmetic."""
     x: NDArray[np.float64] = arrays["input"].astype(np.float64)
-    scale = 1.0 if problem.scale is None else float(_rounded(np.float64(problem.scale), problem))
+    scale = factor_of(problem)
     with np.errstate(invalid="ignore", over="ignore"):
         if problem.mask is Mask.ADDITIVE:
             mask = arrays["mask"].astype(np.float64)
