@@ -57,20 +57,20 @@ __device__ double sum_warp(double x) {
   return x;
 }
 
-// The scaled product of a row's query with a key, by a warp.
-__device__ double score_of(const Question& q, const Query& query, const Element* key) {
-  double product = 0.0;
-  for (int i = 0; i < kHeadDim / 32; ++i) product = fma(query.of[i], widen(key[32 * i + threadIdx.x % 32]), product);
-  return q.scale * sum_warp(product);
-}
+// A key's scaled product with a row's query, and the sum of the magnitudes of its terms.
+struct Score {
+  double value;
+  double size;
+};
 
-// The sum of the magnitudes of the terms of the same.
-__device__ double size_of(const Question& q, const Query& query, const Element* key) {
-  double size = 0.0;
+__device__ Score score_of(const Question& q, const Query& query, const Element* key) {
+  Score score = {};
   for (int i = 0; i < kHeadDim / 32; ++i) {
-    size = fma(fabs(query.of[i]), fabs(widen(key[32 * i + threadIdx.x % 32])), size);
+    const double x = widen(key[32 * i + threadIdx.x % 32]);
+    score.value = fma(query.of[i], x, score.value);
+    score.size = fma(fabs(query.of[i]), fabs(x), score.size);
   }
-  return fabs(q.scale) * sum_warp(size);
+  return {q.scale * sum_warp(score.value), fabs(q.scale) * sum_warp(score.size)};
 }
 
 // The sums that threads have of the values, and of their magnitudes, weighted by exponentials. A thread
@@ -86,24 +86,8 @@ struct Row {
   double most;  // the greatest sum of magnitudes of a score that counts
 };
 
-// The exponentials of a row's scores from key `first` on, and what they come to, in each warp's threads.
-__device__ void exponentials(const Question& q, const Query& query, const Cache& cache, int first,
-                             double (&terms)[kChunk], Row& r) {
-  const double reference = r.maximum == -INFINITY_64 ? 0.0 : r.maximum;
-  const int keys = min(kChunk, cache.limit - first);
-#pragma unroll 4
-  for (int i = threadIdx.x / 32; i < keys; i += blockDim.x / 32) {
-    const Element* const key = cache.key + (first + i) * q.key_stride;
-    const double score = score_of(q, query, key);
-    const double size = size_of(q, query, key);
-    const double term = exp(score - reference);
-    if (threadIdx.x % 32 == 0) terms[i] = term;
-    r.sum += term;
-    if (asks(q, kLse) ? isfinite(score) : term > 0.0) r.most = fmax(r.most, size);
-  }
-}
-
 __device__ Row row_of(const Question& q, long long row) {
+  __shared__ Score scores[kChunk];
   __shared__ double terms[kChunk];
   const Cache cache = cache_of(q, row);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -112,26 +96,36 @@ __device__ Row row_of(const Question& q, long long row) {
   double maximum = -INFINITY_64;
 #pragma unroll 4
   for (int k = warp; k < cache.limit; k += warps) {
-    maximum = fmax(maximum, score_of(q, query, cache.key + k * q.key_stride));
+    maximum = fmax(maximum, score_of(q, query, cache.key + k * q.key_stride).value);
   }
   const auto larger = [](double a, double b) { return fmax(a, b); };
   Row r = {cache.limit == 0, reduce_block(maximum, -INFINITY_64, larger), 0.0, 0.0};
+  const double reference = r.maximum == -INFINITY_64 ? 0.0 : r.maximum;
   double sum = 0.0, magnitude = 0.0;
   for (int first = 0; first < cache.limit; first += kChunk) {
-    exponentials(q, query, cache, first, terms, r);
-    __syncthreads();
     const int keys = min(kChunk, cache.limit - first);
+#pragma unroll 2
+    for (int i = warp; i < keys; i += warps) {
+      const Score score = score_of(q, query, cache.key + (first + i) * q.key_stride);
+      if (lane == 0) scores[i] = score;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < keys; i += blockDim.x) {
+      terms[i] = exp(scores[i].value - reference);
+      r.sum += terms[i];
+      if (asks(q, kLse) ? isfinite(scores[i].value) : terms[i] > 0.0) r.most = fmax(r.most, scores[i].size);
+    }
+    __syncthreads();
 #pragma unroll 8
     for (int i = threadIdx.x / kHeadDim; i < keys; i += blockDim.x / kHeadDim) {
       const double x = widen(cache.value[(first + i) * q.key_stride + threadIdx.x % kHeadDim]);
       sum = fma(terms[i], x, sum);
       magnitude = fma(terms[i], fabs(x), magnitude);
     }
-    __syncthreads();
   }
   sums[threadIdx.x] = sum;
   magnitudes[threadIdx.x] = magnitude;
-  r.sum = reduce_block(lane == 0 ? r.sum : 0.0, 0.0, [](double a, double b) { return a + b; });
+  r.sum = reduce_block(r.sum, 0.0, [](double a, double b) { return a + b; });
   r.most = reduce_block(r.most, 0.0, larger);
   return r;
 }
