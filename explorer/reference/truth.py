@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.model.problem import Mask, Problem
-from explorer.ops import Extent
 from explorer.ops.truth import Truth, Underflow, Wide
 from explorer.reference.layout import Array
 
@@ -116,6 +115,11 @@ def underflow(problem: Problem) -> Underflow:
     return Underflow(error, flushes_below)
 
 
+ROUNDINGS_OF_HALVES = 4.0
+"""What 16-bit probabilities in two parts lose, in the errors that arithmetic in fp32 is allowed:
+2^-16 of the values' magnitudes."""
+
+
 @np.errstate(invalid="ignore")  # of NaN that signal
 def truths_of(problem: Problem, arrays: dict[str, Array]) -> dict[str, Truth]:
     """Return the truth of each result by its name, for inputs named as in `problem.inputs`.
@@ -123,15 +127,15 @@ def truths_of(problem: Problem, arrays: dict[str, Array]) -> dict[str, Truth]:
     Matrices are (rows, cols), and ids (rows, ids_per_row).
     """
     wide, operator = _wide(problem), problem.operator
-    vectors = (Extent.MATRIX, Extent.HEAD, Extent.CACHE)
+    converted = operator.operands if problem.attends else operator.matrices
     operands: dict[str, Any] = {
-        name: arrays[name].astype(wide) if extent in vectors else arrays[name]
-        for name, extent in operator.operands.items()
+        name: arrays[name].astype(wide) if name in converted else arrays[name]
+        for name in operator.operands
     }
     operands |= {name: getattr(problem, name) for name in operator.options}
     if problem.attends:
-        operands |= {"roundings": roundings(problem)}
-        operands |= {name: arrays[name] for name in arrays if name == "lengths"}
+        operands["roundings"] = roundings(problem)
+        operands |= {name: arrays[name] for name in ("lengths",) if name in arrays}
     elif not operator.is_gradient:
         operands["input"] = counted(problem, arrays)
     factor = wide(factor_of(problem))
@@ -149,11 +153,8 @@ def factor_of(problem: Problem) -> float:
 
 
 def roundings(problem: Problem) -> float:
-    """Return how many times the tolerance of its type a result of attention may be off.
-
-    Kernels of 16-bit types multiply values by 16-bit parts of the probabilities.
-    """
-    return 2.0**-16 / problem.dtype.errors.arithmetic if problem.dtype.is_half else 1.0
+    """Return how often the error that arithmetic is allowed counts for attention."""
+    return ROUNDINGS_OF_HALVES if problem.dtype.is_half else 1.0
 
 
 def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
