@@ -77,7 +77,7 @@ def by_head(problem: Problem, cache: Tensor) -> Tensor:
 
 
 def try_once(contender: ReadyPeer) -> None:
-    """Launch once; raises PeerRefuses, with PyTorch's reasons, if its backend takes no such call."""
+    """Launch once; raises PeerRefuses, with PyTorch's reasons, if a backend takes no such call."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:

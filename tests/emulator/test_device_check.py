@@ -10,8 +10,8 @@ from virtual_arch import ARCH
 from explorer.compile.compiler import Compiler
 from explorer.devices.cuda.tools import (
     NOTHING_FOUND,
-    DeviceCheck,
     CacheQuestion,
+    DeviceCheck,
     Question,
     check_entry,
     check_grid,

@@ -158,10 +158,12 @@ def test_a_backend_that_takes_no_such_call_refuses_with_its_reasons():
     import warnings
 
     def launch(_):
-        warnings.warn("Flash attention kernel not used because: (Triggered internally)")
+        warnings.warn(
+            "Flash attention kernel not used because: (Triggered internally)", stacklevel=2
+        )
         raise RuntimeError("No available kernel. Aborting execution.")
 
-    with pytest.raises(PeerRefuses, match="takes no such call Flash .* not used because:$"):
+    with pytest.raises(PeerRefuses, match=r"takes no such call Flash .* not used because:$"):
         attention.try_once(SimpleNamespace(launch=launch))
 
 

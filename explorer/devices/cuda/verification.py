@@ -229,8 +229,10 @@ INEXACT = 1e-3
 """Rounding, as of long serial sums, explains errors below this; those of wrong code are larger."""
 
 CHECK_COLS = 4096
-"""Most columns on which the GPU's own float64 reference is compared with NumPy's; of attention a
-column is as many as a key has elements."""
+"""Most columns on which the GPU's own float64 reference is compared with NumPy's."""
+
+CHECK_KEYS, CHECK_GROUPS = 512, 64
+"""Of attention, most keys of a sequence there, and the groups of heads at least."""
 
 AGREEMENT = 1e-14
 """Largest difference of the two references, relative to an element's magnitude: some roundings."""
@@ -245,7 +247,10 @@ CACHED_BYTES = 2**30
 
 def _narrow(problem: Problem, rows_per_block: int) -> Problem:
     """Return a verification problem of few columns, for checks without a kernel."""
-    cols = min(problem.cols, CHECK_COLS // max(1, problem.of_head))
+    if problem.attends:
+        sequences = -(-CHECK_GROUPS * problem.of_group // problem.heads)
+        return problem.resized(sequences * problem.heads, min(problem.cols, CHECK_KEYS))
+    cols = min(problem.cols, CHECK_COLS)
     return verification_problem(problem.resized(cols=cols), rows_per_block)
 
 
