@@ -80,7 +80,7 @@ def wrong_rows(
 
 
 GIVEN = {"input", "grad", "ids"}
-"""The arrays that a peer can read beside `others_read` (`PeerBuffers`)."""
+"""The arrays that a peer can read beside those of `_others_read` (`PeerBuffers`)."""
 
 WARM_UPS = 2
 LEAST_US = 0.1
