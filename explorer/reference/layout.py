@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.model.element import DType
-from explorer.model.problem import Operand, Problem, inputs, results
+from explorer.model.problem import Layout, Operand, Problem, inputs, results
+from explorer.ops import Extent
 
 Array = NDArray[Any]
 """A NumPy array of any element type."""
@@ -101,6 +102,9 @@ def laid_out(problem: Problem, matrix: Array, stride: int, gap: Any = 0) -> Arra
 
 def in_memory(problem: Problem, operand: Operand, array: Array, gap: Any = 0) -> Array:
     """Return an array of rows in the order of memory, where gaps between rows hold `gap`."""
+    if problem.layout is Layout.NHD and problem.operator.operands.get(operand.name) is Extent.CACHE:
+        cache = array.reshape(-1, problem.key_heads or 1, problem.cols, operand.cols)
+        return np.ascontiguousarray(cache.swapaxes(1, 2)).reshape(array.shape)
     if operand.stride == operand.cols and problem.inner == 1:
         return np.ascontiguousarray(array)
     return laid_out(problem, array, operand.stride, gap)

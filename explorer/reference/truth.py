@@ -115,6 +115,11 @@ def underflow(problem: Problem) -> Underflow:
     return Underflow(error, flushes_below)
 
 
+ROUNDINGS_OF_HALVES = 4.0
+"""What 16-bit probabilities in two parts lose, in the errors that arithmetic in fp32 is allowed:
+2^-16 of the values' magnitudes."""
+
+
 @np.errstate(invalid="ignore")  # of NaN that signal
 def truths_of(problem: Problem, arrays: dict[str, Array]) -> dict[str, Truth]:
     """Return the truth of each result by its name, for inputs named as in `problem.inputs`.
@@ -122,18 +127,34 @@ def truths_of(problem: Problem, arrays: dict[str, Array]) -> dict[str, Truth]:
     Matrices are (rows, cols), and ids (rows, ids_per_row).
     """
     wide, operator = _wide(problem), problem.operator
+    converted = operator.operands if problem.attends else operator.matrices
     operands: dict[str, Any] = {
-        name: arrays[name].astype(wide) if name in operator.matrices else arrays[name]
+        name: arrays[name].astype(wide) if name in converted else arrays[name]
         for name in operator.operands
     }
     operands |= {name: getattr(problem, name) for name in operator.options}
-    if not operator.is_gradient:
+    if problem.attends:
+        operands["roundings"] = roundings(problem)
+        operands |= {name: arrays[name] for name in ("lengths",) if name in arrays}
+    elif not operator.is_gradient:
         operands["input"] = counted(problem, arrays)
-    factor = 1.0 if problem.scale is None else _rounded(np.float64(problem.scale), problem)
+    factor = wide(factor_of(problem))
     return {
-        result.name: result.truth(operands, wide(factor), underflow(problem))
+        result.name: result.truth(operands, factor, underflow(problem))
         for result in problem.results
     }
+
+
+def factor_of(problem: Problem) -> float:
+    """Return the problem's scale, rounded as kernels take it, or what is meant by none."""
+    if problem.scale is None:
+        return float(problem.of_head) ** -0.5 if problem.attends else 1.0
+    return float(_rounded(np.float64(problem.scale), problem))
+
+
+def roundings(problem: Problem) -> float:
+    """Return how often the error that arithmetic is allowed counts for attention."""
+    return ROUNDINGS_OF_HALVES if problem.dtype.is_half else 1.0
 
 
 def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
@@ -144,7 +165,7 @@ def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
 def counted(problem: Problem, arrays: dict[str, Array]) -> Wide:
     """Return the elements that enter the op: scaled, masked and rounded to the arithmetic."""
     x: NDArray[np.float64] = arrays["input"].astype(np.float64)
-    scale = 1.0 if problem.scale is None else float(_rounded(np.float64(problem.scale), problem))
+    scale = factor_of(problem)
     with np.errstate(invalid="ignore", over="ignore"):
         if problem.mask is Mask.ADDITIVE:
             mask = arrays["mask"].astype(np.float64)
