@@ -55,7 +55,8 @@ def _many_rows(problem: Problem, gpu: GpuSpec) -> int:
         16 * gpu.sm_count * gpu.threads_per_sm,
         math.ceil(8 * gpu.l2_bytes / problem.row_bytes),
     )
-    return math.ceil(least / problem.inner) * problem.inner
+    together = problem.inner * problem.heads
+    return math.ceil(least / together) * together
 
 
 def promising(problem: Problem, gpu: GpuSpec, accuracy: Accuracy = Accuracy.DEFAULT) -> Config:

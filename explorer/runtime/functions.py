@@ -416,12 +416,13 @@ def _for_tensors() -> Any:
     if not hasattr(sys.modules.get("torch"), "Tensor"):
         return None
     from explorer.runtime import (
+        torch_attention,
         torch_fast_calls,  # noqa: F401  it follows the option from its import on
         torch_operators,
     )
 
     _is_traced, _traced = torch_operators.is_compiled, torch_operators.traced
-    return torch_operators.FUNCTIONS
+    return torch_attention.FUNCTIONS
 
 
 _tensors: Any = _for_tensors()
@@ -455,9 +456,10 @@ def register_torch() -> "Registration":
     return registration()
 
 
-def function_for(x: Any, name: str = "softmax_of") -> Any:
+def function_for(x: Any, name: str = "softmax_of", argument: str = "x") -> Any:
     """Return the function of a name for arrays of x's library; TypeError for an unknown one.
 
+    `argument` is what the caller calls x.
     A framework that is not imported yet has made no array. The imports are statements, because
     `torch.compile` can trace these.
     """
@@ -476,6 +478,6 @@ def function_for(x: Any, name: str = "softmax_of") -> Any:
 
         return getattr(jax_arrays.ARRAYS, name)
     raise TypeError(
-        f"x is {kind_of(x)}; it must be a tensor of PyTorch, "
-        "or an array of CuPy or JAX, such as torch.as_tensor(x) makes"
+        f"{argument} is {kind_of(x)}; it must be a tensor of PyTorch, "
+        f"or an array of CuPy or JAX, such as torch.as_tensor({argument}) makes"
     )
