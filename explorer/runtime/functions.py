@@ -431,7 +431,7 @@ traces a call, which would otherwise be traced twice."""
 
 
 def register_torch() -> "Registration":
-    """Replace PyTorch's softmax, log_softmax, logsumexp and cross-entropy on CUDA by our kernels.
+    """Replace PyTorch's softmax, logsumexp, cross-entropy and more on CUDA by our kernels.
 
     `torch.softmax`, `torch.log_softmax`, `torch.logsumexp` over one axis, their gradients, the
     methods of tensors, `torch.nn.functional` and modules then launch our kernels. PyTorch's own
@@ -443,9 +443,11 @@ def register_torch() -> "Registration":
     class indices with its gradient, in code that `torch.compile` compiles too; a softmax or
     logsumexp in such code is not changed. PyTorch computes cross-entropies of class probabilities,
     those with label smoothing and weights, and those under transforms such as `torch.func.grad`.
+    They compute `torch.nn.functional.scaled_dot_product_attention` of one query a head, without
+    mask, causal mask, dropout and gradient, in compiled code too, of what `decode_attention` takes.
     Returns a handle whose `remove()` undoes it, which may be used in a `with` statement, and whose
-    `served` counts the calls of logsumexp and cross-entropy that were served; a second call returns
-    the same handle. Raises ExplorerError without PyTorch 2.9 or later.
+    `served` counts the calls of logsumexp, cross-entropy and attention that were served; a second
+    call returns the same handle. Raises ExplorerError without PyTorch 2.9 or later.
     """
     if importlib.util.find_spec("torch") is None:
         raise ExplorerError(

@@ -67,7 +67,9 @@ def are_bare(q: Tensor, *others: Tensor | None) -> bool:
 FUNCTIONS = AttendingTensors()
 
 
-def _compute(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, *told: Any) -> list[Tensor]:
+def _compute(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None, *told: Any
+) -> list[Tensor]:
     return attention_calls.compute(FUNCTIONS, Call(*told), q, k, v, lengths)
 
 
@@ -77,7 +79,9 @@ def _without_gradient(q: Tensor, k: Tensor, v: Tensor, *told: Any) -> list[Tenso
     return list(below_autograd(operator, q, k, v, *told))
 
 
-def _empty(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, *told: Any) -> list[Tensor]:
+def _empty(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None, *told: Any
+) -> list[Tensor]:
     """Return memory for the results of a call, which is dense."""
     call = Call(*told)
     results = [torch.empty(q.shape, dtype=q.dtype, device=q.device)]
