@@ -1,9 +1,9 @@
 """softmax-explorer: emit, verify and time CUDA softmax kernels; keep the fastest per problem.
 
 `explorer.softmax`, `log_softmax`, `logsumexp`, `log_prob`, `cross_entropy` and `decode_attention`
-compute with these kernels, on arrays of PyTorch, CuPy and JAX. `explorer.search`, `emit`, `verify` and `compare` do
-what the commands of these names do, and return dataclasses. Names are imported when they are first
-asked for.
+compute with these kernels, on arrays of PyTorch, CuPy and JAX. `explorer.search`, `emit`, `verify`
+and `compare` do what the commands of these names do, and return dataclasses. Names are imported
+when they are first asked for.
 """
 
 import importlib

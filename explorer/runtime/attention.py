@@ -34,9 +34,9 @@ def decode_attention(
                      also (batch, 1, query_heads, D). D is 64, 128 or 256.
     k, v             Of q's type and device: (batch, key_heads, S, D), or (batch, S, key_heads, D)
                      with layout "NHD". query_heads is 1 to 8 times key_heads: query head h reads
-                     key head h // (query_heads / key_heads). Strides that are multiples of 16 bytes,
-                     alike for both, are read as they are, such as those of cache[:, :, :S]. Others
-                     are copied.
+                     key head h // (query_heads / key_heads). Arrays whose strides are multiples of
+                     16 bytes, and alike for both, such as cache[:, :, :S], are read as they are;
+                     others are copied.
     lengths          The number of keys of each sequence, counted from its first: whole numbers of
                      shape (batch,) on q's device, of int32 or converted to it. Keys beyond are not
                      read. A number below 0 counts as 0, and one beyond S as S.
@@ -48,9 +48,9 @@ def decode_attention(
                      1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96 or 128. None is as many as are
                      expected to be fast.
     batch_invariant  Whether a sequence has the same bits whatever the other sequences are, for the
-                     same S and length. The call then waits for its kernel, and `splits` may be few.
+                     same S and length. The call then waits for its kernel.
     check            Whether to raise InvalidInput for a length that is not from 0 to S. The call
-                     then waits for the GPU, so it can neither be captured nor compiled as one graph.
+                     then waits for the GPU, so that it can be neither captured nor traced.
     out              An array for the result, of q's shape and type; it is returned.
 
     The result has q's shape and type. Products and sums are of f32. A sequence of length 0 has the
@@ -84,15 +84,15 @@ def decode_attention(
     return tuple(results) if return_lse else results[0]
 
 
-_SPLITS: tuple[int, ...] = parameters(DType.F32, OPERATORS[Op.DECODE_ATTENTION])["splits"]
+_SPLITS = parameters(DType.F32, OPERATORS[Op.DECODE_ATTENTION])["splits"]
 
 
 def _splits(splits: Any) -> int:
     count = whole_of(splits)
-    if count not in _SPLITS:
+    if count is None or count not in _SPLITS:
         values = ", ".join(map(str, _SPLITS))
         raise InvalidInput(f"splits is {shown(splits)}; it must be None or one of {values}")
-    return int(count)
+    return count
 
 
 def merge_states(o: Any, lse: Any) -> tuple[Any, Any]:

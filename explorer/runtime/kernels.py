@@ -142,7 +142,7 @@ def in_parts(config: Config, splits: int, problem: Problem, gpu: GpuSpec) -> Con
     )
     broken = Space(problem, gpu).broken_rule(config)
     if broken is not None:
-        raise ExplorerError(f"splits is {splits}; {problem} has no such kernel: {broken.says}")
+        raise ExplorerError(f"splits is {splits}; {problem} has no such kernel: {broken.sentence}")
     return config
 
 

@@ -81,9 +81,7 @@ def _prepares(library: "Library", call: Call, x: Any, read: str) -> dict[str, Pr
 # ------------------------------------------------------------------ recipes
 
 
-def plan_of(
-    library: "Library", problem: Problem, device: int, asked: Asked = USUAL
-) -> Plan | None:
+def plan_of(library: "Library", problem: Problem, device: int, asked: Asked = USUAL) -> Plan | None:
     """Return this thread's plan for a problem; None if its kernel is not loaded."""
     shapes.count_call(problem)
     loaded = service.get(problem, device, asked, may_load=not library.is_capturing(device))

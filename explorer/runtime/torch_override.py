@@ -45,8 +45,8 @@ class Registration:
 
     def __init__(self) -> None:
         self.served = Counter[str]()
-        """How many calls of `logsumexp`, `cross_entropy_loss` and `scaled_dot_product_attention` our
-        kernels have served, or have been traced into compiled code."""
+        """How many calls of `logsumexp`, `cross_entropy_loss` and `scaled_dot_product_attention`
+        our kernels have served, or have been traced into compiled code."""
         try:
             own = {op: _own(OPERATORS[op].torch) for op in OPERATORS if OPERATORS[op].torch}
         except RuntimeError as error:

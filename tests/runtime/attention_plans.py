@@ -50,7 +50,9 @@ class AttentionPlan:
     def launch(self, stream, query, output, **told):
         problem, told = self.problem, {"query": query, "output": output, **told}
         assert all(told[name] % 16 == 0 for name in ("query", "key", "value", "output"))
-        numbers = {n: one.dtype.numpy.type(told.get(n, one.value)) for n, one in self._numbers.items()}
+        numbers = {
+            n: one.dtype.numpy.type(told.get(n, one.value)) for n, one in self._numbers.items()
+        }
         numbers["scale"] = np.float32(self._scale)
         room, host, sizes = GlobalMemory(), {}, self._sizes(told)
         values = dict(numbers)
@@ -81,4 +83,3 @@ class AttentionPlan:
         cache = sum((n - 1) * stride for n, stride in zip(counts, strides, strict=True)) + dim
         sizes = {"query": rows * dim, "output": rows * dim, "key": cache, "value": cache}
         return {**sizes, "rows": rows, "lengths": sequences}
-

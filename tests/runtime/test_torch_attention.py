@@ -52,7 +52,7 @@ def arrays(batch=2, key_heads=2, group=2, keys=70, dim=64, dtype=F32):
 
 def exact(q, k, v, lengths=None, scale=None):
     """The result in double precision, and the log-sum-exp, of arrays of the layout HND."""
-    batch, heads, dim = q.shape
+    _, heads, dim = q.shape
     k, v = (one.double().repeat_interleave(heads // k.shape[1], 1) for one in (k, v))
     scores = torch.einsum("bhd,bhsd->bhs", q.double(), k) * (dim**-0.5 if scale is None else scale)
     if lengths is not None:
@@ -152,7 +152,7 @@ def test_autocast_does_not_make_it_less_precise(launches):
         close(decode(q, k, v), exact(q, k, v)[0])
 
 
-# ------------------------------------------------------------------ caches that are read as they are
+# ------------------------------------------------------------------ caches read as they are
 
 
 def test_a_slice_of_a_larger_cache_is_not_copied(ours):
@@ -176,7 +176,10 @@ COPIED = {
     "every second element": lambda k, v: (torch.cat([k, k], -1)[..., ::2], v),
     "rows of an odd stride": lambda k, v: (torch.nn.functional.pad(k, (0, 1))[..., :-1], v),
     "off a word": lambda k, v: (torch.cat([k.flatten()[:1], k.flatten()])[1:].view(k.shape), v),
-    "keys and values that lie otherwise": lambda k, v: (k, torch.cat([v, v], 2)[:, :, : v.shape[2]]),
+    "keys and values that lie otherwise": lambda k, v: (
+        k,
+        torch.cat([v, v], 2)[:, :, : v.shape[2]],
+    ),
 }
 
 
@@ -191,7 +194,10 @@ def test_what_no_kernel_reads_is_copied(ours, how):
 
 def test_a_query_and_lengths_with_gaps(launches):
     q, k, v = arrays(batch=3, keys=30)
-    q, lengths = torch.stack([q, q], -1)[..., 0], torch.tensor([[4, 1], [30, 1], [9, 1]])[:, 0].int()
+    q, lengths = (
+        torch.stack([q, q], -1)[..., 0],
+        torch.tensor([[4, 1], [30, 1], [9, 1]])[:, 0].int(),
+    )
     close(decode(q, k, v, lengths=lengths), exact(q, k, v, lengths)[0])
 
 
@@ -208,7 +214,9 @@ def test_heads_that_share_memory(ours):
 def test_a_growing_cache_has_few_kernels(ours):
     q, k, v = arrays(batch=1, key_heads=1, keys=300)
     for keys in (1, 2, 100, 255, 256, 257, 300):
-        close(decode(q, k[:, :, :keys], v[:, :, :keys]), exact(q, k[:, :, :keys], v[:, :, :keys])[0])
+        close(
+            decode(q, k[:, :, :keys], v[:, :, :keys]), exact(q, k[:, :, :keys], v[:, :, :keys])[0]
+        )
     assert [problem.cols for problem, _ in ours] == 5 * [256] + 2 * [512]
     assert [int(numbers["cols"]) for _, numbers in ours] == [1, 2, 100, 255, 256, 257, 300]
     assert len({problem for problem, _ in ours}) == 2
@@ -260,7 +268,9 @@ def test_a_gradient_is_refused(launches):
     q, k, v = arrays()
     for one in (q, k, v):
         one.requires_grad_()
-        with pytest.raises(InvalidInput, match="requires a gradient, and decode_attention has none"):
+        with pytest.raises(
+            InvalidInput, match="requires a gradient, and decode_attention has none"
+        ):
             decode(q, k, v)
         with torch.no_grad():
             assert not decode(q, k, v).requires_grad
@@ -377,7 +387,9 @@ def test_another_kind_of_argument_is_a_type_error(given, more, says):
 def test_parts_are_merged_to_the_whole(launches, dtype):
     q, k, v = arrays(keys=60, dtype=dtype)
     parts = [decode(q, k[:, :, a:b], v[:, :, a:b], return_lse=True) for a, b in ((0, 7), (7, 60))]
-    made = [torch.stack(one, dim) for one, dim in zip(zip(*parts, strict=True), (-3, -2), strict=True)]
+    made = [
+        torch.stack(one, dim) for one, dim in zip(zip(*parts, strict=True), (-3, -2), strict=True)
+    ]
     got, lse = explorer.merge_states(*made)
     wanted, of_sums = exact(q, k, v)
     assert got.dtype is dtype and lse.dtype is F32
@@ -404,7 +416,7 @@ def test_states_that_do_not_go_together_are_refused():
         explorer.merge_states(o[0], torch.zeros(4))
     with pytest.raises(InvalidInput, match="o is int32"):
         explorer.merge_states(o.int(), torch.zeros(2, 4))
-    with pytest.raises(TypeError, match="lse is .*; it must be a tensor"):
+    with pytest.raises(TypeError, match=r"lse is .*; it must be a tensor"):
         explorer.merge_states(o, 3)
 
 
