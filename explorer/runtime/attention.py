@@ -3,7 +3,7 @@
 from typing import Any
 
 from explorer.model.config import parameters
-from explorer.model.element import DType
+from explorer.model.element import USUAL_TYPE
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import read_field
 from explorer.ops import OPERATORS, Op
@@ -84,7 +84,7 @@ def decode_attention(
     return tuple(results) if return_lse else results[0]
 
 
-_SPLITS = parameters(DType.F32, OPERATORS[Op.DECODE_ATTENTION])["splits"]
+_SPLITS = parameters(USUAL_TYPE, OPERATORS[Op.DECODE_ATTENTION])["splits"]
 
 
 def _splits(splits: Any) -> int:
@@ -102,10 +102,10 @@ def merge_states(o: Any, lse: Any) -> tuple[Any, Any]:
          (..., parts, heads, D), such as torch.stack([first, second], dim=-3).
     lse  The natural logarithms of their sums of exponentials, (..., parts, heads).
 
-    Returns o of shape (..., heads, D) and of its type, and lse, f32 of shape (..., heads). A part
-    counts by its share e^lse of their sum, in f32 (f64 for such o). A part with the lse -inf, which
-    has no keys, counts for nothing; if all have it, the result is 0 and the lse -inf. The library's
-    functions compute it, with their gradients.
+    Returns o of shape (..., heads, D) and of its type, and lse of shape (..., heads), f32, in which
+    all is computed (f64 for an o of f64). A part counts by its share e^lse of their sum. A part
+    with the lse -inf, which has no keys, counts for nothing; if all have it, the result is 0 and
+    the lse -inf. The library's functions compute it, with their gradients.
 
     Raises TypeError for another kind of array, and `explorer.InvalidInput` for shapes that do not
     go together.

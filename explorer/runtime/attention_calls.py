@@ -100,6 +100,11 @@ def is_served(dtype: str) -> bool:
     return dtype in DTYPES and not DTYPES[dtype].in_double
 
 
+def wide_type(library: "Library", x: Any) -> Any:
+    """Return the type in which an array's elements are computed with, and their log-sum-exp."""
+    return library.type_of(DTYPES[library.name_of(x.dtype)].arithmetic.array_name)
+
+
 def check_arrays(
     library: "RowFunctions",
     q: Any,
@@ -204,7 +209,7 @@ def serve(
     fits = out is not None and _may_be_written(library, out, (query, key, value))
     results = [out if fits else library.empty(tuple(q.shape), q.dtype, q)]
     if call.return_lse:
-        results.append(library.empty((cache.sequences, cache.heads), type_of("float32"), q))
+        results.append(library.empty((cache.sequences, cache.heads), wide_type(library, q), q))
         told["lse"] = address(results[1])
     if plan.kernel.scratch_bytes:
         scratch = library.empty((plan.kernel.scratch_bytes,), type_of("uint8"), q)
@@ -238,24 +243,24 @@ def _aligned(library: "Library", array: Any) -> Any:
     return library.copied(array, library.empty(tuple(array.shape), array.dtype, array))
 
 
-def _steps(library: "Library", array: Any) -> Shape | None:
+@lru_cache(4096)
+def _steps(shape: Shape, strides: Shape, itemsize: int) -> Shape | None:
     """Return by how many elements neighbours differ, 0 along axes of one; None if no kernel reads.
 
     A kernel reads heads whose elements are neighbours, and which begin at a word.
     """
-    *strides, last = _strides(library, array)
-    counts = array.shape[:-1]
-    steps = tuple(s if n > 1 else 0 for n, s in zip(counts, strides, strict=True))
-    whole = all(step * array.itemsize % WORD_BYTES == 0 for step in steps)
-    return steps if last == 1 and whole and _is_aligned(library, array) else None
+    steps = tuple(s if n > 1 else 0 for n, s in zip(shape[:-1], strides, strict=False))
+    whole = all(step * itemsize % WORD_BYTES == 0 for step in steps)
+    return steps if strides[-1] == 1 and whole else None
 
 
 def _placed(library: "Library", k: Any, v: Any, layout: str) -> tuple[Any, Any, dict[str, int]]:
     """Return keys and values that lie alike, dense copies if need be, and how they lie."""
-    steps = _steps(library, k)
-    if steps is None or steps != _steps(library, v):
+    shape, itemsize = tuple(k.shape), k.itemsize
+    steps, other = (_steps(shape, _strides(library, one), itemsize) for one in (k, v))
+    if steps is None or steps != other or not all(_is_aligned(library, one) for one in (k, v)):
         k, v = _aligned(library, k), _aligned(library, v)
-        steps = _steps(library, k) or ()
+        steps = _steps(shape, _strides(library, k), itemsize) or ()
     sequence, first, second = steps
     head, key = (first, second) if layout == Layout.HND else (second, first)
     return k, v, {"sequence_stride": sequence, "head_stride": head, "key_stride": key}
@@ -298,7 +303,7 @@ def by_library(
 ) -> list[Any]:
     """Compute by the library's functions in f32, as kernels do: what lengths hide is not used."""
     cache = cache_of(tuple(q.shape), tuple(k.shape), tuple(v.shape), call.layout)
-    numpy, wide = library.numpy, library.type_of("float32")
+    numpy, wide = library.numpy, wide_type(library, q)
     query, key, value = (library.cast(array, wide, q) for array in (q, k, v))
     query = query.reshape((cache.sequences, cache.key_heads, cache.group, cache.head_dim))
     if call.layout == Layout.NHD:
@@ -353,11 +358,10 @@ def merged(library: "Library", o: Any, lse: Any) -> tuple[Any, Any]:
             f"lse is of shape {tuple(lse.shape)}; it must be that of o without its last axis, "
             f"{shape[:-1]}"
         )
-    numpy, wide = library.numpy, library.type_of(DTYPES[dtype].arithmetic.array_name)
+    numpy, wide = library.numpy, wide_type(library, o)
     states, parts = library.cast(lse, wide, o), library.cast(o, wide, o)
     weights, total, merged_lse = _exponentials(numpy, states, -2)
     known = numpy.where((states == -math.inf)[..., None], 0.0, parts)
     shares = weights / numpy.where(total == 0, 1.0, total)
     result = numpy.sum(known * shares[..., None], axis=-3)
-    f32 = library.type_of("float32")
-    return library.cast(result, o.dtype, o), library.cast(merged_lse[..., 0, :], f32, o)
+    return library.cast(result, o.dtype, o), merged_lse[..., 0, :]

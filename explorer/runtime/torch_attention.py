@@ -36,8 +36,8 @@ def check_constant(*tensors: Tensor | None) -> None:
 
 def asks_gradient(*tensors: Tensor | None) -> bool:
     """Return whether a gradient of one of these is asked for."""
-    are_constant = not any(one is not None and one.requires_grad for one in tensors)
-    return torch.is_grad_enabled() and not are_constant
+    asks = any(one is not None and one.requires_grad for one in tensors)
+    return asks and torch.is_grad_enabled()
 
 
 class AttendingTensors(TensorFunctions):
@@ -87,7 +87,11 @@ def _empty(
     results = [torch.empty(q.shape, dtype=q.dtype, device=q.device)]
     if call.return_lse:
         heads = attention_calls.heads_of(tuple(q.shape), call.layout)
-        results.append(torch.empty(q.shape[0], heads, dtype=torch.float32, device=q.device))
+        results.append(
+            torch.empty(
+                q.shape[0], heads, dtype=attention_calls.wide_type(FUNCTIONS, q), device=q.device
+            )
+        )
     return results
 
 

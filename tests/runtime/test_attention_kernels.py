@@ -11,6 +11,7 @@ from emulated_plans import H200
 from test_arrays import NumpyArrays
 from test_service import service, world  # noqa: F401  fixtures
 
+from explorer.choose import config_for
 from explorer.codegen.units import emit
 from explorer.evaluate import without_search
 from explorer.model.element import DType
@@ -58,6 +59,13 @@ def test_what_is_asked_of_a_kernel_chooses_it(service, world):  # noqa: F811
     assert world.made == [one] and invariant is not service.get(one, 0)
     service.warm_up([problem(290), problem(300, layout="NHD")], 1)
     assert world.made == [one, one]
+
+
+def test_a_batch_chooses_no_config_that_must_not_depend_on_it():
+    few, many = problem(rows=8), problem(rows=8 * 500)
+    assert config_for(few, H200, batch_invariant=True) == config_for(
+        many, H200, batch_invariant=True
+    )
 
 
 @pytest.mark.parametrize("name", ["NVIDIA H200", "NVIDIA A100-SXM4-80GB"])

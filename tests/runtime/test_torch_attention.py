@@ -9,6 +9,7 @@ from torch_cases import serve_cpu, torch
 import explorer
 from explorer.model.errors import InvalidInput
 from explorer.runtime import recipes, torch_override
+from explorer.runtime.kernels import problem_of_kernel
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 own = torch.nn.functional.scaled_dot_product_attention
@@ -245,6 +246,9 @@ def test_a_kernel_is_asked_for_as_the_call_says(monkeypatch):
     assert usual == (False, None) and second.cols == 256
     assert (second.rows, second.group, second.key_heads, second.also) == (8, 2, 2, "lse")
     assert second.layout == first.layout == "HND"  # how a cache lies is told at the launch
+    sizes = {"head_dim": 64, "group": 2, "key_heads": 2, "also": "lse", "layout": "NHD"}
+    named = explorer.Problem(8, 70, "f32", "decode_attention", **sizes)
+    assert problem_of_kernel(named) == second  # as `warm_up` loads it
 
 
 # ------------------------------------------------------------------ outputs
