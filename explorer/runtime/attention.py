@@ -45,8 +45,8 @@ def decode_attention(
     return_lse       Whether to return (result, lse): the natural logarithm of the sum of e^score,
                      f32 of shape (batch, query_heads). `merge_states` merges by it.
     splits           Into how many parts, for as many blocks, the keys of a sequence are divided:
-                     1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96 or 128. None is as many as are
-                     expected to be fast.
+                     1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96 or 128, or fewer for sequences of
+                     less than 64 keys a part. None is as many as are expected to be fast.
     batch_invariant  Whether a sequence has the same bits whatever the other sequences are, for the
                      same S and length. The call then waits for its kernel.
     check            Whether to raise InvalidInput for a length that is not from 0 to S. The call
