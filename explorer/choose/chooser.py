@@ -55,8 +55,7 @@ def _many_rows(problem: Problem, gpu: GpuSpec) -> int:
         16 * gpu.sm_count * gpu.threads_per_sm,
         math.ceil(8 * gpu.l2_bytes / problem.row_bytes),
     )
-    together = problem.inner * problem.heads
-    return math.ceil(least / together) * together
+    return math.ceil(least / problem.inner) * problem.inner
 
 
 def promising(problem: Problem, gpu: GpuSpec, accuracy: Accuracy = Accuracy.DEFAULT) -> Config:
