@@ -1,9 +1,9 @@
 """softmax-explorer: emit, verify and time CUDA softmax kernels; keep the fastest per problem.
 
-`explorer.softmax`, `log_softmax`, `logsumexp`, `log_prob` and `cross_entropy` compute with these
-kernels, on arrays of PyTorch, CuPy and JAX. `explorer.search`, `emit`, `verify` and `compare` do
-what the commands of these names do, and return dataclasses. Names are imported when they are first
-asked for.
+`explorer.softmax`, `log_softmax`, `logsumexp`, `log_prob`, `cross_entropy` and `decode_attention`
+compute with these kernels, on arrays of PyTorch, CuPy and JAX. `explorer.search`, `emit`, `verify`
+and `compare` do what the commands of these names do, and return dataclasses. Names are imported
+when they are first asked for.
 """
 
 import importlib
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from explorer.model.tuned_table import TunedProblem, TunedTable
     from explorer.ops import Op
     from explorer.ptx_emulator import Finding
+    from explorer.runtime.attention import decode_attention, merge_states
     from explorer.runtime.functions import (
         LogProbs,
         RowLosses,
@@ -66,6 +67,7 @@ _MODULES = {
     "explorer.model.query": ("ProblemKeywords",),
     "explorer.model.tuned_table": ("TunedProblem", "TunedTable"),
     "explorer.ptx_emulator": ("Finding",),
+    "explorer.runtime.attention": ("decode_attention", "merge_states"),
     "explorer.runtime.functions": (
         "LogProbs",
         "RowLosses",
@@ -124,11 +126,13 @@ __all__ = [
     "cross_entropy",
     "cross_entropy_backward",
     "cross_entropy_forward",
+    "decode_attention",
     "emit",
     "log_prob",
     "log_shapes",
     "log_softmax",
     "logsumexp",
+    "merge_states",
     "register_torch",
     "search",
     "set_options",

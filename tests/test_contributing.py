@@ -163,6 +163,9 @@ SAID = {
 OF_LOSSES = ("ignore_index", "label_smoothing", "z_loss")
 """The fields that losses alone have."""
 
+OF_CACHES = ("head_dim", "group", "key_heads", "layout")
+"""The fields of a problem of attention alone."""
+
 NOT_NAMED = {
     "model/problem.py:inputs,results,scalars,elements_of,_ids_dtype": {
         "in_place": "the output then has the input's address",
@@ -221,8 +224,9 @@ NOT_NAMED = {
         **dict.fromkeys(
             ("ids_per_row", "ids_dtype", "ids_stride"), "the index that is given says it"
         ),
+        **dict.fromkeys(OF_CACHES, "the arrays of runtime/attention.py say it"),
     },
-    "runtime/recipes.py:_problem": {},
+    "runtime/recipes.py:_problem": dict.fromkeys(OF_CACHES, "runtime/attention_calls.py names it"),
     "export/programs.py": dict.fromkeys(OF_LOSSES, "templates/programs and templates/host say it"),
 }
 """Modules, functions of them and templates that must name every field; those that they need not,

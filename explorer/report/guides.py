@@ -21,6 +21,7 @@ ORDER = (
     "cupy",
     "jax",
     "cross-entropy",
+    "decode-attention",
     "cpp",
     "search",
     "tune",

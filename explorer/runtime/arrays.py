@@ -67,6 +67,18 @@ class Arrays(RowFunctions):
         with self.on(x):
             return super().log_prob_of(x, *arguments)
 
+    def decode_attention_of(self, q: Any, *arguments: Any) -> list[Any]:
+        """Compute attention to a cache, as `explorer.decode_attention` documents it."""
+        k, v, lengths, *_, out = arguments
+        self.check_call("decode_attention", out, q, k, v, lengths)
+        with self.on(q):
+            return super().decode_attention_of(q, *arguments)
+
+    def merge_states_of(self, o: Any, lse: Any) -> tuple[Any, Any]:
+        """Merge results of parts of the keys, as `explorer.merge_states` documents it."""
+        with self.on(o):
+            return super().merge_states_of(o, lse)
+
     def _checked_type(self, dtype: Any) -> str:
         """Return the name of the type that a call gives. Raises TypeError for no type."""
         try:
@@ -84,16 +96,16 @@ class Arrays(RowFunctions):
                 f"x is of {own}; it must be of floating-point numbers: give x.astype('float32')"
             )
 
-    def check_beside(self, name: str, array: Any, x: Any) -> None:
+    def check_beside(self, name: str, array: Any, x: Any, than: str = "x") -> None:
         """Raise TypeError for what is no array of x's library, InvalidInput for another GPU."""
         try:
             device = self.device(array)
         except AttributeError:
             raise TypeError(
-                f"{name} is {kind_of(array)}; it must be an array of x's library"
+                f"{name} is {kind_of(array)}; it must be an array of {than}'s library"
             ) from None
         if device != self.device(x):
-            raise InvalidInput(f"{name} lies on another GPU than x; both must lie on one")
+            raise InvalidInput(f"{name} lies on another GPU than {than}; both must lie on one")
 
     def check_out(self, x: Any, shape: Shape, dtype: Any, out: Any) -> None:
         """Raise InvalidInput for an output on another GPU, or of another shape or type.

@@ -416,12 +416,13 @@ def _for_tensors() -> Any:
     if not hasattr(sys.modules.get("torch"), "Tensor"):
         return None
     from explorer.runtime import (
+        torch_attention,
         torch_fast_calls,  # noqa: F401  it follows the option from its import on
         torch_operators,
     )
 
     _is_traced, _traced = torch_operators.is_compiled, torch_operators.traced
-    return torch_operators.FUNCTIONS
+    return torch_attention.FUNCTIONS
 
 
 _tensors: Any = _for_tensors()
@@ -430,7 +431,7 @@ traces a call, which would otherwise be traced twice."""
 
 
 def register_torch() -> "Registration":
-    """Replace PyTorch's softmax, log_softmax, logsumexp and cross-entropy on CUDA by our kernels.
+    """Replace PyTorch's softmax, logsumexp, cross-entropy and more on CUDA by our kernels.
 
     `torch.softmax`, `torch.log_softmax`, `torch.logsumexp` over one axis, their gradients, the
     methods of tensors, `torch.nn.functional` and modules then launch our kernels. PyTorch's own
@@ -442,9 +443,11 @@ def register_torch() -> "Registration":
     class indices with its gradient, in code that `torch.compile` compiles too; a softmax or
     logsumexp in such code is not changed. PyTorch computes cross-entropies of class probabilities,
     those with label smoothing and weights, and those under transforms such as `torch.func.grad`.
+    They compute `torch.nn.functional.scaled_dot_product_attention` of one query a head, without
+    mask, causal mask, dropout and gradient, in compiled code too, of what `decode_attention` takes.
     Returns a handle whose `remove()` undoes it, which may be used in a `with` statement, and whose
-    `served` counts the calls of logsumexp and cross-entropy that were served; a second call returns
-    the same handle. Raises ExplorerError without PyTorch 2.9 or later.
+    `served` counts the calls of logsumexp, cross-entropy and attention that were served; a second
+    call returns the same handle. Raises ExplorerError without PyTorch 2.9 or later.
     """
     if importlib.util.find_spec("torch") is None:
         raise ExplorerError(
@@ -455,9 +458,10 @@ def register_torch() -> "Registration":
     return registration()
 
 
-def function_for(x: Any, name: str = "softmax_of") -> Any:
+def function_for(x: Any, name: str = "softmax_of", argument: str = "x") -> Any:
     """Return the function of a name for arrays of x's library; TypeError for an unknown one.
 
+    `argument` is what the caller calls x.
     A framework that is not imported yet has made no array. The imports are statements, because
     `torch.compile` can trace these.
     """
@@ -476,6 +480,6 @@ def function_for(x: Any, name: str = "softmax_of") -> Any:
 
         return getattr(jax_arrays.ARRAYS, name)
     raise TypeError(
-        f"x is {kind_of(x)}; it must be a tensor of PyTorch, "
-        "or an array of CuPy or JAX, such as torch.as_tensor(x) makes"
+        f"{argument} is {kind_of(x)}; it must be a tensor of PyTorch, "
+        f"or an array of CuPy or JAX, such as torch.as_tensor({argument}) makes"
     )

@@ -16,7 +16,7 @@ from explorer.runtime.layout import Shape
 LEGACY_STREAM = 0
 """The default stream, because JAX does not expose its own streams."""
 
-_NAMED = {"log_prob": "log_softmax"}
+_NAMED = {"log_prob": "log_softmax", "decode_attention": "dot_product_attention"}
 """JAX's functions that stand for ours, if they have other names."""
 
 
@@ -42,6 +42,10 @@ class JaxArrays(Arrays):
     def strides(self, x: Any) -> Shape | None:
         """Return None: JAX's arrays are dense."""
         return None
+
+    def product(self, subscripts: str, *arrays: Any) -> Any:
+        """Return a sum of products of f32, which are of tf32 unless JAX is told not to."""
+        return jnp.einsum(subscripts, *arrays, precision=jax.lax.Precision.HIGHEST)
 
     def converted(self, x: Any, dtype: Any, like: Any) -> Any:
         """Return an array of the type, on the GPU of `like`."""

@@ -17,7 +17,8 @@ from explorer.compile.compiler import Compiler, KernelCache, cache_dir
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.problem import Problem
+from explorer.model.key_split import WORD_BYTES
+from explorer.model.problem import MAX_COLS, Layout, Problem, power_of_two
 from explorer.model.tuned_table import tables_of
 from explorer.model.work_split import WorkSplit
 from explorer.system.plain_data import read_fields
@@ -40,6 +41,24 @@ class ReadyKernel:
     """Alignment in bytes of the address of each array."""
 
 
+LEAST_KEYS = 256
+"""Fewest keys of a cache for which a kernel of its own is chosen."""
+
+
+def problem_of_kernel(problem: Problem) -> Problem:
+    """Return the problem whose kernel serves a problem: what a launch is told counts as usual.
+
+    That is the scale, and of attention the order of the cache's axes and the number of its keys: a
+    cache that grows by a key at a time has a new kernel where this exceeds a power of two.
+    """
+    if problem.scale is not None:
+        problem = replace(problem, scale=1.0)
+    if problem.attends:
+        cols = min(power_of_two(max(problem.cols, LEAST_KEYS)), MAX_COLS)
+        problem = replace(problem.resized(cols=cols), layout=Layout.HND)
+    return problem
+
+
 # ------------------------------------------------------------------ make
 
 
@@ -48,10 +67,12 @@ def make(
     gpu: GpuSpec,
     *,
     batch_invariant: bool = False,
+    splits: int | None = None,
     tables: Tables = None,
 ) -> ReadyKernel:
     """Return the kernel that is taken without a search, compiled unless on disk.
 
+    `splits` is into how many parts attention divides its keys, None for as many as are chosen.
     Takes 0.1 to 2 s where it must be compiled. Raises ExplorerError where there is none, and
     CompileFailure.
     """
@@ -59,9 +80,10 @@ def make(
     from explorer.compile.resources import exceeded_resource
     from explorer.evaluate.without_search import without_search
 
-    taken = without_search(problem, gpu, batch_invariant=batch_invariant, tables=tables)
+    asked = tables if splits is None else ()
+    taken = without_search(problem, gpu, batch_invariant=batch_invariant, tables=asked)
     log.debug("%s on %s: %s", problem, gpu.name, taken.origin)
-    config = taken.config
+    config = taken.config if splits is None else in_parts(taken.config, splits, problem, gpu)
     variant = variant_on(gpu, problem, config)
     compiler = Compiler(gpu.arch)
     kernel = compiler.compile(variant.source)
@@ -75,7 +97,7 @@ def make(
     ready = ReadyKernel(
         kernel.cubin, variant.launches, variant.scratch_bytes, alignment(problem, config)
     )
-    path = _path(problem, gpu, batch_invariant, tables)
+    path = _path(problem, gpu, batch_invariant, splits, tables)
     _keep(path, compiler.key(variant.source), ready)
     return ready
 
@@ -97,8 +119,37 @@ def variant_on(gpu: GpuSpec, problem: Problem, config: Config) -> Variant:
     return emit(problem, config, overlapped=overlapped)
 
 
+MOST_CLUSTERED = 8
+"""Most blocks of a cluster that every GPU with clusters has room for."""
+
+
+def in_parts(config: Config, splits: int, problem: Problem, gpu: GpuSpec) -> Config:
+    """Return a config of attention that divides the keys into so many parts.
+
+    They meet in a cluster if it can have as many blocks, else by a second launch. Raises
+    ExplorerError where rules exclude that.
+    """
+    from explorer.space import Space
+
+    clustered = power_of_two(splits) == splits <= min(MOST_CLUSTERED, gpu.cluster_blocks)
+    two = "two-overlapped" if gpu.overlaps_launches else "two"
+    config = replace(
+        config,
+        splits=splits,
+        part_keys=64,
+        cluster=splits if clustered else 1,
+        launches="one" if clustered else two,
+    )
+    broken = Space(problem, gpu).broken_rule(config)
+    if broken is not None:
+        raise ExplorerError(f"splits is {splits}; {problem} has no such kernel: {broken.sentence}")
+    return config
+
+
 def alignment(problem: Problem, config: Config) -> int:
     """Return the alignment in bytes that a config's kernel needs of each array."""
+    if problem.attends:
+        return WORD_BYTES
     split = WorkSplit(problem, config)
     if not split.only_whole_vectors:
         return 1
@@ -121,11 +172,12 @@ def find(
     gpu: GpuSpec,
     *,
     batch_invariant: bool = False,
+    splits: int | None = None,
     tables: Tables = None,
 ) -> ReadyKernel | None:
     """Return the kernel that `make` stored on disk; None if it is missing or damaged."""
     try:
-        path = _path(problem, gpu, batch_invariant, tables)
+        path = _path(problem, gpu, batch_invariant, splits, tables)
         with open_regular(path, most_bytes=_MAX_BYTES) as file:
             digest, text = file.read().decode().split("\n")
         if digest != _digest(path, text):
@@ -169,11 +221,13 @@ def _keep(path: Path, key: str, ready: ReadyKernel) -> None:
         Path(file.name).replace(path)
 
 
-def _path(problem: Problem, gpu: GpuSpec, batch_invariant: bool, tables: Tables) -> Path:
+def _path(
+    problem: Problem, gpu: GpuSpec, batch_invariant: bool, splits: int | None, tables: Tables
+) -> Path:
     unscaled = problem if problem.scale is None else replace(problem, scale=1.0)
     paths = () if batch_invariant else tables_of(gpu) if tables is None else tables
     stats = [(str(one), one.stat().st_size, one.stat().st_mtime_ns) for one in paths]
-    key = [_FORMAT, _installed(), repr(unscaled), repr(gpu), batch_invariant, stats]
+    key = [_FORMAT, _installed(), repr(unscaled), repr(gpu), batch_invariant, splits, stats]
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
     return cache_dir() / "problems" / digest[:2] / f"{digest}.json"
 

@@ -27,6 +27,7 @@ from explorer.devices.cuda.program import (
 )
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem
+from explorer.ops import Extent
 from explorer.runtime.kernels import ReadyKernel
 
 # ------------------------------------------------------------------ GPUs
@@ -167,8 +168,14 @@ class OnlyLaunch:
 
 def vectors_of(problem: Problem) -> tuple[str, ...]:
     """Return the names of the arrays that kernels access by vectors; others by single elements."""
-    writes_vectors = problem.fills_rows or problem.inner > 1
-    return (*problem.operator.matrices, "mask", *(("output",) if writes_vectors else ()))
+    writes_vectors = problem.fills_rows or problem.inner > 1 or problem.attends
+    operands = problem.operator.operands
+    wide = (name for name, extent in operands.items() if extent in _VECTORS)
+    return (*wide, "mask", *(("output",) if writes_vectors else ()))
+
+
+_VECTORS = (Extent.MATRIX, Extent.HEAD, Extent.CACHE)
+"""The extents of arrays of which a kernel reads vectors."""
 
 
 class Plan:
@@ -177,15 +184,17 @@ class Plan:
     def __init__(self, loaded: LoadedKernel) -> None:
         self._loaded = loaded
         numbers = bound(loaded.problem, {})
-        cells = {name: kind(value) for name, (kind, value) in numbers.items()}
+        cells: dict[str, Any] = {name: kind(value) for name, (kind, value) in numbers.items()}
         self.kernel = loaded.kernel
         self.mask = loaded.kernel.alignment - 1
         """Bits that must be 0 in the address of each array of `aligned`."""
         self.aligned = vectors_of(loaded.problem)
         names = {name for launch in loaded.kernel.launches for name in launch.arguments}
         self._arrays = {name: ctypes.c_void_p() for name in names - set(cells)}
+        self._source = next(iter(loaded.problem.operator.operands))
         self._scale = cells["scale"]
         cells |= self._arrays
+        self._cells = cells
         self._alive: list[Any] = []
         self._launches = [
             self._prepared(launch, function, cells, loaded.gpu.spec.sm_count)
@@ -197,11 +206,12 @@ class Plan:
     def launch(self, stream: int, input: int, output: int, **others: int) -> None:
         """Launch on arrays at these addresses; raises RuntimeError with the driver's code.
 
-        `others` are all others that the problem has: `grad`, `mask`, `lengths`, `ids`, the results
-        beside the output, and `scratch`.
+        `input` is the first array that the problem reads. `others` are all others that it has:
+        `grad`, `mask`, `lengths`, `ids`, the results beside the output, and `scratch`; and numbers
+        that are other ones than the problem's, such as `cols`, which stay for later launches.
         """
-        for name, address in others.items():
-            self._arrays[name].value = address
+        for name, value in others.items():
+            self._cells[name].value = value
         self.launch_pair(stream, input, output)
 
     def scale(self, value: float) -> None:
@@ -239,7 +249,7 @@ class Plan:
 
         It reads no attribute, which saves one of a call's 4 us.
         """
-        source, target = self._arrays["input"], self._arrays["output"]
+        source, target = self._arrays[self._source], self._arrays["output"]
         launches, run = self._launches, _launch_function()
 
         def launch_pair(stream: int, input: int, output: int) -> None:

@@ -15,6 +15,7 @@ from explorer.model.element import TYPE_OF_SUMS
 from explorer.model.errors import InvalidInput
 from explorer.ops import Op
 from explorer.ops.logsumexp import PAIR
+from explorer.runtime import attention_calls
 from explorer.runtime.launcher import Plan
 from explorer.runtime.layout import (
     DTYPES,
@@ -107,6 +108,10 @@ class Library(ABC):
     def cast(self, x: Any, dtype: Any, like: Any) -> Any:
         """Return an array of a type, on the device of `like`."""
         return self.numpy.asarray(x, dtype=dtype)
+
+    def product(self, subscripts: str, *arrays: Any) -> Any:
+        """Return a sum of products of f32, with no factor rounded to fewer bits."""
+        return self.numpy.einsum(subscripts, *arrays)
 
     @abstractmethod
     def converted(self, x: Any, dtype: Any, like: Any) -> Any:
@@ -238,8 +243,11 @@ class RowFunctions(Library):
         """Raise InvalidInput for an x without floating-point numbers."""
 
     @abstractmethod
-    def check_beside(self, name: str, array: Any, x: Any) -> None:
-        """Raise TypeError for what is no array of x's library, InvalidInput for another device."""
+    def check_beside(self, name: str, array: Any, x: Any, than: str = "x") -> None:
+        """Raise TypeError for what is no array of x's library, InvalidInput for another device.
+
+        `than` is what the caller calls x.
+        """
 
     @abstractmethod
     def check_out(self, x: Any, shape: Shape, dtype: Any, out: Any) -> None:
@@ -447,6 +455,33 @@ class RowFunctions(Library):
             rows, axis = self.numpy.moveaxis(x, axis, -1), last
         arrays = {"ids": with_axis(target, axis)}
         return Call(Op.CROSS_ENTROPY, axis, factor, arrays=arrays, options=told.options), rows
+
+    def decode_attention_of(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        lengths: Any,
+        call: attention_calls.Call,
+        check: bool,
+        out: Any,
+    ) -> list[Any]:
+        """Compute attention to a cache, as `explorer.decode_attention` documents it."""
+        cache = attention_calls.check_arrays(self, q, k, v, lengths, call, out)
+        if check and lengths is not None:
+            attention_calls.check_lengths(self, lengths, cache.keys)
+        return self.attention(call, q, k, v, lengths, out)
+
+    def attention(
+        self, call: attention_calls.Call, q: Any, k: Any, v: Any, lengths: Any, out: Any
+    ) -> list[Any]:
+        """Compute a checked call of attention."""
+        return attention_calls.compute(self, call, q, k, v, lengths, out)
+
+    def merge_states_of(self, o: Any, lse: Any) -> tuple[Any, Any]:
+        """Merge results of parts of the keys, as `explorer.merge_states` documents it."""
+        self.check_beside("lse", lse, o, "o")
+        return attention_calls.merged(self, o, lse)
 
     def check_columns(self, index: Any, cols: int) -> None:
         """Raise InvalidInput that names the first id that is no column; wait for the GPU for it."""

@@ -25,7 +25,7 @@ from explorer.runtime.layout import (
     is_converted,
     spread_of,
 )
-from explorer.runtime.service import log_once, service
+from explorer.runtime.service import USUAL, Asked, log_once, service
 from explorer.system.plain_data import parse_name
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ def _prepares(library: "Library", call: Call, x: Any, read: str) -> dict[str, Pr
 # ------------------------------------------------------------------ recipes
 
 
-def plan_of(library: "Library", problem: Problem, device: int) -> Plan | None:
+def plan_of(library: "Library", problem: Problem, device: int, asked: Asked = USUAL) -> Plan | None:
     """Return this thread's plan for a problem; None if its kernel is not loaded."""
     shapes.count_call(problem)
-    loaded = service.get(problem, device, may_load=not library.is_capturing(device))
+    loaded = service.get(problem, device, asked, may_load=not library.is_capturing(device))
     return None if loaded is None else launcher.plan_of(loaded)
 
 

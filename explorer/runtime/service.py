@@ -9,16 +9,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from explorer.compile.compiler import CompileFailure
 from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.problem import Problem
 from explorer.model.tuned_table import check_table, table_file
-from explorer.runtime.kernels import find, make
+from explorer.runtime.kernels import find, make, problem_of_kernel
 from explorer.runtime.launcher import LoadedKernel, gpu
 from explorer.runtime.shapes import read_shapes
 from explorer.system.plain_data import shown, whole_of
@@ -137,16 +137,35 @@ def on_compiled_calls(change: Callable[[], None]) -> None:
     _on_compiled_calls.append(change)
 
 
+class Asked(NamedTuple):
+    """What a call asks of its kernel, beside what the options say of all."""
+
+    batch_invariant: bool = False
+    splits: int | None = None
+    """Parts that attention divides a sequence's keys into."""
+
+
+USUAL = Asked()
+
+_Key = tuple[Problem, int, Asked]
+"""A problem, the number of a GPU, and what is asked of the kernel."""
+
+
 class _Choice(TypedDict):
     """What `find` and `make` choose a kernel by, beside its problem and its GPU."""
 
     batch_invariant: bool
+    splits: int | None
     tables: tuple[Path, ...] | None
 
 
-def _choice() -> _Choice:
-    """Return what the options say of all kernels."""
-    return {"batch_invariant": options.batch_invariant, "tables": options.tuned}
+def _choice(asked: Asked) -> _Choice:
+    """Return what the options say of all kernels, and a call of its own."""
+    return {
+        "batch_invariant": options.batch_invariant or asked.batch_invariant,
+        "splits": asked.splits,
+        "tables": options.tuned,
+    }
 
 
 # ------------------------------------------------------------------ service
@@ -187,11 +206,11 @@ class Service:
 
     def forget(self) -> None:
         """Begin anew, as a forked process must, which cannot use its parent's context."""
-        self._loaded: dict[tuple[Problem, int], LoadedKernel] = {}
-        self._refused: dict[tuple[Problem, int], float] = {}
+        self._loaded: dict[_Key, LoadedKernel] = {}
+        self._refused: dict[_Key, float] = {}
         """The time by `time.monotonic` until which there is no kernel."""
-        self._pending: set[tuple[Problem, int]] = set()
-        self._making: dict[tuple[Problem, int], threading.Lock] = {}
+        self._pending: set[_Key] = set()
+        self._making: dict[_Key, threading.Lock] = {}
         self._lock = threading.Lock()
         self._wanted: queue.LifoQueue[Callable[[], object] | None] = queue.LifoQueue()
         self._makers: list[threading.Thread] = []
@@ -199,12 +218,14 @@ class Service:
         for hook in self._hooks:
             hook()
 
-    def get(self, problem: Problem, device: int, *, may_load: bool = True) -> LoadedKernel | None:
+    def get(
+        self, problem: Problem, device: int, asked: Asked = USUAL, *, may_load: bool = True
+    ) -> LoadedKernel | None:
         """Return a problem's kernel; None if it is not made yet, or cannot be.
 
         If `may_load` is false, as while a graph is captured, only loaded kernels are returned.
         """
-        key = (problem, device)
+        key = (problem, device, asked)
         loaded = self._loaded.get(key)
         if loaded is not None:
             return loaded
@@ -213,10 +234,11 @@ class Service:
             return None
         if self._is_refused(key):
             return None
-        if len(self._loaded) >= MOST_LOADED and not options.batch_invariant:
+        batch_invariant = options.batch_invariant or asked.batch_invariant
+        if len(self._loaded) >= MOST_LOADED and not batch_invariant:
             log_once(f"{MOST_LOADED} kernels are loaded, which is the most that a process keeps")
             return None
-        if options.wait or options.batch_invariant:
+        if options.wait or batch_invariant:
             return self._make(key)
         if key in self._pending:
             return None
@@ -234,23 +256,23 @@ class Service:
 
         def make_one(problem: Problem) -> None:
             try:
-                self._make((problem, device), strict=True)
+                self._make((problem, device, USUAL), strict=True)
             except Exception as error:  # the driver and the compiler may raise anything
                 raise ExplorerError(f"no kernel for {problem} on GPU {device}: {error}") from error
 
-        unscaled = dict.fromkeys(_unscaled(problem) for problem in problems)
+        distinct = dict.fromkeys(map(problem_of_kernel, problems))
         with ThreadPoolExecutor(usable_cores()) as pool:
-            list(pool.map(make_one, unscaled))
+            list(pool.map(make_one, distinct))
 
-    def _find(self, key: tuple[Problem, int]) -> LoadedKernel | None:
-        problem, device = key
+    def _find(self, key: _Key) -> LoadedKernel | None:
+        problem, device, asked = key
         on = gpu(device)
-        ready = find(problem, on.spec, **_choice())
+        ready = find(problem, on.spec, **_choice(asked))
         if ready is None:
             return None
         return self._loaded.setdefault(key, on.load(problem, ready))
 
-    def _make(self, key: tuple[Problem, int], *, strict: bool = False) -> LoadedKernel | None:
+    def _make(self, key: _Key, *, strict: bool = False) -> LoadedKernel | None:
         # A refusal is recorded under the lock, so that a thread that waits does not try once more.
         with self._making.setdefault(key, threading.Lock()):
             try:
@@ -266,20 +288,20 @@ class Service:
                 self._pending.discard(key)
         return loaded
 
-    def _made(self, key: tuple[Problem, int]) -> LoadedKernel:
-        problem, device = key
+    def _made(self, key: _Key) -> LoadedKernel:
+        problem, device, asked = key
         on = gpu(device)
         try:
-            ready = make(problem, on.spec, **_choice())
+            ready = make(problem, on.spec, **_choice(asked))
         except InvalidInput as error:  # of a tuned table, which nobody has read yet
             if options.tuned == ():
                 raise
             log.warning("%s; no tuned table is read", error)
             options.tuned = ()
-            ready = make(problem, on.spec, **_choice())
+            ready = make(problem, on.spec, **_choice(asked))
         return self._loaded.setdefault(key, on.load(problem, ready))
 
-    def _make_later(self, key: tuple[Problem, int]) -> None:
+    def _make_later(self, key: _Key) -> None:
         log_once("a kernel that is not compiled yet")
         with self._lock:
             if key in self._pending or len(self._pending) >= MOST_PENDING:
@@ -312,22 +334,18 @@ class Service:
         for maker in self._makers:
             maker.join(FINISH_S)
 
-    def _refuse(self, key: tuple[Problem, int], error: Exception) -> None:
+    def _refuse(self, key: _Key, error: Exception) -> None:
         for_good = isinstance(error, ExplorerError | CompileFailure)
         self._refused[key] = math.inf if for_good else time.monotonic() + RETRY_S
         log_once(f"no kernel for {key[0]}: {error}")
 
-    def _is_refused(self, key: tuple[Problem, int]) -> bool:
+    def _is_refused(self, key: _Key) -> bool:
         return self._refused.get(key, 0.0) > time.monotonic()
 
 
 service = Service()
 os.register_at_fork(after_in_child=service.forget)
 atexit.register(service.finish)
-
-
-def _unscaled(problem: Problem) -> Problem:
-    return problem if problem.scale is None else replace(problem, scale=1.0)
 
 
 MOST_REASONS = 1000

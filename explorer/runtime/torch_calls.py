@@ -206,6 +206,11 @@ class Tensors(Library):
         """Return a tensor of a type, on the device of `like`."""
         return x.to(like.device, dtype)
 
+    def product(self, subscripts: str, *arrays: Tensor) -> Tensor:
+        """Return a sum of products of f32, which autocast would compute in 16 bits."""
+        with torch.autocast(arrays[0].device.type, enabled=False):
+            return torch.einsum(subscripts, *arrays)
+
     def converted(self, x: Tensor, dtype: torch.dtype, like: Tensor) -> Tensor:
         """Return a dense tensor of a type on the GPU of `like`; x itself if it is one."""
         return x.to(like.device, dtype).contiguous()

@@ -388,7 +388,7 @@ _SOFTMAX_BACKWARD = (
 _ROWS = "(Tensor x, int dim, float? scale, Tensor? ids=None, str also='') -> Tensor[]"
 
 
-def _register(schema: str, compute: Any, differentiate: Any, shapes: Any) -> Any:
+def register(schema: str, compute: Any, differentiate: Any, shapes: Any) -> Any:
     """Register an operator by its functions below and at autograd, and that of fake tensors."""
     name = schema.partition("(")[0]
 
@@ -464,7 +464,7 @@ def _empty(call: Call, x: Tensor) -> list[Tensor]:
 
 def _operator(schema: str, call_of: Callable[..., Call], returned: Callable[..., Any]) -> Any:
     """Register an operator by the call of its arguments beside x, and what it makes of results."""
-    return _register(
+    return register(
         schema,
         lambda x, *told: returned(dense(call_of(*told), x)),
         lambda x, *told: returned(differentiated(call_of(*told), x)),
@@ -509,7 +509,7 @@ def _differentiate_backward(grad: Tensor, output: Tensor, *arguments: Any) -> Te
     return result
 
 
-softmax_backward_operator = _register(
+softmax_backward_operator = register(
     _SOFTMAX_BACKWARD,
     backward,
     _differentiate_backward,
@@ -777,14 +777,16 @@ class TensorFunctions(Tensors, RowFunctions):
             raise InvalidInput(f"x is of {x.dtype}; it must be of real numbers")
         _check_not_nested("x", x)
 
-    def check_beside(self, name: str, array: Any, x: Tensor) -> None:
+    def check_beside(self, name: str, array: Any, x: Tensor, than: str = "x") -> None:
         """Raise TypeError for what is no tensor, InvalidInput for one that x does not go with."""
         if not isinstance(array, Tensor):
             raise no_tensor(name, array)
         check_dense(**{name: array})
         _check_not_nested(name, array)
         if array.device != x.device:
-            raise InvalidInput(f"{name} is on {array.device}; it must be on x's device, {x.device}")
+            raise InvalidInput(
+                f"{name} is on {array.device}; it must be on {than}'s device, {x.device}"
+            )
 
     def check_columns(self, index: Tensor, cols: int) -> None:
         """Raise InvalidInput that names the first id that is no column; wait for the GPU for it."""

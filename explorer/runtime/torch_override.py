@@ -1,4 +1,4 @@
-"""Our kernels behind PyTorch's own softmax, log_softmax, logsumexp, cross-entropy and gradients."""
+"""Our kernels behind PyTorch's own softmax, logsumexp, cross-entropy, gradients and attention."""
 
 import warnings
 from collections import Counter
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from explorer.model.errors import ExplorerError
 from explorer.ops import BACKWARD, FORWARD, OPERATORS, Op
-from explorer.runtime import torch_fast_calls
+from explorer.runtime import torch_attention, torch_fast_calls
 from explorer.runtime.layout import DTYPES, REDUCTIONS, Call, LossKeywords, positive
 from explorer.runtime.library import TERMS
 from explorer.runtime.service import options
@@ -45,8 +45,8 @@ class Registration:
 
     def __init__(self) -> None:
         self.served = Counter[str]()
-        """How many calls of `logsumexp` and `cross_entropy_loss` our kernels have served, or have
-        been traced into compiled code."""
+        """How many calls of `logsumexp`, `cross_entropy_loss` and `scaled_dot_product_attention`
+        our kernels have served, or have been traced into compiled code."""
         try:
             own = {op: _own(OPERATORS[op].torch) for op in OPERATORS if OPERATORS[op].torch}
         except RuntimeError as error:
@@ -59,11 +59,14 @@ class Registration:
             for op in BACKWARD:
                 self._put(op, _backward(op, own[op]))
             self._put(Op.LOGSUMEXP, _logsumexp(own[Op.LOGSUMEXP], self.served))
-            # PyTorch composes this one of others. It is replaced above autograd, where ours has a
-            # gradient of its own, and below, which is all that inference mode calls.
+            # PyTorch composes these of others. They are replaced above autograd, where our losses
+            # have a gradient of their own and PyTorch's attention has its own, and below, which is
+            # all that inference mode calls.
             losses = _cross_entropy(own[Op.CROSS_ENTROPY], self.served)
+            attention = _attention(own[Op.DECODE_ATTENTION], self.served)
             for key in ("", "Autograd"):
                 self._put(Op.CROSS_ENTROPY, losses, key + DISPATCH_KEY)
+                self._put(Op.DECODE_ATTENTION, attention, key + DISPATCH_KEY)
         _forget_dispatch()
 
     def _put(self, op: Op, function: Any, key: str = "") -> None:
@@ -86,12 +89,13 @@ class Registration:
 
 
 def _forget_dispatch() -> None:
-    """Have code that is traced from now on ask PyTorch anew who computes losses.
+    """Have code that is traced from now on ask PyTorch anew who computes losses and attention.
 
     Its operators keep what the dispatcher once told of a key. Traced code would otherwise call what
     was registered then, without a gradient once that is removed.
     """
-    torch.ops.aten.cross_entropy_loss.default._dispatch_cache.clear()
+    for op in (Op.CROSS_ENTROPY, Op.DECODE_ATTENTION):
+        getattr(torch.ops.aten, OPERATORS[op].torch).default._dispatch_cache.clear()
 
 
 _registration: Registration | None = None
@@ -207,6 +211,37 @@ def _cross_entropy(own: Any, served: Counter[str]) -> Any:
             return loss
         taken: Tensor = own.call_boxed(
             keys, x, target, weight, reduction, ignore_index, label_smoothing
+        )
+        return taken
+
+    return run
+
+
+def _attention(own: Any, served: Counter[str]) -> Any:
+    """Return the operator `scaled_dot_product_attention`: ours for one query a head, and no mask.
+
+    With one query, PyTorch's causal mask hides all keys but the first.
+    """
+
+    def run(
+        keys: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        dropout: float = 0.0,
+        causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        if mask is None and not dropout and not causal:
+            result = torch_attention.one_query(q, k, v, scale, enable_gqa)
+            if result is not None:
+                served["scaled_dot_product_attention"] += 1
+                return result
+        taken: Tensor = own.call_boxed(
+            keys, q, k, v, mask, dropout, causal, scale=scale, enable_gqa=enable_gqa
         )
         return taken
 

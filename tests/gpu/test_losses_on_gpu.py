@@ -26,7 +26,7 @@ def waiting():
 
 
 def ops():
-    return {problem.op for problem, _ in service.service._loaded}
+    return {problem.op for problem, *_ in service.service._loaded}
 
 
 def drawn(shape, dtype, ids_dtype=torch.int64):
@@ -49,7 +49,7 @@ def test_classes_along_a_middle_axis_are_read_where_they_lie(shape, dtype, gradi
     step = 4 * CLOSE[dtype]  # the logits' gradient is rounded before it is multiplied by 4
     floor = 2.5e-7 if dtype is torch.float16 else 1e-7
     torch.testing.assert_close(leaf.grad.double(), wide.grad, rtol=step, atol=floor)
-    inner = {problem.inner for problem, _ in service.service._loaded}
+    inner = {problem.inner for problem, *_ in service.service._loaded}
     assert inner == {target[0].numel()} and not service.service._refused
 
 

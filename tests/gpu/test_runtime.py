@@ -78,7 +78,7 @@ def test_gradients_are_pytorchs(shape, function):
     (ours,) = torch.autograd.grad(function(x, 1), x, grad)
     (own,) = torch.autograd.grad(theirs(function)(x.double(), 1), x, grad.double())
     assert torch.allclose(ours, own.float(), rtol=1e-5, atol=1e-6)
-    kinds = {problem.op for problem, _ in service.service._loaded}
+    kinds = {problem.op for problem, *_ in service.service._loaded}
     assert kinds == {Op(function.__name__), Op(f"{function.__name__}_backward")}
 
 
@@ -498,7 +498,7 @@ def test_a_language_model_has_pytorchs_loss_and_gradients(name):
         ours = loss_and_gradients(model, tokens)
     assert_same(ours, theirs, 1e-4)
     losses = {Op.CROSS_ENTROPY, Op.CROSS_ENTROPY_BACKWARD}
-    assert {problem.op for problem, _ in service.service._loaded} == {
+    assert {problem.op for problem, *_ in service.service._loaded} == {
         Op.SOFTMAX,
         Op.SOFTMAX_BACKWARD,
         *losses,
@@ -523,7 +523,7 @@ def test_what_is_removed_is_pytorchs_again():
 def kernels_of(dtype):
     """The problems of one type that have a kernel; the check's truth is one of float64."""
     name = str(dtype).removeprefix("torch.")
-    return [one for one, _ in service.service._loaded if one.dtype.array_name == name]
+    return [one for one, *_ in service.service._loaded if one.dtype.array_name == name]
 
 
 def check_sums(result, x, dim=-1, *, relative=4e-6):
@@ -588,7 +588,7 @@ def test_gradients_of_log_sums_are_those_of_float64(dtype, is_compiled):
     truth = torch.softmax(0.5 * wide, -1) * 0.5 * grad.double().unsqueeze(-1)
     assert ours.dtype is dtype
     assert torch.allclose(ours.double(), truth, rtol=CLOSE[dtype] + 4e-6, atol=1e-9)
-    assert {problem.op for problem, _ in service.service._loaded} == {Op.LOGSUMEXP}
+    assert {problem.op for problem, *_ in service.service._loaded} == {Op.LOGSUMEXP}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -709,7 +709,7 @@ def test_gradients_of_log_probs_are_those_of_float64(dtype, is_compiled):
     (truth,) = torch.autograd.grad(loss(output.squeeze(-1), lse, entropy), wide)
     close = 5e-6 if dtype is torch.float32 else 2**-8
     assert mine.dtype is dtype and torch.allclose(mine.double(), truth, rtol=close, atol=1e-7)
-    assert {problem.op for problem, _ in service.service._loaded} == {Op.LOG_PROB}
+    assert {problem.op for problem, *_ in service.service._loaded} == {Op.LOG_PROB}
 
 
 def test_a_graph_repeats_the_bits_of_log_probs_and_their_gradient():

@@ -44,11 +44,11 @@ class World:
         self.loaded.append(problem)
         return SimpleNamespace(problem=problem, ready=ready)
 
-    def find(self, problem, spec, *, batch_invariant, tables=None):
+    def find(self, problem, spec, *, batch_invariant, splits=None, tables=None):
         self.found.append(problem)
         return self.disk.get((problem, spec, batch_invariant))
 
-    def make(self, problem, spec, *, batch_invariant, tables=None):
+    def make(self, problem, spec, *, batch_invariant, splits=None, tables=None):
         if self.gate is not None:
             assert self.gate.wait(10)
         time.sleep(self.takes_s)
@@ -493,9 +493,9 @@ def test_a_forked_process_begins_anew(public, world):
 
 def test_the_service_of_the_process_is_registered(monkeypatch):
     loaded = object()
-    monkeypatch.setitem(module.service._loaded, (PROBLEM, 0), loaded)
+    monkeypatch.setitem(module.service._loaded, (PROBLEM, 0, module.USUAL), loaded)
     child = os.fork()
     if not child:
         os._exit(bool(module.service._loaded))
     assert os.waitpid(child, 0)[1] == 0
-    assert module.service._loaded[PROBLEM, 0] is loaded
+    assert module.service._loaded[PROBLEM, 0, module.USUAL] is loaded

@@ -37,9 +37,9 @@ class Own:
         self.function = function
         self.calls = 0
 
-    def call_boxed(self, keys, *arguments):
+    def call_boxed(self, keys, *arguments, **named):
         self.calls += 1
-        return self.function(*arguments)
+        return self.function(*arguments, **named)
 
 
 @pytest.fixture
