@@ -7,7 +7,7 @@ that comes, and to do then what any other thread would do, is no defect. PTX ISA
 from explorer.ptx_emulator.program import FLOATS, PACKED, Address, Entry, Instruction, once_an_entry
 from explorer.ptx_emulator.registers import registers_of
 
-_SUMS = ("add", "sub", "mul", "fma", "mad")
+_SUMS = ("add", "sub", "mul", "fma", "mad", "mma")
 _NO_ADDRESS = ("prefetch", "prefetchu", "cvta")
 
 

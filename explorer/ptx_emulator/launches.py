@@ -16,6 +16,7 @@ from explorer.ptx_emulator import (  # noqa: F401 - importing them registers eve
     conversions,
     float_instructions,
     int_instructions,
+    matrix_instructions,
     mbarriers,
     memory_instructions,
     warp_instructions,

@@ -19,7 +19,8 @@ from explorer.ptx_emulator.program import DTYPES, Array, Instruction, Operand
 from explorer.ptx_emulator.registers import Source
 from explorer.ptx_emulator.scheduler import Scheduler, guarded
 
-_FULL = 0xFFFFFFFF
+FULL = 0xFFFFFFFF
+"""The mask that names all lanes of a warp."""
 
 # Lanes that meet.
 
@@ -104,7 +105,8 @@ class _Meetings:
         masks = mask.each(lanes).astype(np.uint32)
         warps = lanes.flat >> 5
         absent = (masks & ~lanes.warp_bits()[warps] & ~self._gone[pc][warps]) != 0
-        if any_of(absent):
+        # An instruction without a mask says itself that it needs the whole warp.
+        if any_of(absent) and "aligned" not in instruction.modifiers:
             self._machine.report(
                 Kind.WARP_MASK,
                 "the mask names lanes that do not reach this instruction",
@@ -117,7 +119,7 @@ class _Meetings:
         return True
 
 
-def _bind_meeting(binder: Binder, instruction: Instruction, step: Step, mask: Operand) -> Control:
+def bind_meeting(binder: Binder, instruction: Instruction, step: Step, mask: Operand) -> Control:
     """Return a control that runs the step once all lanes of the mask have come."""
     current, meeting = binder.current, (instruction, step, binder.source(mask, "b32"))
     return guarded(
@@ -136,7 +138,7 @@ def _collective(
         @controls(*opcodes)
         def bind(binder: Binder, instruction: Instruction) -> Control:
             step = function(binder, instruction)
-            return _bind_meeting(binder, instruction, step, instruction.operands[-1])
+            return bind_meeting(binder, instruction, step, instruction.operands[-1])
 
         return bind
 
@@ -145,7 +147,7 @@ def _collective(
 
 def _is_full(mask: Source) -> bool:
     """Return whether a mask always names all lanes of a warp."""
-    return mask.scalar is not None and int(mask.scalar) == _FULL
+    return mask.scalar is not None and int(mask.scalar) == FULL
 
 
 def _members(lanes: Lanes, mask: Source) -> NDArray[np.uint32]:
@@ -383,7 +385,7 @@ def bind_warp_barrier(binder: Binder, instruction: Instruction) -> Control:
         now = machine.tick(instruction)
         machine.counters.warp_barriers += lanes.warps
         members = _members(lanes, mask)
-        whole = members == _FULL
+        whole = members == FULL
         if all_of(whole):
             machine.ordering.sync_warps(distinct(lanes.flat >> 5), now)
             return
@@ -392,4 +394,4 @@ def bind_warp_barrier(binder: Binder, instruction: Instruction) -> Control:
         for key in np.unique(keys[~whole]):
             machine.ordering.sync_some(lanes.flat[keys == key], now)
 
-    return _bind_meeting(binder, instruction, step, instruction.operands[0])
+    return bind_meeting(binder, instruction, step, instruction.operands[0])

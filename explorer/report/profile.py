@@ -93,14 +93,17 @@ def _nsight(nsight: NsightFigures | str | None) -> Data | None:
 
 
 LEAST_SHARE = 0.02
-"""Instructions of a kind that are fewer are summed, but for those that move data or wait."""
+"""Instructions of a kind that are fewer are summed, unless they are TELLING."""
 
 TELLING = (
     *("ld.global", "st.global", "ld.shared", "st.shared", "ld.local", "st.local"),
-    *("shfl", "bar", "barrier", "atom", "red", "cp", "mbarrier"),
-    *("LD", "ST", "SHFL", "BAR", "ATOM", "RED", "UCGABAR", "SYNCS", "UBLKCP"),
+    *("shfl", "bar", "barrier", "atom", "red", "cp", "mbarrier", "mma"),
+    *("LD", "ST", "SHFL", "BAR", "ATOM", "RED", "UCGABAR", "SYNCS", "UBLKCP", "HMMA"),
 )
-"""What the names begin with of instructions that move data or wait, in PTX and in SASS."""
+"""What the names begin with of instructions that move data, wait, or use the tensor cores.
+
+They are those of PTX, then those of SASS.
+"""
 
 
 def print_profile(profile: Profile, nsight: NsightFigures | str | None, console: Console) -> None:

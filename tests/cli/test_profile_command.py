@@ -5,6 +5,8 @@ import json
 import pytest
 from by_hand import SHAPE
 
+from explorer.report.profile import mixed
+
 CONFIG = '{"threads_per_row":64}'
 
 
@@ -21,6 +23,11 @@ def test_the_heading_says_what_is_counted_for_a_warp_and_what_for_a_thread(explo
         "PTX instructions: the total counts one for each warp, an element's one for each thread"
     )
     assert ran.code == 0 and heading in ran.out.splitlines()
+
+
+def test_few_instructions_are_named_if_they_use_tensor_cores():
+    rows = dict(mixed({"mma": 1.0, "fma": 1000.0, "prmt": 2.0, "neg": 3.0}))
+    assert rows == {"fma": [1000.0], "mma": [1.0], "others": [5.0], "all": [1006.0]}
 
 
 def test_a_launch_of_one_block_is_told_as_one(explorer):
