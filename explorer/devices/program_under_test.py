@@ -17,6 +17,7 @@ from explorer.codegen.variant import MAIN_MACRO, Launch, Variant, split_source
 from explorer.devices.host_check import AS_EMITTED, HostCheck, check_host
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, brief
+from explorer.model.key_split import WORD_BYTES
 from explorer.model.problem import Mask, Problem
 from explorer.model.query import needed, query_from_words
 from explorer.model.work_split import WorkSplit
@@ -101,17 +102,20 @@ class ProgramUnderTest:
     @property
     def any_alignment(self) -> bool:
         """Whether its matrices may be unaligned."""
-        return self.split.width == 1 or not self.split.aligned
+        return not self.problem.attends and (self.split.width == 1 or not self.split.aligned)
 
     @property
     def promise(self) -> Promise:
         """What the addresses of its matrices are multiples of, if these are aligned."""
+        if self.problem.attends:
+            return Promise(WORD_BYTES, WORD_BYTES)
         return Promise(self.config.vector_bytes, self.split.output_word_bytes)
 
     @property
     def cols_unit(self) -> int:
         """Number of which its run-time cols are multiples."""
-        return self.split.row_width if self.split.aligned else 1
+        aligned = self.split.aligned and not self.problem.attends
+        return self.split.row_width if aligned else 1
 
     def rounding(self, problem: Problem) -> float:
         """Return the largest relative error of fp32 sums in this order, without a defect.

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.model.element import DType
-from explorer.model.problem import Operand, Problem, inputs, results
+from explorer.model.problem import Layout, Operand, Problem, inputs, results
+from explorer.ops import Extent
 
 Array = NDArray[Any]
 """A NumPy array of any element type."""
@@ -47,8 +48,9 @@ def first_elements(
 
 def _as_promised(problem: Problem, promise: Promise) -> dict[str, int]:
     """Return the first element of each array, at an odd multiple of what it is a multiple of."""
-    units = dict.fromkeys((*problem.operator.matrices, "mask"), promise.inputs)
-    if problem.fills_rows:
+    operands = problem.operator.operands if problem.attends else problem.operator.matrices
+    units = dict.fromkeys((*operands, "mask"), promise.inputs)
+    if problem.fills_rows or problem.attends:
         units["output"] = promise.output
     return {
         operand.name: (2 * number + 1)
@@ -101,6 +103,9 @@ def laid_out(problem: Problem, matrix: Array, stride: int, gap: Any = 0) -> Arra
 
 def in_memory(problem: Problem, operand: Operand, array: Array, gap: Any = 0) -> Array:
     """Return an array of rows in the order of memory, where gaps between rows hold `gap`."""
+    if problem.layout is Layout.NHD and problem.operator.operands.get(operand.name) is Extent.CACHE:
+        cache = array.reshape(-1, problem.key_heads or 1, problem.cols, operand.cols)
+        return np.ascontiguousarray(cache.swapaxes(1, 2)).reshape(array.shape)
     if operand.stride == operand.cols and problem.inner == 1:
         return np.ascontiguousarray(array)
     return laid_out(problem, array, operand.stride, gap)

@@ -115,6 +115,11 @@ def underflow(problem: Problem) -> Underflow:
     return Underflow(error, flushes_below)
 
 
+ROUNDINGS_OF_HALVES = 4.0
+"""What 16-bit probabilities in two parts lose, in the errors that arithmetic in fp32 is allowed:
+2^-16 of the values' magnitudes."""
+
+
 @np.errstate(invalid="ignore")  # of NaN that signal
 def truths_of(problem: Problem, arrays: dict[str, Array]) -> dict[str, Truth]:
     """Return the truth of each result by its name, for inputs named as in `problem.inputs`.
@@ -122,14 +127,19 @@ def truths_of(problem: Problem, arrays: dict[str, Array]) -> dict[str, Truth]:
     Matrices are (rows, cols), and ids (rows, ids_per_row).
     """
     wide, operator = _wide(problem), problem.operator
+    converted = operator.operands if problem.attends else operator.matrices
     operands: dict[str, Any] = {
-        name: arrays[name].astype(wide) if name in operator.matrices else arrays[name]
+        name: arrays[name].astype(wide) if name in converted else arrays[name]
         for name in operator.operands
     }
     operands |= {name: getattr(problem, name) for name in operator.options}
-    if not operator.is_gradient:
-        operands["input"] = counted(problem, arrays)
     factor = 1.0 if problem.scale is None else _rounded(np.float64(problem.scale), problem)
+    if problem.attends:
+        operands["roundings"] = ROUNDINGS_OF_HALVES if problem.dtype.is_half else 1.0
+        operands |= {name: arrays[name] for name in ("lengths",) if name in arrays}
+        factor = problem.of_head**-0.5 if problem.scale is None else factor
+    elif not operator.is_gradient:
+        operands["input"] = counted(problem, arrays)
     return {
         result.name: result.truth(operands, wide(factor), underflow(problem))
         for result in problem.results
