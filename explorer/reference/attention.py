@@ -118,11 +118,13 @@ def _fill(
     finite, special = _rows_of_scores(problem.cols, problem.dtype)
     if kind == "finite":
         heads = range(number * len(queries), (number + 1) * len(queries))
-        rows = [finite[head % len(finite)].make(rng, len(keys)) for head in heads]
-        dims = rng.permutation(keys.shape[1])[: len(rows)]
+        patterns = [finite[head % len(finite)] for head in heads]
+        dims = rng.permutation(keys.shape[1])[: len(queries)]
     else:  # 0 times what is not finite is NaN: all heads read the same element
-        rows = [special[number // 4 % len(special)].make(rng, len(keys))] * len(queries)
-        dims = np.full(len(rows), rng.integers(keys.shape[1]))
+        patterns = [special[number // 4 % len(special)]] * len(queries)
+        dims = np.full(len(queries), rng.integers(keys.shape[1]))
+    # Patterns are of whole rows: a shorter sequence has the last elements of one.
+    rows = [pattern.make(rng, problem.cols)[-len(keys) :] for pattern in patterns]
     _lay(problem, rows, dims, queries, keys)
     _vary_values(number, rng, values)
 

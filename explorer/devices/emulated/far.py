@@ -87,6 +87,9 @@ rows, and more than 32 bits hold, with few."""
 FAR_KEYS = 67
 """Most keys of a sequence of far keys."""
 
+ELEMENTS_OF_A_BLOCK = 64
+"""Elements that take as long as a block of far keys, most of which have none."""
+
 MOST_ELEMENTS = 2**17
 """Most elements of the rows that are computed, which take some 0.1 s on one core."""
 
@@ -373,7 +376,8 @@ def _chosen_tiles(
     tile = max(problem.input_stride, problem.output_stride) * block_rows
     computed = block_rows * problem.cols
     if problem.attends:
-        tile = computed = problem.cols * problem.of_head
+        tile = problem.cols * problem.of_head
+        computed = max(tile, each * ELEMENTS_OF_A_BLOCK)
     slice_end = problem.inner // block_rows if problem.inner > 1 else last
     revealing = (
         last,
