@@ -28,6 +28,9 @@ MOST_LANES = 2**16
 FEW_COLS = (1, 2, TILE_KEYS - 1, TILE_KEYS, TILE_KEYS + 1)
 """Keys of short sequences."""
 
+FEW_STEPS = 8
+"""Most steps of a part of the keys in the first run."""
+
 GROUPS = 6
 """Groups of a run, but for the first, as far as these limits allow."""
 
@@ -53,7 +56,8 @@ def attention_cases(program: ProgramUnderTest, rows: int | None = None) -> list[
     if rows is not None:
         problems = [own.resized(rows)]
     else:
-        problems = [_sized(keys, min(own.cols, 2 * max(block, part) + 5), 0, len(KINDS))]
+        a_part = min(part, FEW_STEPS * block) if keys.parts > 1 else block
+        problems = [_sized(keys, min(own.cols, 2 * max(block, a_part) + 5), 0, len(KINDS))]
     for number, cols in enumerate(_columns(program, keys), 1):
         problems.append(_sized(keys, cols, number, GROUPS))
     if own.scale is not None:
@@ -66,24 +70,30 @@ def attention_cases(program: ProgramUnderTest, rows: int | None = None) -> list[
     ]
 
 
+def in_few_steps(program: ProgramUnderTest, problem: Problem) -> Problem:
+    """Return one sequence of a problem, of so few keys that each order of threads takes little."""
+    keys = KeySplit(problem, program.config)
+    return problem.resized(problem.heads, min(problem.cols, 2 * keys.block_keys + 5))
+
+
 def _columns(program: ProgramUnderTest, keys: KeySplit) -> list[int]:
     """Return the columns of the runs: few, and next to the ends of steps and of parts.
 
-    Among them are the fewest at which no part is empty, the most at which parts are as short as
-    they may be, and some at which they have one step more.
+    Some are the fewest at which no part is empty, or the most at which parts are as short as they
+    may be, or as many that parts have one step more.
     """
     rng = np.random.default_rng([program.seed, program.cols])
     block, part, parts = keys.block_keys, keys.least_part_keys, keys.parts
     ends = [block, 2 * block, *([part, 2 * part] if parts > 1 else [])]
     near = [end + more for end in ends for more in (-1, 0, 1) if end + more > 1]
-    more_steps = (1, block * parts // 2 + 1, block * parts - 1, 3 * block * parts // 2)
-    longer = [parts * part + more for more in more_steps]
-    whole = [(parts - 1) * part + 1, parts * part] if parts > 1 else []
+    longer = (1, block * parts // 2 + 1, block * parts - 1, 3 * block * parts // 2)
+    full = [parts * part + more for more in longer]
+    if parts > 1:
+        full += [(parts - 1) * part + 1, parts * part]
     wanted = [
         *_drawn(program, FEW_COLS, rng),
         *_drawn(program, near, rng),
-        *_drawn(program, whole, rng),
-        *_drawn(program, longer, rng),
+        *_drawn(program, full, rng),
         program.cols,
     ]
     a_group = keys.problem.of_group * keys.problem.of_head
@@ -101,12 +111,13 @@ def _drawn(program: ProgramUnderTest, of: Sequence[int], rng: np.random.Generato
 def _sized(keys: KeySplit, cols: int, number: int, groups: int) -> Problem:
     """Return the problem at `cols` keys, with some `groups` groups, or as many as limits allow.
 
-    Another `number` gives other key heads, and another layout.
+    Another `number` gives other key heads, and another layout; 0 gives two groups at least.
     """
     problem = keys.problem
     products = cols * problem.of_group * problem.of_head
     lanes = keys.group_blocks * keys.config.threads
-    groups = max(1, min(groups, MOST_PRODUCTS // products, MOST_LANES // lanes))
+    fewest = 1 if number else 2
+    groups = max(fewest, min(groups, MOST_PRODUCTS // products, MOST_LANES // lanes))
     heads = min(HEADS[number % len(HEADS)], groups)
     rows = groups // heads * heads * problem.of_group
     layout = list(Layout)[number % len(Layout)]

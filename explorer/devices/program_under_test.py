@@ -105,6 +105,13 @@ class ProgramUnderTest:
         return self.problem.of_group if self.problem.attends else self.split.block_rows
 
     @property
+    def blocks_together(self) -> int:
+        """Blocks that share `block_rows` rows."""
+        if self.problem.attends:
+            return KeySplit(self.problem, self.config).group_blocks
+        return self.config.cluster * self.split.parts
+
+    @property
     def any_alignment(self) -> bool:
         """Whether its matrices may be unaligned."""
         return not self.problem.attends and (self.split.width == 1 or not self.split.aligned)

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from explorer.devices.attention_runs import attention_cases
+from explorer.devices.attention_runs import attention_cases, in_few_steps
 from explorer.devices.program_under_test import MOST_SHARED_BYTES, ProgramUnderTest
 from explorer.model.accuracy import Accuracy
 from explorer.model.gpu_spec import WARP
@@ -241,7 +241,7 @@ def few_blocks(program: ProgramUnderTest, run: Run) -> Run:
     """
     problem, block = run.problem, program.config.rows_per_block
     if problem.attends:
-        return replace(run, case=replace(run.case, problem=problem.resized(problem.heads)))
+        return replace(run, case=replace(run.case, problem=in_few_steps(program, problem)))
     rows = 2 * block + (block + 1) // 2
     if program.split.across_rows or rows >= problem.rows:
         return run

@@ -25,6 +25,9 @@ from explorer.reference.rows import Pattern, Row
 
 INT32 = np.iinfo(np.int32)
 
+BEYOND = 4099
+"""Keys by which a length is beyond all: few, since a kernel that believes it would try them all."""
+
 MOST_SCORE = 1e36
 """Largest magnitude of a score: kernels multiply it by log2(e) in fp32."""
 
@@ -86,7 +89,7 @@ def _lengths(
     """Return a length for each sequence: all keys, then next to a seam or an end, then any."""
     cols, count = problem.cols, _sequences(problem)
     inside = [seam + more for seam in seams for more in (-1, 0, 1) if 0 < seam + more < cols]
-    ends = [0, 1, cols - 1, 2, cols + 1, -1, INT32.max, INT32.min]
+    ends = [0, 1, cols - 1, 2, cols + 1, -1, cols + BEYOND, INT32.min]
     edges = np.array([*rng.permutation(inside).astype(int)[: len(ends)], *ends])
     lengths = rng.integers(0, cols + 1, count)
     lengths[::3] = cols

@@ -287,7 +287,7 @@ class Emulator(Device):
             return
         strides = any(step.grid_on(1) < step.grid for step in launched.launches)
         rounds = 2 if strides and problem.inner == 1 else 1
-        together, blocks = program.split.rows_together, program.config.cluster * program.split.parts
+        together, blocks = program.split.rows_together, program.blocks_together
         beyond = far_problems(problem, block_rows, together, rounds=rounds, blocks=blocks)
         own = [problem] if is_addressable(problem) and not problem.attends else []
         for far in (*own, *beyond):

@@ -85,7 +85,10 @@ FAR_GAPS = (2**24 + 64, 2**32 + 64)
 rows, and more than 32 bits hold, with few."""
 
 FAR_KEYS = 67
-"""Most keys of a sequence of far keys."""
+"""Keys of a sequence of far keys."""
+
+FEWEST_FAR_KEYS = 3
+"""Keys of a sequence whose queries are far."""
 
 ELEMENTS_OF_A_BLOCK = 64
 """Elements that take as long as a block of far keys, most of which have none."""
@@ -129,7 +132,7 @@ def far_problems(
     keys are so far.
     """
     if problem.attends:
-        return tuple(_of_keys(problem))
+        return tuple(filter(is_addressable, _of_keys(problem, blocks)))
     if problem.inner == 1:
         own = _of_rows(problem, block_rows, rounds, blocks)
         far = [own]
@@ -184,20 +187,23 @@ def _far_tiles(tile_elements: int, blocks: int) -> int:
     return max(FAR_BLOCKS, min(FARTHEST_BLOCKS // blocks, MOST_FAR_ELEMENTS // tile_elements))
 
 
-def _of_keys(problem: Problem) -> Iterator[Problem]:
+def _of_keys(problem: Problem, blocks: int) -> Iterator[Problem]:
     """Yield problems of few keys, the last of which lie beyond 2^32 elements.
 
     First there are many sequences, then two sequences of many key heads, in each layout: there the
-    neighbours of a key, or of a key head, are far apart.
+    neighbours of a key, or of a key head, are far apart. In the last, of the fewest keys, the
+    queries and results lie beyond 2^32 elements, or as far as a grid of `blocks` blocks for each
+    key head allows and memory holds what they leave.
     """
-    few = problem.resized(problem.heads, min(problem.cols, FAR_KEYS))
-    heads = FAR_ELEMENTS // (few.cols * few.of_head) + 5
+    few, dim, group = problem.resized(problem.heads, FAR_KEYS), problem.of_head, problem.of_group
     own = problem.key_heads or 1
+    heads = FAR_ELEMENTS // ((FAR_KEYS - 1) * dim) + 5
     yield few.resized((heads // own + 2) * few.heads)
     for layout in Layout:
-        yield replace(
-            few, layout=layout, key_heads=heads, rows=2 * heads * few.of_group
-        )
+        yield replace(few, layout=layout, key_heads=heads, rows=2 * heads * group)
+    most = min(MAX_GRID[0] // blocks, MOST_BYTES // (blocks * group * (dim + 2) * 4))
+    sequences = min(FAR_ELEMENTS // (group * dim) + 5 * own, most) // own
+    yield few.resized(sequences * few.heads, FEWEST_FAR_KEYS)
 
 
 def _far_apart(problem: Problem, block_rows: int, gap: int) -> Problem:
@@ -494,12 +500,12 @@ class _FarHeads(_FarRows):
     @classmethod
     def of(cls, problem: Problem, rows: Numbers, leads: dict[str, int]) -> "_FarHeads":
         few = replace(problem, rows=len(rows), key_heads=1, layout=Layout.HND)
-        arrays = verification_inputs(few)
-        if problem.mask is Mask.LENGTHS:  # heads of a sequence have one: the shortest
-            _, again = np.unique(rows[:: few.heads] // problem.heads, return_inverse=True)
-            shortest = np.full(len(again), np.iinfo(np.int32).max, np.int32)
-            np.minimum.at(shortest, again, arrays["lengths"])
-            arrays["lengths"] = shortest[again]
+        arrays = verification_inputs(replace(few, mask=Mask.NONE))
+        if problem.mask is Mask.LENGTHS:  # one of each sequence, whose heads share it
+            sequences = rows[:: few.heads] // problem.heads
+            short = sequences % (problem.cols + 1)
+            lengths = np.where(sequences % 4 == 2, short, problem.cols)
+            arrays["lengths"] = lengths.astype(np.int32)
         return cls(problem, rows, few, arrays, rows[:0], leads)
 
     def elements(self, operand: Operand) -> Numbers:
