@@ -6,7 +6,9 @@ Each group of query heads, with the keys and values that it shares, is of one ki
 - the same with one NaN, in a key or a value;
 - scores that are rows of `patterns_for`, laid over the keys. A query that is zero but for one
   element reads one element of each key, so that scores are exact. Noise fills the rest of the
-  keys, which the zeros of the query must cancel.
+  keys, which the zeros of the query must cancel;
+- such scores of one key far above the others, and the value of that key 0: the small weights of the
+  others make up the result, so that it shows what is lost of them.
 
 Keys and values past a sequence's length are NaN, so that a result shows any use of them.
 """
@@ -37,7 +39,7 @@ FACTORS = (1.0, -0.5, 0.25, -1.0)
 SHARPNESS = (1.0, 4.0, 0.25)
 """Factors of normal queries: scores are alike, or a few outweigh the others."""
 
-KINDS = ("noise", "finite", "special", "finite", "NaN", "finite", "special", "finite")
+KINDS = ("noise", "finite", "special", "outweighed", "NaN", "finite", "special", "finite")
 """What groups hold, in turn."""
 
 
@@ -118,8 +120,12 @@ def _fill(
             place = (0, len(keys) - 1, rng.integers(len(keys)))[turn % 3]
             (keys, values)[rng.integers(2)][place, rng.integers(keys.shape[1])] = np.nan
         return
+    _vary_values(number, rng, values)
     finite, special = _rows_of_scores(problem.cols, problem.dtype)
-    if kind == "finite":
+    if kind == "outweighed":
+        patterns = [OUTWEIGHED] * len(queries)
+        dims = rng.permutation(keys.shape[1])[: len(queries)]
+    elif kind == "finite":
         heads = range(number * len(queries), (number + 1) * len(queries))
         patterns = [finite[head % len(finite)] for head in heads]
         dims = rng.permutation(keys.shape[1])[: len(queries)]
@@ -129,7 +135,18 @@ def _fill(
     # Patterns are of whole rows: a shorter sequence has the last elements of one.
     rows = [pattern.make(rng, problem.cols)[-len(keys) :] for pattern in patterns]
     _lay(problem, rows, dims, queries, keys)
-    _vary_values(number, rng, values)
+    if kind == "outweighed":
+        values[[int(row.argmax()) for row in rows]] = 0
+
+
+def _outweighed(rng: np.random.Generator, cols: int) -> Row:
+    """Return weights of 2^-16 to 2^-28, of which 16-bit numbers hold few digits, and one of 1."""
+    row = -rng.uniform(16, 28, cols) * np.log(2)
+    row[rng.integers(-(cols // 2) - 1, 0)] = 0.0
+    return np.asarray(row, np.float64)
+
+
+OUTWEIGHED = Pattern("outweighed", _outweighed)
 
 
 @lru_cache(maxsize=64)
@@ -161,7 +178,7 @@ def _lay(
 
 def _vary_values(number: int, rng: np.random.Generator, values: Array) -> None:
     """Leave values normal, or make them cancel, equal within an element, or of all sizes."""
-    kind = number // 2 % 4
+    kind = (number + number // len(KINDS)) % 4
     if kind == 1:
         values[:] = 1 - 2 * (rng.permutation(len(values)) % 2)[:, None]
     elif kind == 2:
