@@ -445,7 +445,9 @@ class Assembled:
         """Return the file: its header, what the GPU runs, and the host's part."""
         lines = "\n".join(line.removeprefix("//") for line in self.context["launch_lines"])
         named = self.device.names | words("".join(self.host.values())) | words(lines)
-        defined = constants(rendered(f"parameters/{self.context['family']}.cu.j2", self.context), named)
+        defined = constants(
+            rendered(f"parameters/{self.context['family']}.cu.j2", self.context), named
+        )
         units = self.device.text()
         title = f"{heading('parameters')}\n\n" if "\n// ---" in f"\n{units}" else ""
         device = f"{title}{defined}\n\n{units}"

@@ -146,9 +146,7 @@ class NeededArch:
     """What older ones lack, in the plural."""
 
 
-def needed_arch(
-    problem: Problem, config: Config, overlapped: bool = False
-) -> NeededArch | None:
+def needed_arch(problem: Problem, config: Config, overlapped: bool = False) -> NeededArch | None:
     """Return the first architecture for a config's kernel, or None where every one serves.
 
     `GpuSpec` has the same features of each GPU, by which rules exclude configs.

@@ -116,6 +116,5 @@ def findings_fit(p: Point) -> bool:
     size = p.keys.shared_bytes
     a_block = size + p.gpu.shared_reserved_bytes
     return (
-        size <= STATIC_SHARED_BYTES
-        and p.config.min_blocks * a_block <= p.gpu.shared_per_sm_bytes
+        size <= STATIC_SHARED_BYTES and p.config.min_blocks * a_block <= p.gpu.shared_per_sm_bytes
     )

@@ -74,7 +74,9 @@ class RuleCache:
         """
         concerned = {rule.name for rule in before}
         concerned |= {rule.name for name in changed for rule in self.readers[name]}
-        return [rule for rule in self.rules if rule.name in concerned and not self.holds(rule, config)]
+        return [
+            rule for rule in self.rules if rule.name in concerned and not self.holds(rule, config)
+        ]
 
     def mending(self, config: Config, rule: Rule, changes: Iterable[Change]) -> list[Change]:
         """Return the changes of a config after which a rule holds."""
