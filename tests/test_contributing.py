@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from test_floors import MODULES, PACKAGE, imports
 
-from explorer.devices.cuda.tools import Question
+from explorer.devices.cuda.tools import CacheQuestion, Question
 from explorer.devices.emulated import device as emulated
 from explorer.model.element import DType
 from explorer.model.problem import Problem
@@ -153,6 +153,10 @@ SAID = {
     "ignore_index": {"options", "_unusual_options", "has_target"},
     "label_smoothing": {"options", "_unusual_options"},
     "z_loss": {"options", "_unusual_options"},
+    "head_dim": {"options", "_unusual_options", "of_head"},
+    "group": {"options", "_unusual_options", "of_group", "heads"},
+    "key_heads": {"options", "_unusual_options", "heads"},
+    "layout": {"options", "_unusual_options"},
 }
 """Properties of a problem by which a place names a field."""
 
@@ -172,6 +176,7 @@ NOT_NAMED = {
         "in_place": "the addresses say it",
         "ids_per_row": "a result's columns say it",
         "out_dtype": "a result's type says it",
+        "layout": "the strides of a cache say it",
     },
     "model/problem.py:_particulars,_strides": {
         name: "a problem's name begins with it" for name in ("rows", "cols", "dtype", "op")
@@ -250,9 +255,12 @@ def test_every_field_of_a_problem_is_named_where_it_must_be(place):
     assert lacking == set(excepted)
 
 
-def test_a_question_to_the_gpu_has_the_fields_of_its_struct():
+@pytest.mark.parametrize(
+    ("source", "question"), [("truth", Question), ("attention_truth", CacheQuestion)]
+)
+def test_a_question_to_the_gpu_has_the_fields_of_its_struct(source, question):
     """ctypes would pass a field that stands elsewhere without a word."""
-    text = (PACKAGE / "devices/cuda/truth.cu").read_text()
+    text = (PACKAGE / f"devices/cuda/{source}.cu").read_text()
     struct = re.search(r"struct Question \{(.*?)\n\};", text, re.S)[1]
     members = re.findall(r"^  ([\w ]+[ *]+)(\w+);", struct, re.M)
     kinds = {"double": "c_double", "float": "c_float", "int": "c_int"}
@@ -261,5 +269,5 @@ def test_a_question_to_the_gpu_has_the_fields_of_its_struct():
         (name, "c_void_p" if "*" in kind else kinds[kind.strip()]) for kind, name in members
     ]
     names = {"c_long": "c_longlong"}  # what ctypes calls it where both have 64 bits
-    fields_ = [(name, names.get(kind.__name__, kind.__name__)) for name, kind in Question._fields_]
+    fields_ = [(name, names.get(kind.__name__, kind.__name__)) for name, kind in question._fields_]
     assert fields_ == mirrored and len(fields_) > 12

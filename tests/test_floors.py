@@ -45,6 +45,7 @@ HOMES = {
     "triton": ("peers/",),
     "quack": ("peers/",),
     "liger_kernel": ("peers/",),
+    "fa3_fwd_interface": ("peers/",),
     "altair": ("report/",),
     "vl_convert": ("report/",),
     "pygments": ("report/",),

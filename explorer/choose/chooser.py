@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from explorer.choose.across_rows import across_rows, with_targets
+from explorer.choose.attention import attention
 from explorer.choose.one_block import one_block
 from explorer.choose.read_once import MOST_BLOCK_BYTES, each_element, read_once
 from explorer.choose.residency import elements_of_an_sm, row_of, waves, with_likely_residency
@@ -35,13 +36,22 @@ def config_for(
     config does not, so that a row's bits do not depend on the number of rows. Where rules exclude
     every idea for the problem, `Space.repair` mends the last one, always in the same way.
     """
+    if problem.attends:
+        idea = attention(problem, gpu, batch_invariant=batch_invariant)
+        return _mended(idea, problem, gpu)
     if batch_invariant:
         problem = problem.resized(rows=_many_rows(problem, gpu))
-    idea, legal = _first_legal(problem, gpu, accuracy)
+    idea, _ = _first_legal(problem, gpu, accuracy)
     if batch_invariant:  # these change no bits, but would change with rows
         idea = replace(idea, row_order="ascending", load_hint="default", store_hint="default")
-        legal = Space(problem, gpu).is_legal(idea)
-    return idea if legal else Space.searched(problem, gpu).repair(idea, random.Random(0))
+    return _mended(idea, problem, gpu)
+
+
+def _mended(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
+    """Return an idea, or the legal config that it is repaired to."""
+    if Space(problem, gpu).is_legal(idea):
+        return idea
+    return Space.searched(problem, gpu).repair(idea, random.Random(0))
 
 
 def _many_rows(problem: Problem, gpu: GpuSpec) -> int:
@@ -65,6 +75,9 @@ def promising(problem: Problem, gpu: GpuSpec, accuracy: Accuracy = Accuracy.DEFA
 
 def _first_legal(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> tuple[Config, bool]:
     """Return the first legal idea, or the last one of all, and whether it is legal."""
+    if problem.attends:
+        idea = attention(problem, gpu)
+        return idea, Space(problem, gpu).is_legal(idea)
     space, exactly, legal = Space(problem, gpu), _asks_exact(problem, accuracy), False
     for idea in _ideas(problem, gpu, may_split=is_plain(problem) and not exactly):
         idea = exact(_finished(idea, problem, gpu), problem, accuracy)

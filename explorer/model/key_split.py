@@ -16,7 +16,7 @@ TILE_KEYS = 16
 """Keys of a tile of the tensor cores."""
 
 PADDING = 4
-"""Elements between the vectors of two heads in shared memory, so that these begin in other banks."""
+"""Elements between the vectors of heads in shared memory, which then begin in other banks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ class PeerBuffers:
 
     Launch i reads the (rows, cols) matrix `inputs[i % len(inputs)]`, and may write
     `outputs[i % len(outputs)]`. For a backward op, inputs are the forward's outputs, and launch i
-    also reads their gradient at `grads[i % len(grads)]`.
+    also reads their gradient at `grads[i % len(grads)]`. Attention has no `inputs`.
     """
 
     inputs: tuple[int, ...]
@@ -30,7 +30,8 @@ class PeerBuffers:
     """Of an op that reads some: (rows, ids_per_row), each a column."""
     others: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """By their names, numbers of each row: operands, and results on request, which launches may
-    write."""
+    write. Of attention all operands: queries (rows, head_dim), keys and values in the order of the
+    problem's layout, and the lengths of sequences."""
 
 
 class ReadyPeer(Protocol):

@@ -239,15 +239,7 @@ class Problem:
     """The order of a cache's axes; None becomes HND there."""
 
     def __post_init__(self) -> None:
-        if not (  # the usual case by one test, because programs make many problems
-            type(self.rows) is type(self.cols) is type(self.inner) is int
-            and type(self.mask_rows) is type(self.input_stride) is type(self.output_stride) is int
-            and type(self.in_place) is bool
-            and type(self.ids_per_row) is type(self.ids_stride) is int
-            and type(self.also) is str
-            and {type(getattr(self, name)) for name in _WHOLE_OPTIONS} <= _WHOLES
-            and {type(n) for n in (self.scale, self.label_smoothing, self.z_loss)} <= _FLOATS
-        ):
+        if not self._has_plain_types:
             self._check_types()
         check_extent("rows", self.rows, MAX_ROWS)
         check_extent("cols", self.cols, MAX_COLS)
@@ -280,6 +272,19 @@ class Problem:
         for fault in faults:
             if fault:
                 raise InvalidInput(fault)
+
+    @property
+    def _has_plain_types(self) -> bool:
+        """Whether values are Python's own: the usual case by one test, of which programs make many."""
+        return (
+            type(self.rows) is type(self.cols) is type(self.inner) is int
+            and type(self.mask_rows) is type(self.input_stride) is type(self.output_stride) is int
+            and type(self.in_place) is bool
+            and type(self.ids_per_row) is type(self.ids_stride) is int
+            and type(self.also) is str
+            and {type(getattr(self, name)) for name in _WHOLE_OPTIONS} <= _WHOLES
+            and {type(n) for n in (self.scale, self.label_smoothing, self.z_loss)} <= _FLOATS
+        )
 
     def _set_options(self) -> None:
         for name in self.operator.options:
@@ -740,8 +745,8 @@ def inputs(problem: Problem) -> tuple[Operand, ...]:
     `input` is the matrix, or for a backward op the forward's output; `grad` that output's
     gradient, of the same type and place; `ids` some columns of each row; `lengths` a number of
     columns a row, or of attention a sequence; `query` a vector of each row, and `key` and `value`
-    one of each column of a key head, of which a row of the array is one; `mask` a dense (mask_rows, cols) matrix that is added. What has another number
-    for each row is of the arithmetic's type.
+    one of each column of a key head; `mask` a dense (mask_rows, cols) matrix that is added. What
+    has another number for each row is of the arithmetic's type.
     """
     rows, cols, dtype = problem.rows, problem.cols, problem.dtype
     of_extent: dict[Extent, tuple[ElementType, int]] = {
@@ -753,8 +758,7 @@ def inputs(problem: Problem) -> tuple[Operand, ...]:
     arrays = []
     for name, extent in problem.operator.operands.items():
         if extent is Extent.CACHE:
-            keys = rows // problem.of_group * cols
-            arrays.append(Operand.of_rows(name, dtype, keys, problem.of_head))
+            arrays.append(_cache(problem, name))
             continue
         kind, stride = of_extent[extent]
         arrays.append(Operand.of_rows(name, kind, rows, problem.elements_of(extent), stride))
@@ -764,6 +768,12 @@ def inputs(problem: Problem) -> tuple[Operand, ...]:
     if problem.mask is Mask.ADDITIVE:
         arrays.append(Operand.of_rows("mask", dtype, problem.mask_rows, cols))
     return tuple(arrays)
+
+
+def _cache(problem: Problem, name: str) -> Operand:
+    """Return a cache of attention, of which a row is the vector of a key."""
+    keys = problem.rows // problem.of_group * problem.cols
+    return Operand.of_rows(name, problem.dtype, keys, problem.of_head)
 
 
 def _ids_dtype(problem: Problem) -> IndexType:

@@ -64,7 +64,7 @@ def _attended(arrays: Mapping[str, Any], factor: Any, _lost: Any) -> Truth:
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         shares = (terms / total).reshape(rows // group, group, -1)
         seen = shares > 0
-        hidden = ~(seen | np.isnan(shares)).any(axis=1)[:, :, None]
+        hidden = np.logical_not((seen | np.isnan(shares)).any(axis=1))[:, :, None]
         known = np.where(hidden, 0.0, values)  # what no row of a group weighs is not read
         result = (shares @ known).reshape(rows, dim)
         mean = (shares @ np.abs(known)).reshape(rows, dim)

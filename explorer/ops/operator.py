@@ -124,7 +124,7 @@ class Operator:
     @property
     def over(self) -> Extent:
         """What its rows run over: those of a matrix, or the keys of a cache."""
-        return Extent.CACHE if Extent.CACHE in self.operands.values() else Extent.MATRIX
+        return Extent.CACHE if self.caches else Extent.MATRIX
 
     @property
     def forward(self) -> str:
@@ -135,6 +135,11 @@ class Operator:
     def matrices(self) -> tuple[str, ...]:
         """The names of the (rows, cols) matrices that it reads."""
         return tuple(name for name, extent in self.operands.items() if extent is Extent.MATRIX)
+
+    @property
+    def caches(self) -> tuple[str, ...]:
+        """The names of the arrays that it reads with a vector for each key."""
+        return tuple(name for name, extent in self.operands.items() if extent is Extent.CACHE)
 
     @property
     def extent(self) -> Extent:

@@ -8,14 +8,15 @@ from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.peer import PeerBuffers, PeerName, PeerRefuses, ReadyPeer
 from explorer.model.problem import Problem
-from explorer.ops import FORWARD, Op
+from explorer.ops import FORWARD, OPERATORS, Extent
 
 # ------------------------------------------------------------------ scope
 
 
 THREE = (DType.F32, DType.F16, DType.BF16)
 FOUR = (*THREE, DType.F64)
-EVERY = tuple(Op)
+EVERY = tuple(op for op, operator in OPERATORS.items() if operator.over is Extent.MATRIX)
+"""The operators over the rows of a matrix."""
 
 
 def check_scope(
@@ -24,12 +25,15 @@ def check_scope(
     ops: Sequence[str] = FORWARD,
     dtypes: Sequence[DType] = THREE,
     also: Sequence[str] = (),
+    takes: Sequence[str] = (),
 ) -> None:
     """Raise PeerRefuses for another op or dtype, for strides, a mask, a scale, or unusual types.
 
-    And for results on request beside those of `also`.
+    And for results on request beside those of `also`. A peer `takes` other values of some fields of
+    the problem.
     """
-    as_asked = {name: getattr(problem, name) for name in ("ids_per_row", "ids_dtype", "also")}
+    names = ("ids_per_row", "ids_dtype", "also", *takes)
+    as_asked = {name: getattr(problem, name) for name in names}
     plain = Problem(problem.rows, problem.cols, problem.dtype, problem.op, **as_asked)
     lacking = [result.name for result in problem.results[1:] if result.name not in also]
     if problem.op not in ops:
@@ -59,6 +63,11 @@ GROUP = "softmax_explorer.peers"
 
 BUILT_IN = {
     "torch": "explorer.peers.torch_softmax:prepare_eager",
+    "torch-sdpa.flash": "explorer.peers.attention:prepare_flash",
+    "torch-sdpa.cudnn": "explorer.peers.attention:prepare_cudnn",
+    "torch-sdpa.efficient": "explorer.peers.attention:prepare_efficient",
+    "torch-sdpa.math": "explorer.peers.attention:prepare_math",
+    "fa3": "explorer.peers.attention:prepare_fa3",
     "cudnn": "explorer.peers.cudnn:prepare",
     "quack": "explorer.peers.quack_kernels:prepare",
     "liger": "explorer.peers.liger:prepare",

@@ -64,7 +64,10 @@ class Array(NamedTuple):
 
 def read_by(problem: Problem) -> list[Array]:
     """Return the operands, in the order in which a call takes them."""
-    return [Array(one.name, (problem.rows, one.cols), one.dtype) for one in inputs(problem)]
+    return [
+        Array(one.name, (1 + (one.count - one.cols) // one.stride, one.cols), one.dtype)
+        for one in inputs(problem)
+    ]
 
 
 def written_by(problem: Problem) -> list[Array]:

@@ -24,6 +24,9 @@ from explorer.ptx_emulator.warp_instructions import FULL, bind_meeting
 _TERMS = {"m16n8k8": 8, "m16n8k16": 16}
 """The products that each element of D sums, by shape."""
 
+_WORK = 8
+"""The cost of a product for each lane, in arithmetic instructions of 10 ns (512 warps a batch)."""
+
 
 @controls("mma")
 def bind_mma(binder: Binder, instruction: Instruction) -> Control:
@@ -41,6 +44,7 @@ def bind_mma(binder: Binder, instruction: Instruction) -> Control:
 
     def step(lanes: Lanes) -> None:
         warps = lanes
+        current.machine.spend(_WORK * lanes.count, instruction, int(lanes.flat[0]))
         if not lanes.whole_warps:
             warps = _completed(lanes)
             current.machine.report(

@@ -29,6 +29,7 @@ class _Wait:
     """Some lanes that have seen a phase complete, and what they know by that."""
 
     lanes: LaneIds
+    """In ascending order."""
     when: int
     facts: Facts
 
@@ -47,7 +48,7 @@ class Phases:
         `told` is what that tells besides.
         """
         waits = self._waits.setdefault(int(self._ordering.block_of[lanes[0]]), _none())
-        waits.append(_Wait(lanes, when, merged(told, {place: phases})))
+        waits.append(_Wait(np.sort(lanes), when, merged(told, {place: phases})))
 
     def known(self, lanes: LaneIds, other: int | None = None) -> Iterator[tuple[LaneIds, Facts]]:
         """Yield what lanes know by waits of their own blocks, and of block `other`."""
@@ -69,7 +70,8 @@ class Phases:
 
     def _knows(self, lanes: LaneIds, wait: _Wait) -> NDArray[np.bool_]:
         """Return which lanes have waited themselves, or come after a lane that has."""
-        known = np.isin(lanes, wait.lanes, assume_unique=True)
+        places = np.minimum(wait.lanes.searchsorted(lanes), len(wait.lanes) - 1)
+        known = wait.lanes[places] == lanes  # isin() takes ten times as long for so few
         for place in np.flatnonzero(~known).tolist():
             now = np.full(len(wait.lanes), lanes[place])
             when = np.full(len(wait.lanes), wait.when)

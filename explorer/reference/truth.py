@@ -133,17 +133,28 @@ def truths_of(problem: Problem, arrays: dict[str, Array]) -> dict[str, Truth]:
         for name in operator.operands
     }
     operands |= {name: getattr(problem, name) for name in operator.options}
-    factor = 1.0 if problem.scale is None else _rounded(np.float64(problem.scale), problem)
     if problem.attends:
-        operands["roundings"] = ROUNDINGS_OF_HALVES if problem.dtype.is_half else 1.0
+        operands["roundings"] = roundings(problem)
         operands |= {name: arrays[name] for name in ("lengths",) if name in arrays}
-        factor = problem.of_head**-0.5 if problem.scale is None else factor
     elif not operator.is_gradient:
         operands["input"] = counted(problem, arrays)
+    factor = wide(factor_of(problem))
     return {
-        result.name: result.truth(operands, wide(factor), underflow(problem))
+        result.name: result.truth(operands, factor, underflow(problem))
         for result in problem.results
     }
+
+
+def factor_of(problem: Problem) -> float:
+    """Return the problem's scale, rounded as kernels take it, or what is meant by none."""
+    if problem.scale is None:
+        return float(problem.of_head) ** -0.5 if problem.attends else 1.0
+    return float(_rounded(np.float64(problem.scale), problem))
+
+
+def roundings(problem: Problem) -> float:
+    """Return how often the error that arithmetic is allowed counts for attention."""
+    return ROUNDINGS_OF_HALVES if problem.dtype.is_half else 1.0
 
 
 def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
@@ -154,7 +165,7 @@ def truth_of(problem: Problem, arrays: dict[str, Array]) -> Truth:
 def counted(problem: Problem, arrays: dict[str, Array]) -> Wide:
     """Return the elements that enter the op: scaled, masked and rounded to the arithmetic."""
     x: NDArray[np.float64] = arrays["input"].astype(np.float64)
-    scale = 1.0 if problem.scale is None else float(_rounded(np.float64(problem.scale), problem))
+    scale = factor_of(problem)
     with np.errstate(invalid="ignore", over="ignore"):
         if problem.mask is Mask.ADDITIVE:
             mask = arrays["mask"].astype(np.float64)

@@ -387,7 +387,7 @@ def emission_data(
     `library` all that one needs that calls it as nvcc has compiled it. `program` is the file that
     runs it from a framework, and whether that was written (null: none was asked for).
     """
-    needed = needed_arch(variant.config, overlapped=variant.launches[0].overlaps)
+    needed = needed_arch(variant.problem, variant.config, overlapped=variant.launches[0].overlaps)
     return {
         "file": str(path),
         "written": str(written),

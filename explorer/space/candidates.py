@@ -11,8 +11,9 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from explorer.model.config import ROW_THREADS, WARPS, Config
+from explorer.model.config import ROW_THREADS, WARPS, Config, parameters
 from explorer.model.gpu_spec import WARP, GpuSpec, other_residencies
+from explorer.model.key_split import KeySplit
 from explorer.model.outcome import Resources
 from explorer.model.problem import Problem
 from explorer.space.design_rules import WIDE_ROW, widest_vector
@@ -121,6 +122,9 @@ def residencies(
 
 def _ideas(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
     """Every kind of kernel for the problem's rows, legal or not."""
+    if problem.attends:
+        yield from _of_attention(problem, gpu)
+        return
     if problem.inner > 1:
         yield from _across_rows(problem, gpu)
     elif not problem.operator.reduces:
@@ -136,6 +140,38 @@ def _ideas(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
     if problem.cols >= WIDE_ROW and problem.inner == 1:
         yield from _by_clusters(problem, gpu)
         yield from _read_twice(problem, gpu)
+
+
+def _of_attention(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
+    """Yield kernels of attention whose blocks come to less than a wave, to one, and to several.
+
+    By the tensor cores with a block of two to eight warps, of as many registers as leave an SM one
+    to six blocks; by multiply-adds where elements have 32 bits.
+    """
+    plain = Config(exp="ex2.approx", static_cols=False, heads_per_thread=problem.of_group)
+    cores = [replace(plain, core="mma")]
+    if not problem.dtype.is_half:
+        heads = min(4, problem.of_group)
+        by_lanes = (8, 16, 32)
+        cores = [
+            replace(plain, core="fma", heads_per_thread=heads, lanes_per_key=lanes)
+            for lanes in by_lanes
+        ]
+    launches = "two-overlapped" if gpu.overlaps_launches else "two"
+    splits = [n for n in map(int, parameters(problem.dtype, problem.operator)["splits"]) if n > 1]
+    for core, threads, unroll, blocks in product(cores, (64, 128, 256), (1, 2), (1, 2, 3, 4, 6)):
+        idea = replace(core, threads=threads, unroll=unroll, min_blocks=blocks)
+        wave = blocks * gpu.sm_count
+        one = KeySplit(problem, idea).blocks
+        if one >= wave // 2 or problem.cols <= 2 * 64:
+            yield idea
+        for number in splits:
+            if 2 * number * one < wave or number * one > 8 * wave or number * 64 > problem.cols:
+                continue
+            divided = replace(idea, splits=number)
+            if number <= gpu.cluster_blocks:
+                yield replace(divided, cluster=number)
+            yield replace(divided, launches=launches)
 
 
 def _widths(problem: Problem) -> list[int]:

@@ -156,7 +156,8 @@ def test_what_a_config_needs_is_what_rules_ask_of_a_gpu(arch):
     """Of the sample's kernels, those that are legal on a GPU need no more than its architecture."""
     gpu, number = known_gpu_for(arch), int(arch.removeprefix("sm_"))
     legal = [k for k in space_sample() if Space(k.problem, gpu).is_legal(k.config)]
-    needs = {needed.number for k in legal if (needed := needed_arch(k.config)) is not None}
+    archs = [needed_arch(k.problem, k.config) for k in legal]
+    needs = {needed.number for needed in archs if needed is not None}
     assert legal and needs == {least for least in (80, 90) if least <= number}
 
 

@@ -10,17 +10,19 @@ from virtual_arch import ARCH
 from explorer.compile.compiler import Compiler
 from explorer.devices.cuda.tools import (
     NOTHING_FOUND,
+    CacheQuestion,
     DeviceCheck,
     Question,
     check_entry,
     check_grid,
     check_sources,
+    question_of,
 )
 from explorer.devices.emulated.placement import Placement
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType, IndexType
-from explorer.model.problem import Mask, Problem, results
-from explorer.ops import OPERATORS, Op
+from explorer.model.problem import Mask, Problem, inputs, results
+from explorer.ops import OPERATORS, Extent, Op
 from explorer.ptx_emulator.launches import launch
 from explorer.ptx_emulator.memory import Allocation
 from explorer.ptx_emulator.parser import parse
@@ -35,8 +37,29 @@ KEPT = "lse,maximum,log_sum"
 
 EVERY = "lse,entropy,rank,argmax,maximum,log_sum"
 
+OF_ROWS = [op for op, operator in OPERATORS.items() if operator.over is Extent.MATRIX]
+
+ATTENTION = [
+    *(
+        Problem(18, 37, dtype, Op.DECODE_ATTENTION, head_dim=64, group=3, key_heads=2, also="lse")
+        for dtype in DType
+    ),
+    Problem(12, 300, DType.BF16, Op.DECODE_ATTENTION, mask=Mask.LENGTHS, group=2),
+    Problem(8, 37, DType.F16, Op.DECODE_ATTENTION, head_dim=256, scale=0.3, mask=Mask.LENGTHS),
+    *(
+        Problem(
+            *(24, 37, DType.BF16, Op.DECODE_ATTENTION),
+            **{"head_dim": 64, "scale": scale, "mask": Mask.LENGTHS, "also": "lse"},
+            **{"group": 2, "key_heads": 4, "layout": "NHD"},
+        )
+        for scale in (-0.7, 0.0)
+    ),
+    Problem(1, 8200, DType.BF16, Op.DECODE_ATTENTION, head_dim=64),  # of 32 warps
+]
+
 KINDS = [
-    *(Problem(19, 37, dtype, op) for dtype in DType for op in Op),
+    *ATTENTION,
+    *(Problem(19, 37, dtype, op) for dtype in DType for op in OF_ROWS),
     Problem(19, 37, DType.BF16, out_dtype=DType.F32),
     Problem(19, 37, DType.F32, Op.LOG_SOFTMAX, out_dtype=DType.F16),
     *(Problem(19, 37, scale=scale) for scale in (0.3, -2.0, 0.0)),
@@ -68,8 +91,32 @@ KINDS = [
     Problem(130, 37, op=Op.CROSS_ENTROPY_BACKWARD, label_smoothing=0.1, z_loss=1e-3),
     Problem(70, 33, DType.BF16, Op.CROSS_ENTROPY_WITH_GRADIENT, label_smoothing=0.2, z_loss=1e-3),
     Problem(130, 37, op=Op.CROSS_ENTROPY_WITH_GRADIENT, also=f"loss,{KEPT}", scale=0.3),
-    *(Problem(132, 37, op=op, inner=12) for op in Op if OPERATORS[op].options),
+    *(Problem(132, 37, op=op, inner=12) for op in OF_ROWS if OPERATORS[op].options),
 ]
+
+
+def inputs_of(problem):
+    """Patterns; or of attention noise, with special values where a sequence has room for some."""
+    if not problem.attends:
+        return verification_inputs(problem)
+    rng = np.random.default_rng(3)
+    shapes = {one.name: (one.count // one.cols, one.cols) for one in inputs(problem)}
+    arrays = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    query, key, value = (arrays[name] for name in ("query", "key", "value"))
+    sequences, keys = problem.rows // problem.heads, problem.key_heads * problem.cols
+    if sequences > 2:
+        query[problem.heads] *= 100  # scores that differ by much
+        key[2 * keys + 5, 7] = np.inf
+        value[2 * keys + problem.cols - 1, 3] = -np.inf
+        key[2 * keys + problem.cols : 3 * keys, :2] = np.nan
+    if problem.mask is Mask.LENGTHS:
+        lengths = rng.integers(1, problem.cols + 1, sequences)
+        lengths[:3] = 0, problem.cols + 5, -3
+        arrays["lengths"] = lengths
+        hidden = np.arange(problem.cols) >= np.repeat(lengths, problem.key_heads)[:, None]
+        key[hidden.reshape(-1)] = value[hidden.reshape(-1)] = np.nan
+    held = {one.name: one.dtype.numpy for one in inputs(problem)}
+    return {name: array.astype(held[name]) for name, array in arrays.items()}
 
 
 @cache
@@ -84,7 +131,7 @@ class Checked:
     """At most, that some work on several rows."""
 
     def __init__(self, problem: Problem, arrays=None):
-        arrays = arrays or verification_inputs(problem)
+        arrays = arrays or inputs_of(problem)
         self.problem = problem
         self.known = truths_of(problem, arrays)
         self.results = {result.name: result for result in results(problem)}
@@ -119,7 +166,7 @@ class Checked:
             entry,
             grid=(min(blocks, self.BLOCKS), 1, 1),
             block=(threads, 1, 1),
-            args=[bytes(Question.of(self.problem, self.results[name], at, accuracy)), to],
+            args=[bytes(question_of(self.problem, self.results[name], at, accuracy)), to],
             memory=memory,
         )
         assert ran.clean, ran.findings
@@ -161,7 +208,8 @@ def ruined(output):
 
 
 JUDGED = [
-    *(Problem(19, 37, op=op) for op in Op),
+    *ATTENTION[:-1],
+    *(Problem(19, 37, op=op) for op in OF_ROWS),
     *(Problem(19, 37, dtype) for dtype in DType if dtype is not DType.F32),
     Problem(19, 37, DType.F32, Op.LOG_SOFTMAX, out_dtype=DType.F16),
     Problem(20, 37, op=Op.LOG_SOFTMAX, mask=Mask.LENGTHS),
@@ -236,7 +284,7 @@ def test_columns_are_right_only_if_they_are_equal(checked, problem, result):
 
 def test_a_question_is_small_enough_to_be_passed_in_registers():
     """NVRTC takes the address of a larger one, which the emulator does not know."""
-    assert ctypes.sizeof(Question) <= 128
+    assert max(map(ctypes.sizeof, (Question, CacheQuestion))) <= 128
 
 
 def test_results_may_be_flushed_to_zero():

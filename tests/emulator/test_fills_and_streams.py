@@ -11,6 +11,7 @@ from explorer.devices.cuda.limits import (
     LimitShape,
     Rows,
     launch,
+    limit_shapes,
     limit_sources,
     row_shapes,
 )
@@ -298,3 +299,22 @@ def test_a_reading_reads_the_matrix_and_no_ids():
     shape = LimitShape(Kind.READ, 16, 4, 256, stores=False)
     launch(launched, shape, problem, {"input": 1, "output": 2})
     assert launched.arguments == (1, 2, -(-33 * 501 * 4 // 16), 0)
+
+
+@pytest.mark.parametrize(("unroll", "threads"), [(1, 256), (8, 128)])
+@pytest.mark.parametrize("more", [{}, {"mask": Mask.LENGTHS, "layout": "NHD", "also": "lse"}])
+def test_a_reading_reads_all_keys_and_values(run, out, unroll, threads, more):
+    problem = Problem(12, 33, DType.BF16, Op.DECODE_ATTENTION, group=2, key_heads=3, **more)
+    (kind,) = {one.kind for one in limit_shapes(problem)}
+    shape, launched = LimitShape(kind, 16, unroll, threads, stores=False), Launched()
+    launch(launched, shape, problem, {"query": 1, "key": 2, "value": 3, "output": 4, "lengths": 5})
+    words = 6 * 33 * 128 * 2 // 16
+    assert launched.arguments == (2, words, 3, words, 4, 0, 0)
+    data = [np.random.default_rng(0).integers(0, 256, words * 16, np.uint8) for _ in range(2)]
+    kernel = f"STREAM(k, uint4, 1024, {unroll}, kPlain, kPlain)"
+    source = f"{without_instances(problem, Kind.STREAM)}\n{kernel}"
+    given = data[0], np.int64(words), data[1], np.int64(words), out(16, np.uint8), np.int64(0)
+    ran = run(source, *given, np.int32(0), grid=launched.grid, block=launched.block)
+    assert [str(one.kind) for one in ran.findings] == ["never-written"], ran.text
+    assert ran.counters.global_loads.bytes == problem.elements_read * 2
+    assert ran.counters.global_stores.bytes == 0

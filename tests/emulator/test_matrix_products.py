@@ -300,10 +300,15 @@ def test_one_warp_at_a_time_gives_the_same_bits(run, out):
 
 
 def test_an_element_does_not_depend_on_its_place(run, out):
-    """Of whoever sums: each element's terms go in one order, whatever its row and column."""
-    a, b, c = drawn(4, BF16)
-    a *= np.exp2(np.random.default_rng(1).integers(-40, 40, a.shape)).astype(BF16)
-    d = multiply(run, out, a, b, c)[1]
-    rows, columns = np.random.default_rng(2).permutation(16), [3, 1, 7, 5, 0, 2, 6, 4]
-    moved = multiply(run, out, a[:, rows], b[:, :, columns], c[:, rows][:, :, columns])[1]
-    assert np.array_equal(moved, d[:, rows][:, :, columns])
+    """Of whoever sums: each element's terms go in one order, whatever its row, column and warp."""
+    a, b, c = (np.ones_like(x) for x in drawn(5, BF16))
+    a[:] = np.random.default_rng(1).permutation([1.0, 2.0**60, -(2.0**60), 3.0] * 4)
+    _, d = multiply(run, out, a, b, c)
+    assert np.all(d == d[0, 0, 0])
+    assert d[0, 0, 0] != 17, "the terms do not tell one order from another"
+
+
+def test_products_count_as_the_work_that_they_are(run, out):
+    often = "for (int n = 0; n < 100; ++n) mma(rd, ra, rb);"
+    result, _ = multiply(run, out, *drawn(4, F16), often)
+    assert result.result.work > 100 * 128 * 8

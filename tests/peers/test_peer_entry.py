@@ -57,6 +57,17 @@ class OfIds(Contender):
         assert buffers.ids == (3000, 3001) and buffers.others == {"lse": (4000, 4001)}
 
 
+class OfCaches(Contender):
+    """Is given queries, keys, values and lengths."""
+
+    def __init__(self, problem, buffers, stream):
+        assert buffers.inputs == () and len(buffers.outputs) == 2
+        assert buffers.others == {
+            name: (BASES[name], BASES[name] + 1) for name in ("query", "key", "value", "lengths")
+        }
+        self.launched, self.closed = 0, False
+
+
 made = []
 
 
@@ -69,6 +80,7 @@ def raises(problem, buffers, stream):
 
 
 BASES = {"input": 1000, "output": 2000, "grad": 3000, "ids": 3000, "lse": 4000}
+BASES |= {"query": 1000, "key": 3000, "value": 4000, "lengths": 7000}
 
 
 class Bench:
@@ -208,6 +220,12 @@ def test_a_peer_of_ids_is_given_them_and_every_result_is_checked():
     assert isinstance(reply, Entered) and reply.wrong_rows == (), reply
     reply, _ = entered("OfIds", Tools(NOT_A_NUMBER), problem)
     assert reply.stage == "wrong"
+
+
+def test_a_peer_of_attention_is_given_all_arrays():
+    problem = Problem(64, 8, op=Op.DECODE_ATTENTION, mask=Mask.LENGTHS)
+    reply, _ = entered("OfCaches", problem=problem)
+    assert isinstance(reply, Entered) and reply.wrong_rows == (), reply
 
 
 def test_a_lost_context_is_told(monkeypatch):

@@ -139,8 +139,7 @@ __device__ void check_rows(const Question& q, Report* report) {
   for (long long row = blockIdx.x; row < q.rows; row += gridDim.x) {
     const Row r = row_of(q, row);
     for (int i = threadIdx.x; i < q.result_cols; i += blockDim.x) {
-      const long long at = place(q, row, q.result_cols, q.output_stride, i);
-      const T& got = static_cast<const T*>(q.output)[at];
+      const T& got = static_cast<const T*>(q.output)[place_in_result(q, row, i)];
       found.add(q, got, truth_of(q, row, r, i), row * q.result_cols + i);
     }
   }

@@ -213,7 +213,7 @@ def limit_shapes(problem: Problem) -> list[LimitShape]:
     kind = contiguous_kind(problem)
     if only_reads(problem):
         sizes = product((16,), (1, 2, 4, 8), (128, 256))
-        by_row = row_shapes(problem) if problem.mask is not Mask.NONE else []
+        by_row = row_shapes(problem) if _hides_of_rows(problem) else []
         shapes = [*(LimitShape(kind, *size) for size in sizes), *by_row]
         return [replace(shape, stores=False) for shape in shapes]
     sizes = product((8, 16), (1, 2, 4, 8), (64, 128, 256, 512, 1024))
@@ -262,6 +262,11 @@ def row_shapes(problem: Problem) -> list[LimitShape]:
     return [replace(one, last_first=last_first) for one in shapes for last_first in orders]
 
 
+def _hides_of_rows(problem: Problem) -> bool:
+    """Whether a mask shows a part of each row of a matrix; of a cache all counts as read."""
+    return problem.mask is not Mask.NONE and not problem.attends
+
+
 def _is_fitted(problem: Problem) -> bool:
     """Whether a limit that moves rows is fitted to them, as softmax kernels are.
 
@@ -269,13 +274,13 @@ def _is_fitted(problem: Problem) -> bool:
     a softmax by up to 3 % on an H200. Elsewhere it is as fast, and its text, which all problems of
     a type share, is compiled once.
     """
-    return problem.mask is not Mask.NONE or problem.row_bytes <= SHORT_ROW_BYTES
+    return _hides_of_rows(problem) or problem.row_bytes <= SHORT_ROW_BYTES
 
 
 def _fitted_shapes(problem: Problem) -> list[LimitShape]:
     """Shapes whose threads hold just as many words as there are in a row; none for long rows."""
     word, most = row_word_bytes(problem), _row_words(problem)
-    held = word * (2 if _second(problem) else 1)
+    held = word * len(_streamed_bytes(problem))
     found = []
     for group in _GROUPS:
         unroll = -(-most // group)
@@ -323,15 +328,26 @@ def row_word_bytes(problem: Problem) -> int:
 
 def row_unrolls(problem: Problem) -> list[int]:
     """Words that a thread holds at once, of one matrix or of each of two."""
-    held = row_word_bytes(problem) * (2 if _second(problem) else 1)
+    held = row_word_bytes(problem) * len(_streamed_bytes(problem))
     return [unroll for unroll in _ROW_UNROLLS if unroll * held <= _MOST_HELD_BYTES]
 
 
+def _streamed_bytes(problem: Problem) -> dict[str, int]:
+    """Return the bytes that a limit reads of each operand: matrices, or keys and values, and masks.
+
+    There are two at most.
+    """
+    operator, size = problem.operator, problem.dtype.itemsize
+    masked = {"mask": problem.mask_rows * problem.cols} if problem.mask is Mask.ADDITIVE else {}
+    names = operator.matrices or operator.caches
+    each = (problem.elements_read - sum(masked.values())) // len(names)
+    return {name: size * count for name, count in {**dict.fromkeys(names, each), **masked}.items()}
+
+
 def _second(problem: Problem) -> str:
-    """Return the operand that is read beside the input, or none."""
-    if problem.operator.is_gradient:
-        return "grad"
-    return "mask" if problem.mask is Mask.ADDITIVE else ""
+    """Return the operand that a limit reads beside the first one, or none."""
+    _, *others = _streamed_bytes(problem)
+    return others[0] if others else ""
 
 
 # ------------------------------------------------------------------ source
@@ -496,17 +512,17 @@ class Limits:
 def launch(tools: Tools, shape: LimitShape, problem: Problem, addresses: dict[str, int]) -> None:
     """Launch a limit's kernel on the operands at these addresses.
 
-    A copy copies the input, or mixes it with the gradient; a reading reads it. A stream reads as
-    many bytes as the problem reads of each matrix, and writes as many as the limit writes. All
-    round bytes up to whole words. Rows are moved as if there were no gaps between them, and each
-    were contiguous.
+    A copy copies the first operand that the limit reads, or mixes it with the second; a reading
+    reads it. A stream reads as many bytes as the problem reads of each, and writes as many as the
+    limit writes. All round bytes up to whole words. Rows are moved as if there were no gaps between
+    them, and each were contiguous.
     """
     types: tuple[Any, ...]
-    second, seen = _second(problem), problem.visible * problem.dtype.itemsize
+    streamed = _streamed_bytes(problem)
     if shape.kind is Kind.ROWS:
         rows = Rows(
             input=addresses["input"],
-            second=addresses.get(second),
+            second=addresses.get(_second(problem)),
             lengths=addresses.get("lengths"),
             output=addresses["output"],
             rows=problem.rows,
@@ -524,15 +540,15 @@ def launch(tools: Tools, shape: LimitShape, problem: Problem, addresses: dict[st
         return
     written = -(-_written_bytes(problem) // shape.word_bytes)
     if shape.kind is Kind.STREAM:
-        rest = seen if second == "grad" else _read_bytes(problem) - seen if second else 0
-        read = {"input": -(-seen // shape.word_bytes), second: -(-rest // shape.word_bytes)}
-        moved = {**read, "output": written}
-        words = max(moved.values())
-        places = chain.from_iterable((addresses.get(one, 0), size) for one, size in moved.items())
-        arguments, types = (*places,), (_POINTER, _LONG) * 3
+        read = [(addresses[one], -(-size // shape.word_bytes)) for one, size in streamed.items()]
+        nothing = [(0, 0)] * (2 - len(read))
+        moved = [*read, *nothing, (addresses["output"], written)]
+        words = max(size for _, size in moved)
+        arguments, types = (*chain.from_iterable(moved),), (_POINTER, _LONG) * 3
     else:
-        names = ("input", *(("grad",) if shape.kind is Kind.PAIR else ()), "output")
-        words = written or -(-seen // shape.word_bytes)
+        first, *others = streamed
+        names = (first, *(others if shape.kind is Kind.PAIR else ()), "output")
+        words = written or -(-streamed[first] // shape.word_bytes)
         arguments = (*(addresses[name] for name in names), words)
         types = (*(_POINTER for _ in names), _LONG)
     blocks = -(-words // (shape.threads * shape.unroll))

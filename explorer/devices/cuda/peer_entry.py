@@ -51,9 +51,12 @@ def wrong_rows(
 
     The patterns temporarily replace the first rows of set 0, so that the very launches that are
     timed are checked, and none of another shape. All inputs are filled again afterwards. Ids are
-    columns: other libraries do not look, or end with an error.
+    columns: other libraries do not look, or end with an error. Of attention there are none: what
+    lies in a cache is nobody's row.
     """
     problem, first = bench.problem, bench.sets.at(0)
+    if problem.attends:
+        return ()
     case = Case(problem.resized(rows=min(problem.rows, pattern_count(problem))))
     arrays, operands = case.arrays(seed), (*inputs(problem), *results(problem))
     if "ids" in arrays:
@@ -77,7 +80,7 @@ def wrong_rows(
 
 
 GIVEN = {"input", "grad", "ids"}
-"""The arrays that a peer can read beside numbers of rows (`PeerBuffers`)."""
+"""The arrays that a peer can read beside those of `_others_read` (`PeerBuffers`)."""
 
 WARM_UPS = 2
 LEAST_US = 0.1
@@ -174,7 +177,7 @@ def enter(
     """Prepare, capture and verify a peer; every failure is returned as NotEntered."""
     contender, entry = None, None
     try:
-        if {one.name for one in inputs(bench.problem)} - {*GIVEN, *_numbers_read(bench.problem)}:
+        if {one.name for one in inputs(bench.problem)} - {*GIVEN, *_others_read(bench.problem)}:
             raise PeerRefuses(f"peers are given no mask; {bench.problem} reads one")
         prepare: Prepare = resolve_name(peer.target)
         contender = prepare(bench.problem, _buffers(bench), int(stream))
@@ -211,12 +214,14 @@ def _buffers(bench: Bench) -> PeerBuffers:
         outputs=tuple(sets.output(index) for index in range(sets.count)),
         grads=of("grad"),
         ids=of("ids"),
-        others={name: of(name) for name in (*_numbers_read(bench.problem), *asked)},
+        others={name: of(name) for name in (*_others_read(bench.problem), *asked)},
     )
 
 
-def _numbers_read(problem: Problem) -> list[str]:
-    """Return the operands that are a number of each row."""
+def _others_read(problem: Problem) -> list[str]:
+    """Return the operands that are a number of each row; of attention, all."""
+    if problem.attends:
+        return [operand.name for operand in inputs(problem)]
     return [name for name, extent in problem.operator.operands.items() if extent is Extent.ROW]
 
 

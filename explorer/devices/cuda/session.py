@@ -19,7 +19,7 @@ from explorer.devices.cuda.messages import Compare, Open
 from explorer.devices.cuda.peer_entry import PeerEntry, enter
 from explorer.devices.cuda.program import CudaError, Program, bound
 from explorer.devices.cuda.tools import Checks, Tools, combined
-from explorer.devices.cuda.verification import LastRows, Verifier, first_wrong
+from explorer.devices.cuda.verification import LastRows, Verifier, first_wrong, last_part
 from explorer.devices.device import FAR_SLOWER, Compared, Facts, Job
 from explorer.model.errors import ExplorerError
 from explorer.model.gpu_spec import GpuSpec
@@ -58,7 +58,10 @@ class Session:
         self._verifier.check_the_reference()
         self._verifier.settle()
         self._bench = Bench(setting.problem, setting.timing, gpu, stream, self._tools, setting.seed)
-        self._last_rows = LastRows(setting.problem, self._bench.sets, setting.seed, stream)
+        part, sets = last_part(setting.problem), self._bench.sets
+        self._last_rows = (
+            LastRows(setting.problem, part, sets, setting.seed, stream) if part else None
+        )
         self._peers: list[PeerEntry] = []
 
     def facts(self) -> Facts:
@@ -115,7 +118,7 @@ class Session:
         reason, checks = self._results_fault()
         if reason is None:
             reason, last = self._last_rows_fault(enqueue)
-            checks = [*checks, last]
+            checks = [*checks, *last]
         if reason is not None:
             return Rejected(Stage.VERIFY, reason)
         return self._outcome(samples, job, combined([small, *checks]))
@@ -180,15 +183,17 @@ class Session:
                 return f"on the whole problem, {wrong}", checks
         return None, checks
 
-    def _last_rows_fault(self, enqueue: Enqueue) -> tuple[str | None, Checks]:
+    def _last_rows_fault(self, enqueue: Enqueue) -> tuple[str | None, list[Checks]]:
         """Return the fault of a launch whose last rows are patterns, or None, and its errors."""
+        if self._last_rows is None:
+            return None, []
         self._last_rows.put()
         enqueue(0)
         wrong, checks = self._last_rows.check(self._tools)
         self._last_rows.restore()
         if wrong:
-            return f"in the last rows of the whole problem, which held patterns, {wrong}", checks
-        return None, checks
+            wrong = f"in the last rows of the whole problem, which held patterns, {wrong}"
+        return wrong, [checks]
 
     def _enqueue(
         self, program: Program, launches: tuple[Launch, ...], scratch: Scratch, index: int
@@ -207,7 +212,8 @@ class Session:
         """Free all memory on the GPU."""
         for peer in self._peers:
             peer.close()
-        self._last_rows.free()
+        if self._last_rows is not None:
+            self._last_rows.free()
         self._verifier.free()
         self._bench.free()
         self._tools.free()

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from explorer.devices.cuda.program import Program, checked
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType, ElementType, IndexType
-from explorer.model.problem import Mask, Operand, Problem, results
+from explorer.model.problem import HEAD_DIMS, Mask, Operand, Problem, results, scalars
 from explorer.ops import OPERATORS, Extent
+from explorer.reference.truth import factor_of, roundings
 
 # ------------------------------------------------------------------ checks
 
@@ -37,8 +38,12 @@ _ASKED = tuple(
 
 
 def check_grid(problem: Problem) -> tuple[int, int]:
-    """Return the blocks and threads of a kernel whose blocks each work on a row at a time."""
-    threads = 32 if problem.cols <= 512 else 256 if problem.cols <= 8192 else 1024
+    """Return the blocks and threads of a kernel whose blocks each work on a row at a time.
+
+    Of attention a thread has an element of the head dimension at most.
+    """
+    fewest = max(HEAD_DIMS) if problem.attends else 32
+    threads = fewest if problem.cols <= 512 else 256 if problem.cols <= 8192 else 1024
     return min(problem.rows, CHECK_BLOCKS), threads
 
 
@@ -64,7 +69,6 @@ class Question(ctypes.Structure):
         Operands that `addresses` does not name are null; the scale is rounded as kernels take it.
         """
         allowed = accuracy.tolerance(result.dtype)
-        scale = 1.0 if problem.scale is None else problem.scale
         return cls(
             input=addresses.get("input"),
             second=next(
@@ -79,7 +83,7 @@ class Question(ctypes.Structure):
             input_stride=problem.input_stride,
             output_stride=result.stride,
             ids_stride_or_mask_rows=problem.ids_stride or problem.mask_rows,
-            scale=float(problem.dtype.arithmetic.numpy.type(scale)),
+            scale=factor_of(problem),
             tolerance=allowed.relative,
             exact_tolerance=allowed.exact_relative,
             cols=problem.cols,
@@ -88,6 +92,52 @@ class Question(ctypes.Structure):
             masked=list(Mask).index(problem.mask),
             steps=allowed.steps,
         )
+
+
+class CacheQuestion(ctypes.Structure):
+    """The structure of attention_truth.cu: the same of attention, which reads a cache of keys."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("query", "key", "value", "lengths", "output")),
+        *((name, ctypes.c_longlong) for name in ("rows", "key_stride", "head_stride")),
+        *((name, ctypes.c_double) for name in ("scale", "roundings")),
+        *((name, ctypes.c_float) for name in ("tolerance", "exact_tolerance")),
+        *((name, ctypes.c_int) for name in ("cols", "group", "key_heads", "result_cols")),
+        *((name, ctypes.c_int) for name in ("asked", "steps")),
+    ]
+
+    @classmethod
+    def of(
+        cls, problem: Problem, result: Operand, addresses: Addresses, accuracy: Accuracy
+    ) -> "CacheQuestion":
+        """Return the question about a result of a problem, as `Question.of` does."""
+        allowed, numbers = accuracy.tolerance(result.dtype), scalars(problem)
+        names = ("query", "key", "value", "lengths")
+        return cls(
+            **{name: addresses.get(name) for name in names},
+            output=addresses.get(result.name),
+            rows=problem.rows,
+            key_stride=numbers["key_stride"].value,
+            head_stride=numbers["head_stride"].value,
+            scale=factor_of(problem),
+            roundings=roundings(problem),
+            tolerance=allowed.relative,
+            exact_tolerance=allowed.exact_relative,
+            cols=problem.cols,
+            group=problem.of_group,
+            key_heads=numbers["key_heads"].value,
+            result_cols=result.cols,
+            asked=_ASKED.index(result.name),
+            steps=allowed.steps,
+        )
+
+
+def question_of(
+    problem: Problem, result: Operand, addresses: Addresses, accuracy: Accuracy
+) -> Question | CacheQuestion:
+    """Return the question about a result of a problem, in the structure of its truth's source."""
+    kind = CacheQuestion if problem.attends else Question
+    return kind.of(problem, result, addresses, accuracy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +225,19 @@ def _types(operands: Sequence[Operand]) -> tuple[ElementType, ...]:
 
 def _truths(problem: Problem, asked: Sequence[Operand]) -> Iterator[str]:
     """Yield CUDA C++ that works out the truth of some results."""
-    yield f"#define OP {_constant(problem.op)}"
     yield f"#define READS_IDS {str(problem.ids_dtype is not None).lower()}"
-    yield f"#define IGNORED {problem.ignore_index or 0}"
-    yield f"#define SMOOTHING {problem.label_smoothing or 0.0!r}"
-    yield f"#define Z_LOSS {problem.z_loss or 0.0!r}"
     yield from _elements(problem, asked)
     yield f"enum Asked {{ {', '.join(map(_constant, _ASKED))} }};"
     yield f"constexpr unsigned kAsked = {sum(1 << _ASKED.index(one.name) for one in asked)};"
+    yield source_part("common")
+    if problem.attends:
+        yield f"constexpr int kHeadDim = {problem.head_dim};"
+        yield source_part("attention_truth")
+        return
+    yield f"#define OP {_constant(problem.op)}"
+    yield f"#define IGNORED {problem.ignore_index or 0}"
+    yield f"#define SMOOTHING {problem.label_smoothing or 0.0!r}"
+    yield f"#define Z_LOSS {problem.z_loss or 0.0!r}"
     yield source_part("truth")
 
 
@@ -277,7 +332,7 @@ class Tools:
         self, problem: Problem, result: Operand, addresses: Addresses, truths: int
     ) -> None:
         """Write the float64 truth of every element of a result, as rows, to address `truths`."""
-        question = Question.of(problem, result, addresses, self.accuracy)
+        question = question_of(problem, result, addresses, self.accuracy)
         self._by_rows("write_truths", problem, question, truths)
 
     def check_rows(
@@ -289,11 +344,11 @@ class Tools:
         """
         allowed = accuracy or self.accuracy
         return tuple(
-            self._check(problem, result, Question.of(problem, result, addresses, allowed))
+            self._check(problem, result, question_of(problem, result, addresses, allowed))
             for result in results(problem)
         )
 
-    def _check(self, problem: Problem, result: Operand, question: Question) -> DeviceCheck:
+    def _check(self, problem: Problem, result: Operand, question: ctypes.Structure) -> DeviceCheck:
         size = NOTHING_FOUND.nbytes
         checked(driver.cuMemcpyHtoDAsync(self._report, NOTHING_FOUND, size, self.stream))
         self._by_rows(check_entry(result.dtype), problem, question, int(self._report))
@@ -302,7 +357,7 @@ class Tools:
         checked(driver.cuStreamSynchronize(self.stream))
         return DeviceCheck.of(report, result)
 
-    def _by_rows(self, entry: str, problem: Problem, question: Question, to: int) -> None:
+    def _by_rows(self, entry: str, problem: Problem, question: ctypes.Structure, to: int) -> None:
         """Launch a kernel whose blocks work on rows (`check_grid`)."""
         blocks, threads = check_grid(problem)
         arguments = (question, to)

@@ -3,9 +3,7 @@
 
 constexpr double kNearGap = 32.0;
 constexpr int kExactTerms = 1 << 24;
-constexpr double kSubnormalError = kWide ? 0x1p-1070 : 0x1p-145;
 constexpr double kFlushesBelow = kWide ? 0.0 : 0x1p-126 * (1 + 1e-3);  // exponentials that may be 0
-#define INFINITY_64 __longlong_as_double(0x7ff0000000000000ll)
 constexpr double kGreatest = kWide ? 1.7976931348623157e308 : 3.4028234663852886e38;
 
 enum Op {
@@ -49,11 +47,6 @@ struct Question {
   int steps;  // 16-bit numbers that may lie between an output and the rounded truth
 };
 
-// Whether a question is about a result. No code is compiled for results outside of kAsked.
-__device__ bool asks(const Question& q, Asked result) {
-  return kAsked == 1u << result || (kAsked >> result & 1u && q.asked == result);
-}
-
 // Where element `col` of a row of a matrix of `cols` columns lies.
 __device__ long long place(const Question& q, long long row, int cols, long long stride, int col) {
   if (q.inner == 1) return row * stride + col;
@@ -62,6 +55,10 @@ __device__ long long place(const Question& q, long long row, int cols, long long
 
 __device__ long long place_in_input(const Question& q, long long row, int col) {
   return place(q, row, q.cols, q.input_stride, col);
+}
+
+__device__ long long place_in_result(const Question& q, long long row, int col) {
+  return place(q, row, q.result_cols, q.output_stride, col);
 }
 
 // The first column that a causal mask or a row's length hides.
@@ -102,37 +99,11 @@ __device__ double exp_of_difference(double x, double y) {
   return fma(result, taken, result);
 }
 
-template <typename Combine>
-__device__ double reduce_block(double value, double identity, Combine combine) {
-  __shared__ double scratch[32];
-  __syncthreads();  // the scratch may still be read by the reduction before
-  for (int lanes = 16; lanes > 0; lanes /= 2) value = combine(value, __shfl_xor_sync(0xffffffffu, value, lanes));
-  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
-  __syncthreads();
-  value = identity;
-  for (int warp = 0; warp < blockDim.x / 32; ++warp) value = combine(value, scratch[warp]);
-  return value;
-}
-
 template <typename Term>
 __device__ double sum_row(const Question& q, Term term) {
   double sum = 0.0;
   for (int i = threadIdx.x; i < q.cols; i += blockDim.x) sum += term(i);
   return reduce_block(sum, 0.0, [](double a, double b) { return a + b; });
-}
-
-struct Truth {
-  double value;
-  double magnitude;  // its error is relative to this: of the subtracted terms if they cancel
-  bool exact;        // its row's sum is exact in any arithmetic
-  double underflow;  // absolute error of exponentials that are no normal numbers
-  double flushed;    // the value in which they are 0, which is right as well
-  bool plus_zero;    // a zero is +0, whatever kernel computes it
-};
-
-// A truth of which no exponential is multiplied.
-__device__ Truth plain(double value, double magnitude, bool exact, bool plus_zero = false) {
-  return {value, magnitude, exact, 0.0, value, plus_zero};
 }
 
 // The values that the elements of a row share.

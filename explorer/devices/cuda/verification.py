@@ -35,20 +35,34 @@ LAST_ELEMENTS = 2**20
 """Most elements of the last rows that hold patterns, which are copied twice for each kernel."""
 
 
+def last_part(problem: Problem) -> Problem | None:
+    """Return the last rows of a problem that hold patterns, as a problem; None if it has none.
+
+    Of attention these are the last whole sequences, whose keys are LAST_ELEMENTS at most.
+    """
+    if problem.attends:
+        of_sequence = problem.heads // problem.of_group * problem.cols * problem.of_head
+        sequences = min(problem.rows // problem.heads, LAST_ELEMENTS // of_sequence)
+        return replace(problem, rows=sequences * problem.heads) if sequences else None
+    unit = problem.inner
+    rows = min(problem.rows, pattern_count(problem), LAST_ELEMENTS // problem.cols)
+    rows = max(1, rows // unit) * unit
+    return replace(problem, rows=rows, mask=Mask.NONE, mask_rows=0)
+
+
 class LastRows:
-    """Patterns of verification in the last rows of a problem's own matrix, for one launch.
+    """Patterns of verification in the last rows of a problem's own arrays, for one launch.
 
     Those rows have the largest indices of the problem. The patterns temporarily replace the timed
     inputs of set 0.
     """
 
-    def __init__(self, problem: Problem, sets: RotatingBuffers, seed: int, stream: Any) -> None:
+    def __init__(
+        self, problem: Problem, part: Problem, sets: RotatingBuffers, seed: int, stream: Any
+    ) -> None:
         self._problem, self._sets, self._stream = problem, sets, stream
-        unit = problem.inner
-        rows = min(problem.rows, pattern_count(problem), LAST_ELEMENTS // problem.cols)
-        self._first = problem.rows - max(1, rows // unit) * unit
-        rows = problem.rows - self._first
-        self._part = replace(problem, rows=rows, mask=Mask.NONE, mask_rows=0)
+        self._part = part
+        self._whole = {one.name: one for one in (*inputs(problem), *results(problem))}
         arrays = Case(self._part).arrays(seed)
         self._copies: list[tuple[Operand, int, int, int]] = []
         """Operands, with the addresses of the patterns and of the rows they replace, and their
@@ -73,12 +87,12 @@ class LastRows:
             checked(driver.cuMemcpyDtoDAsync(self._place(operand), displaced, size, self._stream))
 
     def check(self, tools: Tools) -> tuple[str | None, Checks]:
-        """Compare a launch's results for the patterns with the truth; with a mask, for all rows.
+        """Compare a launch's results for the patterns with the truth; of a masked matrix, all rows.
 
         Return the fault, or None, and the errors of each result.
         """
         problem, at = self._problem, self._sets.checked_at(0)
-        if problem.mask is Mask.NONE:
+        if problem.mask is self._part.mask:
             problem = self._part
             at = {one.name: self._place(one) for one in (*inputs(problem), *results(problem))}
         checks = tools.check_rows(problem, at)
@@ -92,8 +106,8 @@ class LastRows:
 
     def _place(self, operand: Operand) -> int:
         """Return the address of the last rows of an array, in place of its original input."""
-        start = self._first * operand.stride * operand.dtype.itemsize
-        return self._sets.checked_at(0)[operand.name] + start
+        start = self._whole[operand.name].count - operand.count
+        return self._sets.checked_at(0)[operand.name] + start * operand.dtype.itemsize
 
 
 class VerificationBuffers:
@@ -217,6 +231,9 @@ INEXACT = 1e-3
 CHECK_COLS = 4096
 """Most columns on which the GPU's own float64 reference is compared with NumPy's."""
 
+CHECK_KEYS, CHECK_GROUPS = 512, 64
+"""Of attention, most keys of a sequence there, and the groups of heads at least."""
+
 AGREEMENT = 1e-14
 """Largest difference of the two references, relative to an element's magnitude: some roundings."""
 
@@ -230,6 +247,9 @@ CACHED_BYTES = 2**30
 
 def _narrow(problem: Problem, rows_per_block: int) -> Problem:
     """Return a verification problem of few columns, for checks without a kernel."""
+    if problem.attends:
+        sequences = -(-CHECK_GROUPS * problem.of_group // problem.heads)
+        return problem.resized(sequences * problem.heads, min(problem.cols, CHECK_KEYS))
     cols = min(problem.cols, CHECK_COLS)
     return verification_problem(problem.resized(cols=cols), rows_per_block)
 
