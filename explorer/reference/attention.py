@@ -7,6 +7,7 @@ Each group of query heads, with the keys and values that it shares, is of one ki
 - scores that are rows of `patterns_for`, laid over the keys. A query that is zero but for one
   element reads one element of each key, so that scores are exact. Noise fills the rest of the
   keys, which the zeros of the query must cancel;
+- such scores that rise or fall from key to key, so that each part of the keys has another maximum;
 - such scores of one key far above the others, and the value of that key 0: the small weights of the
   others make up the result, so that it shows what is lost of them.
 
@@ -39,7 +40,7 @@ FACTORS = (1.0, -0.5, 0.25, -1.0)
 SHARPNESS = (1.0, 4.0, 0.25)
 """Factors of normal queries: scores are alike, or a few outweigh the others."""
 
-KINDS = ("noise", "finite", "special", "outweighed", "NaN", "finite", "special", "finite")
+KINDS = ("noise", "finite", "special", "outweighed", "NaN", "slope", "special", "finite")
 """What groups hold, in turn."""
 
 
@@ -122,8 +123,9 @@ def _fill(
         return
     _vary_values(number, rng, values)
     finite, special = _rows_of_scores(problem.cols, problem.dtype)
-    if kind == "outweighed":
-        patterns = [OUTWEIGHED] * len(queries)
+    if kind in ("outweighed", "slope"):
+        pattern = OUTWEIGHED if kind == "outweighed" else SLOPES[number // len(KINDS) % 2]
+        patterns = [pattern] * len(queries)
         dims = rng.permutation(keys.shape[1])[: len(queries)]
     elif kind == "finite":
         heads = range(number * len(queries), (number + 1) * len(queries))
@@ -147,6 +149,14 @@ def _outweighed(rng: np.random.Generator, cols: int) -> Row:
 
 
 OUTWEIGHED = Pattern("outweighed", _outweighed)
+
+STEEPEST = 1000.0
+"""The last score of a slope, and the first with another sign: e^x of their distance is infinite."""
+
+SLOPES = (
+    Pattern("rising", lambda rng, cols: np.linspace(-STEEPEST, STEEPEST, cols)),
+    Pattern("falling", lambda rng, cols: np.linspace(STEEPEST, -STEEPEST, cols)),
+)
 
 
 @lru_cache(maxsize=64)
