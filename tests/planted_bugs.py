@@ -49,7 +49,7 @@ GROUPS = {
         "written-twice",
         "written-twice, wrong numbers",
     ),
-    "indices of too few bits, and rows far from the first ones": (INDICES, "far"),
+    "indices of too few bits, and rows far from the first ones": (INDICES, "far", "far keys"),
     "an element or a thread that a sum or a maximum leaves out": (
         "influence",
         "maximum",
@@ -71,6 +71,14 @@ GROUPS = {
         "offsets beside a dominating maximum",
         "inputs",
         "exact rows of few terms",
+    ),
+    "attention: parts, lengths, heads, scores, fragments and waits": (
+        "parts of keys",
+        "lengths of sequences",
+        "heads and strides",
+        "scores",
+        "fragments of tiles",
+        "waits of parts",
     ),
     "columns, rows, lengths and slices of some sizes only": (
         "sizes",

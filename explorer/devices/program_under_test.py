@@ -17,6 +17,7 @@ from explorer.codegen.variant import MAIN_MACRO, Launch, Variant, split_source
 from explorer.devices.host_check import AS_EMITTED, HostCheck, check_host
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, brief
+from explorer.model.key_split import WORD_BYTES, KeySplit
 from explorer.model.problem import Mask, Problem
 from explorer.model.query import needed, query_from_words
 from explorer.model.work_split import WorkSplit
@@ -99,28 +100,49 @@ class ProgramUnderTest:
         return WorkSplit(self.problem, self.config)
 
     @property
+    def block_rows(self) -> int:
+        """Rows that a block works on at a time, or of attention the blocks that share keys."""
+        return self.problem.of_group if self.problem.attends else self.split.block_rows
+
+    @property
+    def blocks_together(self) -> int:
+        """Blocks that share `block_rows` rows."""
+        if self.problem.attends:
+            return KeySplit(self.problem, self.config).group_blocks
+        return self.config.cluster * self.split.parts
+
+    @property
     def any_alignment(self) -> bool:
         """Whether its matrices may be unaligned."""
-        return self.split.width == 1 or not self.split.aligned
+        return not self.problem.attends and (self.split.width == 1 or not self.split.aligned)
 
     @property
     def promise(self) -> Promise:
         """What the addresses of its matrices are multiples of, if these are aligned."""
+        if self.problem.attends:
+            return Promise(WORD_BYTES, WORD_BYTES)
         return Promise(self.config.vector_bytes, self.split.output_word_bytes)
 
     @property
     def cols_unit(self) -> int:
         """Number of which its run-time cols are multiples."""
-        return self.split.row_width if self.split.aligned else 1
+        aligned = self.split.aligned and not self.problem.attends
+        return self.split.row_width if aligned else 1
 
     def rounding(self, problem: Problem) -> float:
         """Return the largest relative error of fp32 sums in this order, without a defect.
 
-        Results of 32 bits show it alone: 16 bits are compared with the rounded truth.
+        Results of 32 bits show it alone: 16 bits are compared with the rounded truth, but for those
+        of probabilities that are rounded to 16 bits themselves.
         """
         if problem.dtype.in_double:
             return 0.0
         config = self.config
+        if config.probabilities == "one":
+            return float(2.0 ** -(problem.dtype.mantissa_bits + 1))
+        if problem.attends:
+            keys = KeySplit(problem, config)
+            return ROUNDINGS_A_TERM * (SPARE_TERMS + problem.cols / keys.block_keys) * HALF_ULP
         terms: float = SPARE_TERMS
         if config.sum == "plain":
             adding = 1 if config.arrangement == "replicated" else config.threads_per_row

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from explorer.devices.attention_runs import attention_cases, in_few_steps
 from explorer.devices.program_under_test import MOST_SHARED_BYTES, ProgramUnderTest
 from explorer.model.accuracy import Accuracy
 from explorer.model.gpu_spec import WARP
@@ -166,6 +167,8 @@ def emulated_runs(program: ProgramUnderTest, rows: int | None = None) -> tuple[R
     `rows` replaces our choice of rows in all of them. Raises InvalidInput for cols that do not suit
     the kernel.
     """
+    if program.problem.attends:
+        return tuple(map(Run, attention_cases(program, rows)))
     own = _own_cases(program, rows)
     whole = own[0].problem
     return (*map(Run, own), *_more_runs(program, _of_rows(program, whole, rows), rows))
@@ -173,6 +176,8 @@ def emulated_runs(program: ProgramUnderTest, rows: int | None = None) -> tuple[R
 
 def gpu_runs(program: ProgramUnderTest) -> tuple[Run, ...]:
     """Return the runs on a GPU: the emulated ones, with more rows at the kernel's own columns."""
+    if program.problem.attends:
+        return emulated_runs(program)
     split = program.split
     problem = program.problem.resized(cols=program.cols)
     own = verification_problem(problem, split.block_rows, split.rows_together)
@@ -188,7 +193,7 @@ def striding_run(program: ProgramUnderTest, most_strides: int) -> Run | None:
     They make fewer if `most_strides` or the memory limits them. None if that is no more than in
     other runs, or if blocks are not persistent.
     """
-    if program.split.across_rows:
+    if program.split.across_rows or program.problem.attends:
         return None
     problem = program.problem.resized(cols=program.cols)
     if program.is_thorough:  # narrow rows take fewer steps
@@ -217,6 +222,8 @@ def run_beyond_short(program: ProgramUnderTest) -> Run | None:
     """
     if not program.is_thorough or program.config.static_cols or program.split.across_rows:
         return None
+    if program.problem.attends:  # keys as wide as rows would be too many
+        return None
     unit, most = program.cols_unit, _most_of_an_edit(program)
     tried = max(_other_cols(program), default=0)
     for wanted, rows in ((min(WIDEST_COLS, most), 1), (BEYOND_SHORT, FEWEST_ROWS)):
@@ -228,8 +235,13 @@ def run_beyond_short(program: ProgramUnderTest) -> Run | None:
 
 
 def few_blocks(program: ProgramUnderTest, run: Run) -> Run:
-    """Return a run cut to two blocks and a part of one; a run over a middle axis is unchanged."""
+    """Return a run cut to two blocks and a part of one, or of attention to one sequence.
+
+    A run over a middle axis is unchanged.
+    """
     problem, block = run.problem, program.config.rows_per_block
+    if problem.attends:
+        return replace(run, case=replace(run.case, problem=in_few_steps(program, problem)))
     rows = 2 * block + (block + 1) // 2
     if program.split.across_rows or rows >= problem.rows:
         return run
@@ -239,6 +251,8 @@ def few_blocks(program: ProgramUnderTest, run: Run) -> Run:
 def too_large(problem: Problem) -> str:
     """Return why a problem is too large to be emulated, or an empty string."""
     elements = problem.rows * problem.cols
+    if problem.attends:
+        elements = elements // problem.of_group * problem.of_head
     if problem.cols > MOST_ELEMENTS:
         return (
             f"a row has {problem.cols} elements, more than the {MOST_ELEMENTS} that are emulated: "

@@ -58,6 +58,11 @@ class KeySplit:
         return self.config.splits
 
     @property
+    def least_part_keys(self) -> int:
+        """Keys of a part at least, but for the last one: whole steps of a block."""
+        return -(-self.config.part_keys // self.block_keys) * self.block_keys
+
+    @property
     def head_parts(self) -> int:
         """Blocks that read the same keys, each for some of a group's heads."""
         return -(-self.problem.of_group // self.config.heads_per_thread)

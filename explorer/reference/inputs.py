@@ -20,6 +20,7 @@ from explorer.model.element import DType
 from explorer.model.problem import Mask, Problem
 from explorer.ops import OPERATORS, Extent, Op
 from explorer.ops.truth import EXACT_TERMS, exact_sums
+from explorer.reference.attention import attention_arrays, normal_heads
 from explorer.reference.distances import EQUAL_TERMS
 from explorer.reference.gradients import vary_gradients
 from explorer.reference.influence import EXACT, OF_A_PLACE
@@ -74,6 +75,8 @@ class Case:
     """Whether rows are `special_patterns` alone."""
     compensated: bool = False
     """Whether the first row is `EQUAL_TERMS`, of which compensated sums lose nothing."""
+    seams: tuple[int, ...] = ()
+    """Of attention, the numbers of keys at which a share of the kernel ends."""
 
     @property
     def patterns(self) -> Iterator[Pattern]:
@@ -103,6 +106,8 @@ class Case:
         it, and a gradient.
         """
         problem = self.problem
+        if problem.attends:
+            return attention_arrays(problem, seed, self.first, self.seams)
         names = np.array([pattern.name for pattern in self.patterns])
         matrix = self._matrix(seed)
         if not problem.operator.is_gradient:
@@ -272,6 +277,8 @@ def with_other_arguments(problem: Problem, together: int = 1) -> tuple[Problem, 
 def normal_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
     """Return the arrays of a problem, filled with normal deviates, as profiles use them."""
     rng = np.random.default_rng([seed, problem.rows, problem.cols])
+    if problem.attends:
+        return normal_heads(problem, rng)
     shape = (problem.rows, problem.cols)
     matrix = rng.standard_normal(shape, np.float32).astype(problem.dtype.numpy)
     return _with_other_arrays(problem, matrix, rng)

@@ -48,8 +48,9 @@ def first_elements(
 
 def _as_promised(problem: Problem, promise: Promise) -> dict[str, int]:
     """Return the first element of each array, at an odd multiple of what it is a multiple of."""
-    units = dict.fromkeys((*problem.operator.matrices, "mask"), promise.inputs)
-    if problem.fills_rows:
+    operands = problem.operator.operands if problem.attends else problem.operator.matrices
+    units = dict.fromkeys((*operands, "mask"), promise.inputs)
+    if problem.fills_rows or problem.attends:
         units["output"] = promise.output
     return {
         operand.name: (2 * number + 1)

@@ -10,7 +10,7 @@ import pytest
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
 from explorer.model.problem import Mask, Problem
-from explorer.ops import OPERATORS, Op
+from explorer.ops import OPERATORS, Extent, Op
 from explorer.ops.truth import Truth
 from explorer.reference import inputs
 from explorer.reference.check import check
@@ -25,8 +25,10 @@ from explorer.reference.patterns import TELLING_COUNT, patterns_for
 from explorer.reference.rows import Shares, places_of, spread_places
 from explorer.reference.truth import counted, truth_of
 
-REDUCING = [op for op in Op if OPERATORS[op].reduces]
-"""Ops that have sums, in which an element may be missing."""
+OF_MATRICES = [op for op in Op if OPERATORS[op].over is Extent.MATRIX]
+
+REDUCING = [op for op in OF_MATRICES if OPERATORS[op].reduces]
+"""Ops of a matrix that have sums, in which an element may be missing."""
 
 WIDTHS = [2, 5, 33, 1000, 4097, 300_000]
 
@@ -178,7 +180,7 @@ def magnitude(op, terms):
 
 
 @pytest.mark.parametrize(("cols", "dtype"), [(131_072, DType.BF16), (131_072, DType.F16)])
-@pytest.mark.parametrize("op", [op for op in Op if op is not Op.MULTIPLY_ROWS])
+@pytest.mark.parametrize("op", [op for op in OF_MATRICES if op is not Op.MULTIPLY_ROWS])
 def test_of_wide_rows_of_16_bits_each_element_is_in_a_subset(cols, dtype, op):
     """Of what sums: a row times a number has no sum."""
     problem = Problem(1, cols, dtype, op)

@@ -5,7 +5,7 @@ import pytest
 
 from explorer.model.element import DType
 from explorer.model.problem import Mask, Problem
-from explorer.ops import OPERATORS, Op
+from explorer.ops import OPERATORS, Extent, Op
 from explorer.reference.inputs import Case, pattern_count
 from explorer.reference.layout import Promise, first_elements
 from explorer.reference.patterns import patterns_for, special_patterns
@@ -13,7 +13,7 @@ from explorer.reference.rows import Shares
 from explorer.reference.specials import NAN_KINDS, SPECIAL, nan_bits, specials
 from explorer.reference.truth import counted, truth_of
 
-FORWARD = [op for op in Op if not OPERATORS[op].is_gradient]
+FORWARD = [op for op, of in OPERATORS.items() if not of.is_gradient and of.over is Extent.MATRIX]
 
 
 def thorough(problem):

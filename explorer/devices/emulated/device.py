@@ -245,9 +245,11 @@ def _judged(run: Emulation, made: Sequence[Array], truths: Callable[[slice], Tru
 def _truths_of_rows(problem: Problem, arrays: dict[str, Array]) -> Callable[[slice], Truths]:
     """Return a function that gives the truths of a slice of rows.
 
-    They are computed for these rows alone if the problem is large, and rows share no mask.
+    They are computed for these rows alone if the problem is large, and rows share no mask and no
+    keys.
     """
-    if problem.mask is not Mask.NONE or problem.rows * problem.cols <= CHECKED_ELEMENTS:
+    share = problem.mask is not Mask.NONE or problem.attends
+    if share or problem.rows * problem.cols <= CHECKED_ELEMENTS:
         return partial(_of_rows, truths_of(problem, arrays))
     return lambda rows: truths_of(problem, {name: array[rows] for name, array in arrays.items()})
 

@@ -274,7 +274,7 @@ class Emulator(Device):
         near = self._run_of_several_blocks(program, kernel, done)
         if done[-1].status in _ENDS:
             return
-        block_rows = program.split.block_rows
+        block_rows = program.block_rows
         problem = program.problem.resized(cols=program.cols)
         launched = _launched_for(program, kernel, near.problem)
         order = order_of(near, launched, block_rows)
@@ -287,9 +287,9 @@ class Emulator(Device):
             return
         strides = any(step.grid_on(1) < step.grid for step in launched.launches)
         rounds = 2 if strides and problem.inner == 1 else 1
-        together, blocks = program.split.rows_together, program.config.cluster * program.split.parts
+        together, blocks = program.split.rows_together, program.blocks_together
         beyond = far_problems(problem, block_rows, together, rounds=rounds, blocks=blocks)
-        own = [problem] if is_addressable(problem) else []
+        own = [problem] if is_addressable(problem) and not problem.attends else []
         for far in (*own, *beyond):
             program.check_emulated(far, whole=False)
             done.append(
@@ -349,7 +349,7 @@ class Emulator(Device):
         A single block does not show in which order blocks work on the rows.
         """
         most = max(done, key=lambda run: run.problem.rows)
-        block_rows = program.split.block_rows
+        block_rows = program.block_rows
         if program.split.across_rows or most.problem.rows > block_rows or most.status in _ENDS:
             return most
         problem = done[0].problem.resized(2 * block_rows + 1)

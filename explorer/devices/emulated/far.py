@@ -33,7 +33,18 @@ from explorer.devices.host_check import MOST_SURPLUS
 from explorer.devices.verdict import Emulation
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
-from explorer.model.problem import MAX_INNER, MAX_ROWS, Mask, Operand, Problem, inputs, results
+from explorer.model.problem import (
+    MAX_INNER,
+    MAX_ROWS,
+    Layout,
+    Mask,
+    Operand,
+    Problem,
+    inputs,
+    results,
+    scalars,
+)
+from explorer.ops import Extent
 from explorer.ptx_emulator import (
     MAX_GRID,
     MOST_BYTES,
@@ -73,6 +84,15 @@ FAR_GAPS = (2**24 + 64, 2**32 + 64)
 """Elements of additional gaps between far rows, in whole vectors: more than 24 bits hold, with many
 rows, and more than 32 bits hold, with few."""
 
+FAR_KEYS = 67
+"""Keys of a sequence of far keys."""
+
+FEWEST_FAR_KEYS = 3
+"""Keys of a sequence whose queries are far."""
+
+ELEMENTS_OF_A_BLOCK = 64
+"""Elements that take as long as a block of far keys, most of which have none."""
+
 MOST_ELEMENTS = 2**17
 """Most elements of the rows that are computed, which take some 0.1 s on one core."""
 
@@ -108,8 +128,11 @@ def far_problems(
     reads `rows_together` of them. For such an axis there is a second problem, with slices of more
     than 2^32 elements. For an additive mask there is one with a mask of all rows as well; for
     rows with gaps there are two with the gaps `FAR_GAPS`. If a block makes several `rounds` over
-    the rows, each of them goes beyond 2^32 elements.
+    the rows, each of them goes beyond 2^32 elements. Attention has problems of its own, in which
+    keys are so far.
     """
+    if problem.attends:
+        return tuple(filter(is_addressable, _of_keys(problem, blocks)))
     if problem.inner == 1:
         own = _of_rows(problem, block_rows, rounds, blocks)
         far = [own]
@@ -162,6 +185,25 @@ def _most_rows(block_rows: int, blocks: int) -> int:
 def _far_tiles(tile_elements: int, blocks: int) -> int:
     """Return the fewest tiles before the last ones; `blocks` blocks share a tile."""
     return max(FAR_BLOCKS, min(FARTHEST_BLOCKS // blocks, MOST_FAR_ELEMENTS // tile_elements))
+
+
+def _of_keys(problem: Problem, blocks: int) -> Iterator[Problem]:
+    """Yield problems of few keys, the last of which lie beyond 2^32 elements.
+
+    First there are many sequences, then two sequences of many key heads, in each layout: there the
+    neighbours of a key, or of a key head, are far apart. In the last, of the fewest keys, the
+    queries and results lie beyond 2^32 elements, or as far as a grid of `blocks` blocks for each
+    key head allows and memory holds what they leave.
+    """
+    few, dim, group = problem.resized(problem.heads, FAR_KEYS), problem.of_head, problem.of_group
+    own = problem.key_heads or 1
+    heads = FAR_ELEMENTS // ((FAR_KEYS - 1) * dim) + 5
+    yield few.resized((heads // own + 2) * few.heads)
+    for layout in Layout:
+        yield replace(few, layout=layout, key_heads=heads, rows=2 * heads * group)
+    most = min(MAX_GRID[0] // blocks, MOST_BYTES // (blocks * group * (dim + 2) * 4))
+    sequences = min(FAR_ELEMENTS // (group * dim) + 5 * own, most) // own
+    yield few.resized(sequences * few.heads, FEWEST_FAR_KEYS)
 
 
 def _far_apart(problem: Problem, block_rows: int, gap: int) -> Problem:
@@ -281,9 +323,8 @@ def emulate_far(
     tiles = np.unique(chosen % workers + workers * np.arange(rounds)[:, None])
     tiles = tiles[tiles <= last]
     rows = _members(tiles, block_rows)
-    far = _FarRows.of(
-        problem, rows[rows < problem.rows], first_elements(problem, 0, kernel.promise)
-    )
+    kind = _FarHeads if problem.attends else _FarRows
+    far = kind.of(problem, rows[rows < problem.rows], first_elements(problem, 0, kernel.promise))
     memory = _FarMemory.of(far, kernel)
     at_work = np.sort(last - tiles) if order is Order.DESCENDING else tiles[tiles < workers]
     at_work, idle = _members(at_work, each), workers * each + np.arange(surplus)
@@ -338,21 +379,25 @@ def _chosen_tiles(
     `each` blocks share a tile.
     """
     last = -(-problem.rows // block_rows) - 1
-    stride = max(problem.input_stride, problem.output_stride)
+    tile = max(problem.input_stride, problem.output_stride) * block_rows
+    computed = block_rows * problem.cols
+    if problem.attends:
+        tile = problem.cols * problem.of_head
+        computed = max(tile, each * ELEMENTS_OF_A_BLOCK)
     slice_end = problem.inner // block_rows if problem.inner > 1 else last
     revealing = (
         last,
-        FAR_ELEMENTS // stride // block_rows,
+        FAR_ELEMENTS // tile,
         FAR_BLOCKS // each,
         FARTHEST_BLOCKS // each + 1,
-        2**31 // stride // block_rows,
+        2**31 // tile,
         0,
         FAR_BLOCKS // each - 1,
         slice_end,
         *_half_visible_tiles(problem, block_rows),
         *drawn.of_many(last),
     )
-    allowed = max(LEAST_TILES, most_elements // (block_rows * problem.cols))
+    allowed = max(LEAST_TILES, most_elements // computed)
     chosen = list(dict.fromkeys(tile for tile in revealing if 0 <= tile <= last))
     return np.array(sorted(chosen[:allowed]), np.int64)
 
@@ -449,6 +494,42 @@ class _FarRows:
         return np.stack([first[order], (first + width)[order]], axis=1)
 
 
+class _FarHeads(_FarRows):
+    """The query heads of a far problem of attention that are computed: whole groups."""
+
+    @classmethod
+    def of(cls, problem: Problem, rows: Numbers, leads: dict[str, int]) -> "_FarHeads":
+        few = replace(problem, rows=len(rows), key_heads=1, layout=Layout.HND)
+        arrays = verification_inputs(replace(few, mask=Mask.NONE))
+        if problem.mask is Mask.LENGTHS:  # one of each sequence, whose heads share it
+            sequences = rows[:: few.heads] // problem.heads
+            short = sequences % (problem.cols + 1)
+            lengths = np.where(sequences % 4 == 2, short, problem.cols)
+            arrays["lengths"] = lengths.astype(np.int32)
+        return cls(problem, rows, few, arrays, rows[:0], leads)
+
+    def elements(self, operand: Operand) -> Numbers:
+        return self._first(operand)[:, None] + np.arange(operand.cols, dtype=np.int64)
+
+    def ranges(self, operand: Operand) -> Numbers:
+        first = self._first(operand)
+        return np.stack([first, first + operand.cols], axis=1)
+
+    def _first(self, operand: Operand) -> Numbers:
+        """Return the number of the first element of each row of an array."""
+        problem, lead = self.problem, self.lead(operand)
+        groups = self.rows[:: problem.of_group] // problem.of_group
+        sequences, heads = np.divmod(groups, problem.key_heads or 1)
+        if operand.name == "lengths":
+            return lead + sequences
+        if problem.operator.operands.get(operand.name) is not Extent.CACHE:
+            return lead + self.rows * operand.stride
+        strides = {name: int(number.value) for name, number in scalars(problem).items()}
+        first = sequences * strides["sequence_stride"] + heads * strides["head_stride"]
+        keys = np.arange(problem.cols, dtype=np.int64) * strides["key_stride"]
+        return np.asarray(lead + (first[:, None] + keys).reshape(-1))
+
+
 @dataclass(slots=True)
 class _FarMemory:
     """Sparse memory with the far rows, and a value for each argument of a launch."""
@@ -516,7 +597,7 @@ def _input(
     else:
         elements, ranges = far.elements(operand), far.ranges(operand)
     is_dense = problem.inner == 1 and problem.input_stride == problem.cols
-    if is_dense and isinstance(operand.dtype, DType):
+    if not problem.attends and is_dense and isinstance(operand.dtype, DType):
         slack = NEIGHBOUR_BYTES // operand.dtype.itemsize
         lead = far.lead(operand)
         ranges = np.clip(ranges + np.array([-slack, slack]), lead, lead + operand.count)
@@ -556,12 +637,21 @@ def _scratch(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> All
     """Place the scratch of the rows: some partial results a row, or for three launches whole rows.
 
     Three launches store the exponentials of all rows, then a number for each row. The exponentials
-    of a row take as many elements as it has columns, or more if rows are unaligned.
+    of a row take as many elements as it has columns, or more if rows are unaligned. Of attention,
+    the sums of all parts of the keys come first, then a maximum and a sum of each.
     """
     problem, rows = far.problem, far.rows
     size = problem.dtype.arithmetic.itemsize
     each = kernel.scratch_bytes // size // problem.rows
-    if len(kernel.launches) < 3:
+    if problem.attends:
+        parts = each // (problem.of_head + 2)
+        ranges = np.concatenate(
+            [
+                problem.rows * before * parts + np.stack([rows, rows + 1], axis=1) * width * parts
+                for before, width in ((0, problem.of_head), (problem.of_head, 2))
+            ]
+        )
+    elif len(kernel.launches) < 3:
         ranges = np.stack([rows * each, (rows + 1) * each], axis=1)
     else:
         ranges = np.concatenate(

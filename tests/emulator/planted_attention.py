@@ -1,0 +1,371 @@
+"""Kernels of attention made wrong in one place: parts, lengths, heads, strides and fragments."""
+
+from functools import partial
+
+from planted_kernels import Plant
+
+from explorer.model.config import Config
+from explorer.model.element import DType
+from explorer.model.problem import Mask, Problem
+from explorer.ops import Op
+
+PLANTS: list[Plant] = []
+
+
+def plant(kind, name, base, *changes):
+    """Add a bug: `base` is the problem and the config of the kernel that is right."""
+    PLANTS.append(Plant(kind, name, *base, changes))
+
+
+PROBLEM = Problem(
+    120,
+    4096,
+    DType.BF16,
+    Op.DECODE_ATTENTION,
+    group=5,
+    key_heads=2,
+    mask=Mask.LENGTHS,
+    also="lse",
+    scale=0.2,
+)
+PLAIN = Problem(64, 1000, DType.F32, Op.DECODE_ATTENTION, group=4, key_heads=4, head_dim=64)
+USUAL = {"threads": 64, "static_cols": False, "exp": "ex2.approx"}
+BY_TILES = Config(core="mma", heads_per_thread=5, splits=3, launches="two-overlapped", **USUAL)
+BY_LANES = Config(core="fma", heads_per_thread=3, lanes_per_key=8, splits=4, cluster=4, **USUAL)
+TILES = (PROBLEM, BY_TILES)
+CLUSTER = (PROBLEM, BY_LANES)
+SINGLE = (PLAIN, Config(core="fma", heads_per_thread=2, lanes_per_key=8, unroll=2, **USUAL))
+
+parts = partial(plant, "parts of keys")
+lengths = partial(plant, "lengths of sequences")
+heads = partial(plant, "heads and strides")
+scores = partial(plant, "scores")
+fragments = partial(plant, "fragments of tiles")
+waits = partial(plant, "waits of parts")
+far = partial(plant, "far keys")
+
+# ------------------------------------------------------------------ parts of the keys
+
+OF_PART = "weight_of(own.maximum, all.maximum);"
+for base in (TILES, SINGLE):
+    parts(f"warps or parts keep their own maxima, by {base[1].core}", base, (OF_PART, "1.0f;"))
+parts(
+    "blocks of a cluster keep their own maxima",
+    CLUSTER,
+    ("weight_of(of_parts[p].maximum, all.maximum);", "1.0f;"),
+)
+parts(
+    "only sums of exponentials are rescaled",
+    CLUSTER,
+    (
+        "add_times(sums_of_all, load_remote(&findings.of_heads[0][head][dim], p), weight)",
+        "add_times(sums_of_all, load_remote(&findings.of_heads[0][head][dim], p), 1.0f)",
+    ),
+)
+parts("an empty part counts", TILES, ("if (own.sum == 0.0f) continue;", ""))
+parts(
+    "the last part is left out",
+    TILES,
+    ("for (int p = 0; p < kSplits; ++p) {", "for (int p = 0; p < kSplits - 1; ++p) {"),
+)
+parts(
+    "the greatest score is the first part's",
+    TILES,
+    ("all.maximum = fmaxf(all.maximum, found[p].maximum);\n", "all.maximum = found[0].maximum;\n"),
+)
+for name, base in (("a launch", TILES), ("a cluster", CLUSTER), ("one block", SINGLE)):
+    parts(
+        f"-inf - -inf in {name}",
+        base,
+        ("return maximum == -infinity() ? 0.0f : maximum;", "return maximum;"),
+    )
+parts(
+    "a block ends where the next one has its second step",
+    CLUSTER,
+    (
+        "min(begin + keys, static_cast<long long>(part.length))",
+        "min(begin + keys, static_cast<long long>(part.length - 1))",
+    ),
+)
+parts(
+    "parts are no whole steps, but begin as if they were",
+    TILES,
+    (
+        "part.end = static_cast<int>(min(begin + keys,",
+        "part.end = static_cast<int>(min(begin + max(even, kPartKeys),",
+    ),
+)
+parts(
+    "parts that are longer than the least overlap by a key",
+    TILES,
+    (
+        "static_cast<int>(min(begin + keys, static_cast<long long>(part.length)))",
+        "static_cast<int>(min(begin + keys + (keys > kPartKeys), "
+        "static_cast<long long>(part.length)))",
+    ),
+)
+
+# ------------------------------------------------------------------ lengths
+
+LENGTH = "min(max(lengths[part.group / key_heads], 0), cols)"
+for name, wrong in (
+    ("a length is ignored", "cols"),
+    ("a length is one more", "min(max(lengths[part.group / key_heads] + 1, 0), cols)"),
+    ("a length is one less", "min(max(lengths[part.group / key_heads] - 1, 0), cols)"),
+    ("a length is another sequence's", "min(max(lengths[0], 0), cols)"),
+    ("a length may be beyond the keys", "max(lengths[part.group / key_heads], 0)"),
+    ("lengths are those of heads", "min(max(lengths[part.group % key_heads], 0), cols)"),
+):
+    for base in (TILES, CLUSTER):
+        lengths(f"{name}, by {base[1].core}", base, (LENGTH, wrong))
+lengths(
+    "a sequence without keys is divided by 0",
+    TILES,
+    (
+        "const float inverse = length > 0 ? 1.0f / all.sum : 0.0f;",
+        "const float inverse = 1.0f / all.sum;",
+    ),
+)
+lengths(
+    "the lse of a sequence without keys is 0",
+    CLUSTER,
+    ("length > 0 ? logarithm : -infinity();", "length > 0 ? logarithm : 0.0f;"),
+)
+lengths("the last tile's keys are not masked", TILES, ("scores[n] = -infinity();\n", ""))
+lengths(
+    "the last tile's values are not masked, if its length is odd",
+    TILES,
+    ("if (n % 2 + 8 * (n / 2) < left) continue;", "if (n % 2 + 8 * (n / 2) <= left) continue;"),
+)
+lengths(
+    "keys past the end are loaded",
+    TILES,
+    ("min(first + u * kTileKeys + 8 * n + row, end - 1)", "first + u * kTileKeys + 8 * n + row"),
+)
+lengths(
+    "the last step's keys are not masked",
+    SINGLE,
+    ("scores[h][u] = counts ? product * kScale : -infinity();", "scores[h][u] = product * kScale;"),
+)
+
+# ------------------------------------------------------------------ heads, strides
+
+PLACE = "sequence * sequence_stride + (part.group - sequence * key_heads) * head_stride"
+for base in (TILES, SINGLE):
+    of = f", by {base[1].core}"
+    heads(
+        f"sequences are as far apart as heads{of}",
+        base,
+        (PLACE, "sequence * head_stride + (part.group - sequence * key_heads) * head_stride"),
+    )
+    heads(
+        f"heads are as far apart as sequences{of}",
+        base,
+        (
+            PLACE,
+            "sequence * sequence_stride + (part.group - sequence * key_heads) * sequence_stride",
+        ),
+    )
+    heads(f"each key head is the first{of}", base, (PLACE, "sequence * sequence_stride"))
+    heads(f"heads are dense{of}", base, (PLACE, "part.group * cols * kHeadDim"))
+    heads(f"keys are dense{of}", base, ("key + k * key_stride", "key + k * kHeadDim"))
+    heads(
+        f"values have the next head{of}",
+        base,
+        (
+            "value + place, key_stride",
+            "value + place + (part.group % key_heads > 0 ? 0 : "
+            "key_heads > 1 ? head_stride : 0), key_stride",
+        ),
+    )
+heads(
+    "blocks of a group have the first heads' queries",
+    CLUSTER,
+    ("query + first_row * kHeadDim", "query + part.group * kGroup * kHeadDim"),
+)
+heads("a block stores heads beyond its group", CLUSTER, ("if (head >= heads) continue;", ""))
+heads(
+    "two heads of a group are exchanged",
+    TILES,
+    ("const int word = row * kHeadWords", "const int word = (row ^ (row < 2)) * kHeadWords"),
+)
+
+# ------------------------------------------------------------------ scores
+
+scores("the scale is missing", TILES, ("scale * 1.44269504f", "1.44269504f"))
+scores("the scale is that of another base", SINGLE, ("* kScale", "* (kScale * 0.693147181f)"))
+scores(
+    "the lse is in base 2",
+    TILES,
+    (
+        "fmaf(reference_of_scores(all.maximum), kLn2, logf(all.sum))",
+        "reference_of_scores(all.maximum) + log2f(all.sum)",
+    ),
+)
+scores(
+    "the lse has no maximum",
+    CLUSTER,
+    ("fmaf(reference_of_scores(all.maximum), kLn2, logf(all.sum))", "logf(all.sum)"),
+)
+scores("sums begin undefined", SINGLE, ("Sums sums{};", "Sums sums;"))
+scores("products begin undefined", TILES, ("float products[2][4] = {};", "float products[2][4];"))
+scores(
+    "the greatest score begins at 0",
+    TILES,
+    ("sums.found.maximum = -infinity();", "sums.found.maximum = 0.0f;"),
+)
+scores(
+    "exponentials are those of base e",
+    SINGLE,
+    ("exponential_of_2(scores[u] - reference)", "__expf(scores[u] - reference)"),
+)
+scores("sums of values are not rescaled", SINGLE, ("sums.of[head][i] *= weight;", ";"))
+scores(
+    "sums of exponentials are not rescaled",
+    SINGLE,
+    ("found = {greater, found.sum * weight};", "found = {greater, found.sum};"),
+)
+scores(
+    "the greatest score is that of the first of several keys",
+    SINGLE,
+    ("for (int u = 0; u < kUnroll; ++u) greater =", "for (int u = 0; u < 1; ++u) greater ="),
+)
+scores(
+    "an element of the head dimension is left out",
+    SINGLE,
+    (
+        "product = fmaf(queries[h][i], numbers[i], product);",
+        "if (i < kLaneElements - 1 || lane) product = fmaf(queries[h][i], numbers[i], product);",
+    ),
+)
+scores("teams' sums are not rescaled", CLUSTER, ("sums.of[h][i] *= weight;", ";"))
+
+# ------------------------------------------------------------------ fragments
+
+fragments(
+    "rows exchanged", TILES, ("__byte_perm(x[0], x[1], 0x7632)", "__byte_perm(x[0], x[1], 0x5410)")
+)
+fragments(
+    "keys of two halves exchanged",
+    TILES,
+    ("a0, a1, a2, a3, low, high", "a2, a3, a0, a1, low, high"),
+)
+fragments(
+    "the second parts are of other keys", TILES, ("low_rest, high_rest", "high_rest, low_rest")
+)
+fragments(
+    "the second parts are left out",
+    TILES,
+    ("      multiply_tile(sums.of[4 * c + i], a0, a1, a2, a3, low_rest, high_rest);\n", ""),
+)
+fragments(
+    "a weight is another head's",
+    TILES,
+    ("__shfl_sync(kAll, weight, 8 * column + 4)", "__shfl_sync(kAll, weight, 8 * column)"),
+)
+fragments(
+    "half of a head's lanes are added up",
+    TILES,
+    ("  sums.found.sum += __shfl_xor_sync(0xffffffffu, sums.found.sum, 2);\n", ""),
+)
+fragments(
+    "a maximum is of half of a head's lanes",
+    TILES,
+    ("  maximum = fmaxf(maximum, __shfl_xor_sync(kAll, maximum, 2));\n", ""),
+)
+fragments(
+    "a lane rescales alone",
+    TILES,
+    (
+        "if (__any_sync(kAll, maximum > sums.found.maximum)) {",
+        "if (maximum > sums.found.maximum) {",
+    ),
+)
+fragments(
+    "the second half of the head dimension is the first",
+    TILES,
+    ("keys[u][n][j] = words[4 * j]", "keys[u][n][j] = words[4 * (j % 2)]"),
+)
+fragments(
+    "two words of a value are exchanged",
+    TILES,
+    ("values[u][n][c] = words[8 * c]", "values[u][n][c] = words[8 * (c ^ 1)]"),
+)
+fragments(
+    "elements of a head are stored in another place",
+    TILES,
+    ("8 * row + 2 * (i % 4);", "8 * row + 2 * (i % 4 ^ 1);"),
+)
+
+# ------------------------------------------------------------------ waits
+
+LEFT = "leave(sums, findings.of_heads[warp], findings.found[warp]);\n"
+for base in (TILES, CLUSTER, SINGLE):
+    waits(
+        f"warps do not wait, by {base[1].core} {base[1].splits}",
+        base,
+        (f"{LEFT}  __syncthreads();\n", LEFT),
+    )
+waits("the merge does not wait for the parts", TILES, ("  wait_for_launch_before();\n", ""))
+BARRIER = "arrive_at_parts();\n  wait_for_parts();"
+waits("blocks of a cluster do not wait for the parts", CLUSTER, (f"  {BARRIER}\n", ""))
+waits(
+    "blocks of a cluster end before others have read",
+    CLUSTER,
+    (f"  {BARRIER}  // no block ends while others read what it has found\n", ""),
+)
+waits(
+    "an empty part leaves nothing",
+    TILES,
+    (
+        "    if (dim == 0) found_by_parts",
+        "    if (dim == 0 && part.begin < part.end) found_by_parts",
+    ),
+)
+
+# ------------------------------------------------------------------ far keys
+
+far(
+    "the place of a sequence has 32 bits", TILES, ("const long long place = ", "const int place = ")
+)
+far(
+    "the place of a sequence has 32 bits without a sign",
+    SINGLE,
+    ("const long long place = ", "const unsigned place = "),
+)
+far(
+    "the place of a key has 32 bits",
+    CLUSTER,
+    ("key + k * key_stride", "key + static_cast<int>(k) * static_cast<int>(key_stride)"),
+)
+far(
+    "the place of a value has 32 bits without a sign",
+    TILES,
+    (
+        "value + k * key_stride",
+        "value + static_cast<unsigned>(k) * static_cast<unsigned>(key_stride)",
+    ),
+)
+far(
+    "the number of a group has 16 bits",
+    CLUSTER,
+    (
+        "part.group = blockIdx.x / (kSplits * kHeadParts);",
+        "part.group = static_cast<unsigned short>(blockIdx.x / (kSplits * kHeadParts));",
+    ),
+)
+far(
+    "the place of a part has 32 bits",
+    TILES,
+    ("scratch + place_of_part * kHeadDim", "scratch + static_cast<int>(place_of_part) * kHeadDim"),
+)
+far(
+    "the place of a result has 32 bits",
+    CLUSTER,
+    ("output + row * kHeadDim", "output + static_cast<int>(row) * kHeadDim"),
+)
+far(
+    "the place of a query has 31 bits",
+    TILES,
+    ("query + first_row * kHeadDim", "query + (first_row * kHeadDim & 0x7fffffff)"),
+)
