@@ -196,6 +196,7 @@ def cross_entropy(
     all_ignored: str = "nan",
     return_lse: bool = False,
     return_z_loss: bool = False,
+    out: Any = None,
 ) -> Any:
     """Return the cross-entropy of class indices: log(sum(exp(x))) less the target's element.
 
@@ -233,6 +234,8 @@ def cross_entropy(
     return_lse       Whether each row's log-sum-exp is returned besides. It has no gradient.
     return_z_loss    Whether the part of the loss that `z_loss` adds is returned besides, which has
                      no gradient of its own.
+    out              An array for the loss, of its shape and type; it is returned. Then there is no
+                     gradient.
 
     Each row is read once. The target's exponential is added apart from the others, so that a loss
     near 0 has all of its digits, and so has the target's gradient. Sums of losses are in f64. A
@@ -244,8 +247,9 @@ def cross_entropy(
     GPU, so that a CUDA graph can capture all of it. `torch.compile` may trace a call.
 
     Raises TypeError for another kind of array or of argument, and `explorer.InvalidInput` for a
-    target of another shape, type or device, for class probabilities, and for `weight` with
-    `z_loss`, of which it is not agreed upon whether the squares have weights.
+    target or an output of another shape, type or device, for an output where a gradient is asked
+    for, for class probabilities, and for `weight` with `z_loss`, of which it is not agreed upon
+    whether the squares have weights.
     """
     told = _told(
         ignore_index=ignore_index,
@@ -261,7 +265,7 @@ def cross_entropy(
         return_lse=return_lse,
         return_z_loss=return_z_loss,
     )
-    return function_for(x, "cross_entropy_of")(x, target, weight, told)
+    return function_for(x, "cross_entropy_of")(x, target, weight, told, out)
 
 
 class RowLosses(NamedTuple):

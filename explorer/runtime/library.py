@@ -297,17 +297,30 @@ class RowFunctions(Library):
         first, *others = self.of_rows(call, x)
         return [first.squeeze(-1) if drops else first, *(other.squeeze(-1) for other in others)]
 
-    def cross_entropy_of(self, x: Any, target: Any, weight: Any, told: LossKeywords) -> Any:
+    def cross_entropy_of(
+        self, x: Any, target: Any, weight: Any, told: LossKeywords, out: Any = None
+    ) -> Any:
         """Compute the losses of rows, or their sum or mean, as `explorer.cross_entropy` says it."""
         if told.softcap is not None:
             x, told = self._capped(x, target, told)
         if told.gradient != "later":
             self.check_gradient(x, target, weight, told)
         call, rows = self.losses_call(x, target, told)
+        return self.loss_of(call, rows, target, weight, told, out)
+
+    def loss_of(
+        self, call: Call, rows: Any, target: Any, weight: Any, told: LossKeywords, out: Any = None
+    ) -> Any:
+        """Compute what `cross_entropy_of` returns from the call that `losses_call` has checked."""
         if told.return_lse or told.return_z_loss:
             call = call._replace(also="lse")
         classes = rows.shape[call.dim]
         factors = None if weight is None else self._weights(weight, target, classes, told)
+        if out is not None:
+            dtype = told.loss_dtype or self.result_type(call, rows)
+            shape = tuple(target.shape) if told.reduction == "none" else ()
+            for differentiated in (rows,) if weight is None else (rows, weight):
+                self.check_out(differentiated, shape, dtype, out)
         counts = target != told.ignore_index
         shares = counts if factors is None else factors
         divisor = self._divisor(told, counts, shares)
@@ -329,7 +342,7 @@ class RowFunctions(Library):
             made = [weighted(loss), *others]
         total, *others = made
         others = list(map(constant, others))
-        results = [total]
+        results = [total if out is None else self.copied(total, out)]
         if told.return_lse:
             results.append(others[0])
         if told.return_z_loss:

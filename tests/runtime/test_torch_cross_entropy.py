@@ -333,6 +333,78 @@ def test_other_bad_arguments_are_one_sentence():
         explorer.cross_entropy_backward(x, target, torch.zeros(4), torch.zeros(3), torch.ones(4))
 
 
+# ------------------------------------------------------------------ output
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"label_smoothing": 0.1}, {"weight": torch.rand(33)}, {"softcap": 5.0}],
+    ids=lambda more: next(iter(more), "plain"),
+)
+@pytest.mark.parametrize("shape", [(6, 33), (2, 33, 5)], ids=str)
+def test_a_loss_may_be_written_to_an_output(problems, reduction, more, shape):
+    x, target = logits(*shape, dtype=BF16).detach(), torch.randint(33, (shape[0], *shape[2:]))
+    told = {"reduction": reduction, **more}
+    wanted = explorer.cross_entropy(x, target, **told)
+    for dtype in (None, BF16):
+        out = torch.full(wanted.shape, math.nan, dtype=dtype or F32)
+        version = out._version
+        assert explorer.cross_entropy(x, target, loss_dtype=dtype, out=out, **told) is out
+        assert out.equal(wanted.to(out.dtype)) and out._version > version
+
+
+def test_an_output_may_have_gaps_and_lie_over_x_or_the_targets(problems):
+    x, target = logits(4, 9).detach(), torch.randint(9, (4,), dtype=I32)
+    wanted = explorer.cross_entropy(x, target, reduction="none")
+    wide, ids, other = torch.zeros(4, 3), target.clone(), x.clone()
+    calls = [(x, target, wide[:, 1]), (x, ids, ids.view(F32)), (other, target, other[:, 2])]
+    for *call, out in calls:
+        explorer.cross_entropy(*call, reduction="none", out=out)
+        assert out.equal(wanted)
+    assert not wide[:, ::2].any()
+
+
+def test_an_output_goes_with_what_is_returned_besides_and_with_compiled_code(ours):
+    x, target, out = torch.randn(4, 12), torch.randint(0, 12, (4,)), torch.empty(())
+    loss, lse = explorer.cross_entropy(x, target, return_lse=True, out=out)
+    assert loss is out and lse.shape == (4,)
+
+    def into(x, out):
+        return explorer.cross_entropy(x, target, out=out)
+
+    other = torch.empty(())
+    torch.compile(into, fullgraph=True, backend="aot_eager")(x, other)
+    torch.testing.assert_close(other, out)
+
+
+@pytest.mark.parametrize("reduction, shape", [("mean", ()), ("sum", ()), ("none", (4,))])
+def test_a_bad_output_is_one_sentence(ours, reduction, shape):
+    x, target = torch.randn(4, 9, dtype=BF16), torch.zeros(4, dtype=I64)
+
+    def into(out, x=x, **more):
+        explorer.cross_entropy(x, target, reduction=reduction, out=out, **more)
+
+    says = "it must be torch.float32 of shape .* on cpu"
+    for out in (torch.empty(3), torch.empty(shape, dtype=F64), torch.empty(shape, device="meta")):
+        with pytest.raises(InvalidInput, match=says):
+            into(out)
+    with pytest.raises(InvalidInput, match=r"it must be torch\.bfloat16"):
+        into(torch.empty(shape), loss_dtype=BF16)
+    with pytest.raises(TypeError, match="out is an int; it must be a tensor"):
+        into(1)
+    with pytest.raises(InvalidInput, match="out wants a gradient; it must be a tensor that wants"):
+        into(torch.empty(shape, requires_grad=True))
+    says = "out is given, and a gradient is asked for: give one of them up"
+    with pytest.raises(InvalidInput, match=says):
+        into(torch.empty(shape), x.requires_grad_())
+    with pytest.raises(InvalidInput, match=says):
+        into(torch.empty(shape), x.detach(), weight=torch.ones(9, requires_grad=True))
+    assert not ours
+    with torch.no_grad():
+        into(torch.empty(shape))
+
+
 # ------------------------------------------------------------------ what a loss has besides
 
 
