@@ -95,6 +95,15 @@ class Arrays(RowFunctions):
         if device != self.device(x):
             raise InvalidInput(f"{name} lies on another GPU than x; both must lie on one")
 
+    def check_targets(self, target: Any, classes: int, ignore_index: int) -> None:
+        """Raise InvalidInput that names the first bad target; wait for the GPU for it."""
+        if self.is_capturing(self.device(target)):
+            raise InvalidInput(
+                "bad_target is 'raise' while a graph is captured, which cannot wait for the GPU: "
+                "leave it out"
+            )
+        super().check_targets(target, classes, ignore_index)
+
     def check_out(self, x: Any, shape: Shape, dtype: Any, out: Any) -> None:
         """Raise InvalidInput for an output on another GPU, or of another shape or type.
 

@@ -306,6 +306,8 @@ class RowFunctions(Library):
         if told.gradient != "later":
             self.check_gradient(x, target, weight, told)
         call, rows = self.losses_call(x, target, told)
+        if told.bad_target == "raise":
+            self.check_targets(target, rows.shape[call.dim], told.ignore_index)
         return self.loss_of(call, rows, target, weight, told, out)
 
     def loss_of(
@@ -465,7 +467,14 @@ class RowFunctions(Library):
         """Raise InvalidInput that names the first id that is no column; wait for the GPU for it."""
         place = self.first_place(outside(index, cols))
         if place is not None:
-            raise bad_id(int(index[place]), place, cols)
+            raise bad_id("index", int(index[place]), place, cols)
+
+    def check_targets(self, target: Any, classes: int, ignore_index: int) -> None:
+        """Raise InvalidInput that names the first bad target; wait for the GPU for it."""
+        place = self.first_place(are_bad(target, classes, ignore_index))
+        if place is not None:
+            ignored = f", or {ignore_index}, which is ignored"
+            raise bad_id("target", int(target[place]), place, classes, ignored)
 
 
 # ------------------------------------------------------------------ numbers of a row
@@ -542,6 +551,11 @@ def _columns(library: Any, are_none: Any, columns: Any, ids: Any) -> Any:
 
 
 # ------------------------------------------------------------------ losses
+
+
+def are_bad(target: Any, classes: int, ignore_index: int) -> Any:
+    """Return which targets are neither classes nor ignored."""
+    return outside(target, classes) & (target != ignore_index)
 
 
 def losses(library: Library, x: Any, call: Call) -> list[Any]:

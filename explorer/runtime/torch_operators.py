@@ -33,6 +33,7 @@ from explorer.runtime.library import (
     LEAST_GAP,
     TERMS,
     RowFunctions,
+    are_bad,
     whole_loss,
     with_axis,
     with_terms,
@@ -788,12 +789,24 @@ class TensorFunctions(Tensors, RowFunctions):
 
     def check_columns(self, index: Tensor, cols: int) -> None:
         """Raise InvalidInput that names the first id that is no column; wait for the GPU for it."""
-        if not torch.compiler.is_compiling() and _is_batched(index):
-            raise InvalidInput(
-                "check is True under torch.func.vmap; it needs the values of ids, which are not "
-                "known there: leave it out"
-            )
+        _check_values("check is True", index)
         super().check_columns(index, cols)
+
+    def check_targets(self, target: Tensor, classes: int, ignore_index: int) -> None:
+        """Raise InvalidInput that names the first bad target; wait for the GPU for it.
+
+        Neither a graph that is captured nor compiled code can wait: there, an assertion on the GPU
+        fails, which ends the process's use of it, as PyTorch's own does.
+        """
+        is_captured = self.is_on_gpu(target) and self.is_capturing(target.get_device())
+        if torch.compiler.is_compiling() or is_captured:
+            torch._assert_async(
+                ~are_bad(target, classes, ignore_index).any(),
+                f"a target is neither from 0 to {classes - 1} nor {ignore_index}, which is ignored",
+            )
+            return
+        _check_values("bad_target is 'raise'", target)
+        super().check_targets(target, classes, ignore_index)
 
     def check_out(self, x: Tensor, shape: Shape, dtype: torch.dtype, out: Any) -> None:
         """Raise TypeError and InvalidInput for an output that does not fit a call."""
@@ -876,6 +889,15 @@ class TensorFunctions(Tensors, RowFunctions):
 def _check_not_nested(name: str, tensor: Tensor) -> None:
     if tensor.is_nested:
         raise InvalidInput(f"{name} is a nested tensor; it must be dense")
+
+
+def _check_values(asked: str, ids: Tensor) -> None:
+    """Raise InvalidInput under a `vmap` of ids whose values a call asks for."""
+    if not torch.compiler.is_compiling() and _is_batched(ids):
+        raise InvalidInput(
+            f"{asked} under torch.func.vmap; it needs the values of ids, which are not known "
+            "there: leave it out"
+        )
 
 
 def _is_batched(tensor: Tensor) -> bool:

@@ -8,6 +8,7 @@ from torch_cases import serve_cpu, torch
 import explorer
 from explorer.model.errors import InvalidInput
 from explorer.ops import Op
+from explorer.runtime.torch_operators import TensorFunctions
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 I32, I64 = torch.int32, torch.int64
@@ -403,6 +404,62 @@ def test_a_bad_output_is_one_sentence(ours, reduction, shape):
     assert not ours
     with torch.no_grad():
         into(torch.empty(shape))
+
+
+# ------------------------------------------------------------------ bad targets that raise
+
+SAYS = r"target is 9 at \(1,\); it must be from 0 to 8, or -100, which is ignored"
+BAD = torch.tensor([0, 9, -100, -1])
+GOOD = torch.tensor([0, 8, -100, 3])
+
+
+def raising(x, target):
+    return explorer.cross_entropy(x, target, bad_target="raise")
+
+
+def test_a_bad_target_raises_on_request(problems):
+    x = logits(4, 9)
+    with pytest.raises(InvalidInput, match=SAYS):
+        raising(x, BAD)
+    assert not problems
+    torch.testing.assert_close(raising(x, GOOD), own(x, GOOD))
+    one, places = torch.randn(2, 9, 3), torch.tensor([[0, 1, 2], [3, 11, -100]])
+    with pytest.raises(InvalidInput, match=r"target is 11 at \(1, 1\)"):
+        raising(one, places)
+    with pytest.raises(InvalidInput, match="bad_target is 'zero'; it must be one of nan, raise"):
+        explorer.cross_entropy(x, GOOD, bad_target="zero")
+
+
+def test_compiled_code_asserts_and_transforms_check_what_they_can(ours):
+    x = torch.randn(4, 9)
+    compiled = torch.compile(raising, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x, GOOD), own(x, GOOD))
+    with pytest.raises(RuntimeError, match="a target is neither from 0 to 8 nor -100"):
+        compiled(x, BAD)
+    with pytest.raises(InvalidInput, match=SAYS):
+        torch.func.grad(raising)(x, BAD)
+    with pytest.raises(InvalidInput, match=r"bad_target is 'raise' under torch\.func\.vmap"):
+        torch.func.vmap(raising)(torch.stack([x, x]), torch.stack([GOOD, GOOD]))
+
+
+@pytest.mark.parametrize("is_capturing", [False, True])
+def test_neither_other_calls_nor_captured_ones_look_at_targets(ours, monkeypatch, is_capturing):
+    """That would wait for the GPU."""
+    looked, own_place = [], TensorFunctions.first_place
+
+    def first_place(self, elements):
+        looked.append(elements)
+        return own_place(self, elements)
+
+    monkeypatch.setattr(TensorFunctions, "first_place", first_place)
+    monkeypatch.setattr(TensorFunctions, "is_capturing", lambda self, device: is_capturing)
+    x = logits(4, 9)
+    explorer.cross_entropy(x, BAD).backward()
+    assert not looked
+    torch.testing.assert_close(raising(x, GOOD), own(x, GOOD))
+    assert len(looked) == (not is_capturing)
+    with pytest.raises(RuntimeError if is_capturing else InvalidInput, match="target"):
+        raising(x, BAD)
 
 
 # ------------------------------------------------------------------ what a loss has besides
