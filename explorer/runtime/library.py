@@ -259,7 +259,7 @@ class RowFunctions(Library):
 
     def of_rows(self, call: Call, x: Any, out: Any = None) -> list[Any]:
         """Compute numbers of rows, with their gradients if needed, the first one in `out`."""
-        if call.options:
+        if call.op is Op.CROSS_ENTROPY:
             return with_terms(self, self.compute, x, call)
         return self.compute(call, x, out)
 
@@ -416,7 +416,7 @@ class RowFunctions(Library):
     def cross_entropy_forward_of(self, x: Any, target: Any, told: LossKeywords) -> list[Any]:
         """Compute losses, and what their gradient needs of each row, without gradients."""
         call, rows = self.losses_call(x, target, told)
-        made = self.compute(call.asking_for(*TERMS), constant(rows))
+        made = self.of_rows(call.asking_for(*TERMS), constant(rows))
         return [one.squeeze(call.dim) for one in made]
 
     def cross_entropy_backward_of(
@@ -428,6 +428,8 @@ class RowFunctions(Library):
         for name, array in (*kept.items(), ("loss_grad", loss_grad)):
             self.check_beside(name, array, x)
             check_kept(name, tuple(array.shape), tuple(target.shape))
+            if getattr(array, "requires_grad", False):  # a batch of gradients cannot be detached
+                array = constant(array)
             array = self.converted(array, self.result_type(call, x), x)
             arrays[name] = with_axis(array, call.dim)
         call = call._replace(op=Op.CROSS_ENTROPY_BACKWARD, arrays=arrays)
@@ -435,7 +437,7 @@ class RowFunctions(Library):
             self.check_out(x, tuple(x.shape), x.dtype, out)
             if rows is not x:
                 raise InvalidInput("out is given; x must then be dense")
-        (result,) = self.compute(call, rows, out)
+        (result,) = self.of_rows(call, constant(rows), out)
         axis = positive(told.axis_of(x.ndim), x.ndim)
         return result if rows is x else self.numpy.moveaxis(result, -1, axis)
 

@@ -56,6 +56,7 @@ from explorer.system.plain_data import kind_of, shown
 _transforms = torch._C._functorch.peek_interpreter_stack
 _modes = torch._C._len_torch_dispatch_stack
 _is_traced = torch._C._is_tracing
+_is_one_of_several = torch._C._functorch.is_legacy_batchedtensor
 _NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
 HAS_VMAP = hasattr(torch.library, "register_vmap")  # PyTorch 2.4 has not
 
@@ -86,8 +87,12 @@ def are_bare(x: Tensor, arrays: dict[str, Tensor]) -> bool:
 
 
 def are_memory(arrays: dict[str, Tensor]) -> bool:
-    """Return whether all arrays beside x are plain memory."""
-    return all(map(is_memory, arrays.values()))
+    """Return whether all arrays beside x are plain memory.
+
+    A gradient is none if it stands for several (`is_grads_batched` of `torch.autograd.grad`).
+    """
+    beside = arrays.values()
+    return all(map(is_memory, beside)) and not any(map(_is_one_of_several, beside))
 
 
 def needs_gradient(x: Tensor, other: Tensor | None = None) -> bool:
@@ -219,15 +224,17 @@ class _Numbers(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return the gradient of x, by PyTorch's operators, which `torch.compile` fuses.
 
-        Where gradients of it are asked for, PyTorch differentiates its own functions.
+        Where gradients of it are asked for, or several gradients, PyTorch differentiates its own
+        functions.
         """
         x, ids, *saved = ctx.saved_tensors
         told = by_name(ctx.call.results, grads)
         call, of_results = ctx.call._replace(arrays=given(ids=ids)), given(**told)
         if not of_results:
             return None, None
-        if torch.is_grad_enabled():
-            return _gradient_of_framework(call, of_results, x), None
+        if torch.is_grad_enabled() or any(map(_is_one_of_several, of_results.values())):
+            with torch.enable_grad():
+                return _gradient_of_framework(call, of_results, x), None
         return _gradient(call, of_results, x, ids, *saved), None
 
 
@@ -304,12 +311,22 @@ class _Losses(torch.autograd.Function):  # type: ignore[misc]
         if ctx.is_in_place:  # PyTorch then knows that x has changed: a second backward raises
             if torch.is_grad_enabled():
                 raise InvalidInput("gradient is 'in_place'; it has no gradient of its own")
+            _check_single("in_place", grad)
             return loss_gradient(call, x, kept, grad, x.detach()), None
         if torch.is_grad_enabled():
             (loss,) = by_framework(call, x)
             (result,) = torch.autograd.grad(loss, x, grad, create_graph=True)
             return result, None
         return loss_gradient(call, x, kept, grad), None
+
+
+def _check_single(gradient: str, grad: Tensor) -> None:
+    """Raise InvalidInput for several gradients of a loss, of which one alone has memory."""
+    if _is_one_of_several(grad):
+        raise InvalidInput(
+            f"gradient is '{gradient}', and is_grads_batched asks for several gradients; there is "
+            "memory for one: give gradient='later'"
+        )
 
 
 class _LossWithGradient(torch.autograd.Function):  # type: ignore[misc]
@@ -323,6 +340,7 @@ class _LossWithGradient(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradient times `grad`; a row whose factor is 1 is left as it is."""
+        _check_single("with_loss", grad)
         gradient, ctx.gradient = ctx.gradient, None
         if gradient is None or torch.is_grad_enabled():
             why = "it has no gradient of its own" if gradient is not None else "it is used up"
@@ -424,8 +442,12 @@ def without_gradient(call: Call, x: Tensor) -> list[Tensor]:
     """Compute a call, without the dispatcher if possible, which takes 6 us."""
     if are_bare(x, call.arrays):
         return dense(call, x)
-    results = below_autograd(operator_of(call.op), x, *arguments_of(call))
-    return list(results) if isinstance(results, (list, tuple)) else [results]
+    return _listed(below_autograd(operator_of(call.op), x, *arguments_of(call)))
+
+
+def _listed(results: Any) -> list[Tensor]:
+    """Return what an operator returns, one tensor or several, as a list."""
+    return [results] if isinstance(results, Tensor) else list(results)
 
 
 @skips_dynamo
@@ -558,7 +580,7 @@ _LOSSES = (
 _LOSSES_BACKWARD = (
     "cross_entropy_backward(Tensor x, int dim, float? scale, Tensor ids, int ignore_index, "
     "float label_smoothing, float z_loss, Tensor maximum, Tensor log_sum, Tensor loss_grad) "
-    "-> Tensor[]"
+    "-> Tensor"
 )
 
 
@@ -584,7 +606,9 @@ def _losses_backward_call(*told: Any) -> Call:
 
 
 _ROW_OPERATORS[Op.CROSS_ENTROPY] = _operator(_LOSSES, _losses_call, list)
-_ROW_OPERATORS[Op.CROSS_ENTROPY_BACKWARD] = _operator(_LOSSES_BACKWARD, _losses_backward_call, list)
+_ROW_OPERATORS[Op.CROSS_ENTROPY_BACKWARD] = _operator(
+    _LOSSES_BACKWARD, _losses_backward_call, itemgetter(0)
+)
 
 
 def operator_of(op: Op) -> Any:
@@ -872,11 +896,11 @@ class TensorFunctions(Tensors, RowFunctions):
     def of_rows(self, call: Call, x: Tensor, out: Tensor | None = None) -> list[Tensor]:
         """Compute numbers of rows, with their gradients if needed, the first one in `out`."""
         if torch.compiler.is_compiling():
-            results = list(operator_of(call.op)(x, *arguments_of(call)))
+            results = _listed(operator_of(call.op)(x, *arguments_of(call)))
         elif x.is_nested or needs_own_formulas(x, has_vmap=HAS_VMAP and not call.options):
             results = by_framework(call, x)
         elif not are_bare(x, call.arrays):
-            results = list(operator_of(call.op)(x, *arguments_of(call)))
+            results = _listed(operator_of(call.op)(x, *arguments_of(call)))
         elif out is not None and is_memory(out):
             return compute(call, x, out)
         elif needs_gradient(x):

@@ -303,6 +303,120 @@ def test_the_two_passes_are_functions_of_their_own(problems, in_place):
     torch.testing.assert_close(got.float(), other.grad, rtol=2**-7, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("shape", [(6, 33), (2, 9, 5)], ids=str)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_torch_compile_traces_the_two_passes_as_one_graph(problems, dtype, shape, backend):
+    x = logits(*shape, dtype=dtype).detach()
+    target = torch.randint(shape[1], (shape[0], *shape[2:]))
+    target[0] = -100
+    grad, more = torch.rand(target.shape), {"label_smoothing": 0.1, "z_loss": 0.01}
+
+    def passes(x, target, grad, out):
+        made = explorer.cross_entropy_forward(x, target)
+        return made, explorer.cross_entropy_backward(x, target, *made[1:], grad, out=out, **more)
+
+    wanted, gradient = passes(x, target, grad, None)
+    for out in (None, x):
+        torch._dynamo.reset()
+        made, got = torch.compile(passes, fullgraph=True, backend=backend)(x, target, grad, out)
+        assert got.equal(gradient) and (got is out or out is None)
+        assert all(one.equal(other) for one, other in zip(made, wanted, strict=True))
+
+
+def test_the_two_passes_are_operators_as_pytorch_wants_them():
+    x, target = torch.randn(4, 9), torch.randint(9, (4, 1))
+    operators = torch.ops.explorer
+    told = (x, 1, 0.5, target, -100, 0.1, 0.01)
+    torch.library.opcheck(operators.cross_entropy.default, (*told, "maximum,log_sum"))
+    of_rows = [torch.rand(4, 1) for _ in range(3)]
+    torch.library.opcheck(operators.cross_entropy_backward.default, (*told, *of_rows))
+
+
+# ------------------------------------------------------------------ several gradients
+
+
+def each(function, batch):
+    return torch.stack([function(one) for one in batch])
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("more", [{}, {"label_smoothing": 0.1, "z_loss": 0.01}])
+@pytest.mark.parametrize("shape", [(6, 33), (2, 9, 5)], ids=str)
+def test_a_batch_of_gradients_is_each_of_them(problems, reduction, more, shape):
+    x, target = logits(*shape), torch.randint(shape[1], (shape[0], *shape[2:]))
+    loss = explorer.cross_entropy(x, target, reduction=reduction, **more)
+    grads = torch.randn(3, *loss.shape)
+
+    def gradient(grad, **batched):
+        return torch.autograd.grad(loss, x, grad, retain_graph=True, **batched)[0]
+
+    got = gradient(grads, is_grads_batched=True)
+    torch.testing.assert_close(got, each(gradient, grads))
+
+
+def test_a_vmap_of_the_two_passes_is_each_of_them(problems):
+    x, target, grad = torch.randn(3, 6, 33), torch.randint(33, (3, 6)), torch.rand(3, 6)
+    made = explorer.cross_entropy_forward(x[0], target[0])
+
+    def of_grad(grad):
+        return explorer.cross_entropy_backward(x[0], target[0], *made[1:], grad)
+
+    torch.testing.assert_close(torch.func.vmap(of_grad)(grad), each(of_grad, grad))
+
+    def both(x, target, grad):
+        made = explorer.cross_entropy_forward(x, target)
+        return *made, explorer.cross_entropy_backward(x, target, *made[1:], grad)
+
+    got = torch.func.vmap(both)(x, target, grad)
+    wanted = zip(*map(both, x, target, grad), strict=True)
+    torch.testing.assert_close(got, tuple(map(torch.stack, wanted)))
+
+
+def test_a_batch_of_gradients_in_an_autograd_of_ones_own(problems):
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, target):
+            loss, *kept = explorer.cross_entropy_forward(x, target)
+            ctx.save_for_backward(x, target, *kept)
+            return loss
+
+        @staticmethod
+        def backward(ctx, grad):
+            return explorer.cross_entropy_backward(*ctx.saved_tensors, grad), None
+
+    x, target = logits(4, 9), torch.randint(9, (4,))
+    rows = torch.autograd.grad(Own.apply(x, target), x, torch.eye(4), is_grads_batched=True)[0]
+    wanted = each(
+        lambda row: torch.autograd.grad(own(x, target, reduction="none"), x, row)[0], torch.eye(4)
+    )
+    torch.testing.assert_close(rows, wanted)
+
+
+@pytest.mark.parametrize("name", ["logsumexp", "log_prob"])
+def test_a_batch_of_gradients_of_other_numbers_of_rows(problems, name):
+    x, target = logits(4, 9), torch.randint(9, (4,))
+    result = explorer.logsumexp(x) if name == "logsumexp" else explorer.log_prob(x, target)[0]
+    jacobian = torch.autograd.grad(
+        result, x, torch.eye(4), is_grads_batched=True, retain_graph=True
+    )[0]
+    wanted = each(
+        lambda row: torch.autograd.grad(result, x, row, retain_graph=True)[0], torch.eye(4)
+    )
+    torch.testing.assert_close(jacobian, wanted)
+
+
+@pytest.mark.parametrize("gradient", ["in_place", "with_loss"])
+def test_several_gradients_do_not_fit_into_one(ours, gradient):
+    x, target = torch.randn(4, 9, requires_grad=True), torch.randint(9, (4,))
+    given = 2 * x
+    before = given.detach().clone()
+    loss = explorer.cross_entropy(given, target, reduction="none", gradient=gradient)
+    with pytest.raises(InvalidInput, match=f"gradient is '{gradient}', and is_grads_batched asks"):
+        torch.autograd.grad(loss, x, torch.eye(4), is_grads_batched=True)
+    assert given.equal(before)
+
+
 # ------------------------------------------------------------------ bad input
 
 
