@@ -208,6 +208,10 @@ class Library(ABC):
             results = numbers(self.numpy, x, call.dim, call.arrays.get("ids"), names)
         return [self.cast(results[0], target, x), *results[1:]]
 
+    def sums(self, x: Any, dim: int) -> Any:
+        """Return the sums of rows in f64, which keep the axis as one element."""
+        return x.sum(dim, keepdims=True, dtype=self.type_of(TYPE_OF_SUMS.array_name))
+
     def scaled(self, x: Any, scale: float | None) -> Any:
         """Return an array times a scale, as kernels count it: -inf stays -inf whatever it is."""
         if scale is None:
@@ -612,8 +616,7 @@ def whole_loss(library: Library, x: Any, call: Call, made: Mapping[str, Any]) ->
     told, loss = dict(call.options), made["output"]
     smoothing, factor = told["label_smoothing"], told["z_loss"]
     if smoothing:
-        wide = library.type_of(TYPE_OF_SUMS.array_name)
-        mean = x.sum(call.dim, keepdims=True, dtype=wide) / x.shape[call.dim]
+        mean = library.sums(x, call.dim) / x.shape[call.dim]
         mean = mean if call.scale is None else mean * call.scale
         above = library.cast(made["maximum"] - mean, loss.dtype, loss)
         loss = (1 - smoothing) * loss + smoothing * (above + made["log_sum"])

@@ -1,5 +1,6 @@
 """Cross-entropy of PyTorch's tensors: kernels are run by the emulator."""
 
+import itertools
 import math
 
 import pytest
@@ -8,6 +9,7 @@ from torch_cases import serve_cpu, torch
 import explorer
 from explorer.model.errors import InvalidInput
 from explorer.ops import Op
+from explorer.runtime import torch_calls
 from explorer.runtime.torch_operators import TensorFunctions
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
@@ -284,6 +286,59 @@ def test_a_middle_axis_is_traced_by_torch_compile(ours):
     own(2 * other, target).backward()
     torch.testing.assert_close(x.grad, other.grad)
     assert {problem.inner for problem in ours} == {7}
+
+
+# ------------------------------------------------------------------ without kernels
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("shape", [(7, 33), (2, 9, 5), (1, 9, 4, 3), (9,), (1, 9)], ids=str)
+@pytest.mark.parametrize("more", [{}, {"label_smoothing": 0.1, "z_loss": 0.01, "scale": 0.5}])
+@pytest.mark.parametrize("is_last", [False, True])
+def test_rows_in_parts_have_the_losses_and_gradients_of_all(
+    monkeypatch, dtype, shape, more, is_last
+):
+    torch.manual_seed(0)
+    x, dim = logits(*shape, dtype=dtype), min(1, len(shape) - 1)
+    target = torch.randint(shape[dim], (*shape[:dim], *shape[dim + 1 :]))
+    if target.numel() > 3:
+        target.view(-1)[:2] = torch.tensor([-100, shape[dim]])
+        with torch.no_grad():
+            x.movedim(dim, -1)[(*[0] * (len(shape) - 1), 3)] = math.nan
+    if is_last:
+        x, dim = x.detach().movedim(dim, -1).requires_grad_(), -1
+    made = []
+    for least in (2**20, 8):
+        monkeypatch.setattr(torch_calls, "LEAST_PART", least)
+        loss = explorer.cross_entropy(x, target, reduction="none", dim=dim, **more)
+        (gradient,) = torch.autograd.grad(loss, x, torch.linspace(1, 2, loss.numel()).view_as(loss))
+        made.append((loss, gradient))
+    for whole, parts in zip(*made, strict=True):
+        torch.testing.assert_close(parts, whole, rtol=1e-6, atol=1e-7, equal_nan=True)
+
+
+def peak_bytes(function):
+    """The most memory of tensors on the CPU that a function holds at a time."""
+    cpu = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=cpu, profile_memory=True) as profile:
+        function()
+    events = profile.profiler.kineto_results.events()
+    told = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    return max(itertools.accumulate(size for _, size in told))
+
+
+@pytest.mark.parametrize("dtype, most", [(F32, 5.0), (BF16, 3.0)], ids=str)
+@pytest.mark.parametrize("more", [{}, {"label_smoothing": 0.1}, {"reduction": "none"}], ids=str)
+def test_without_kernels_a_loss_takes_little_memory_beside_its_gradient(
+    monkeypatch, dtype, most, more
+):
+    """PyTorch's own function takes 12 bytes for each logit of f32."""
+    monkeypatch.setattr(torch_calls, "LEAST_PART", 2**14)
+    x, target = logits(256, 4096, dtype=dtype), torch.randint(4096, (256,))
+    assert peak_bytes(lambda: own(x.float(), target).backward()) >= 12 * x.numel()
+    x.grad = None
+    taken = peak_bytes(lambda: explorer.cross_entropy(x, target, **more).sum().backward())
+    assert x.grad.nbytes < taken < most * x.numel()
 
 
 # ------------------------------------------------------------------ one's own autograd
