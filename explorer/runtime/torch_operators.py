@@ -384,11 +384,14 @@ def has_kernel(call: Call, x: Tensor) -> bool:
 
 def has_kernels(call: Call, x: Tensor) -> bool:
     """Return whether kernels would serve the call of losses and that of their gradient."""
-    if not has_kernel(call.asking_for(*TERMS), x):
+    recipe = TENSORS.recipe(call.asking_for(*TERMS), x)
+    if recipe is None or not recipe.takes(x):
         return False
-    shape = call.result_shape(tuple(x.shape), Extent.ROW)
-    of_rows = torch.empty(shape, dtype=TENSORS.result_type(call, x), device=x.device)
-    return has_kernel(_gradient_call(call, [of_rows] * len(TERMS), of_rows), x)
+    if recipe.gradient is None:
+        shape = call.result_shape(tuple(x.shape), Extent.ROW)
+        of_rows = torch.empty(shape, dtype=TENSORS.result_type(call, x), device=x.device)
+        recipe.gradient = TENSORS.recipe(_gradient_call(call, [of_rows] * len(TERMS), of_rows), x)
+    return recipe.gradient is not None and recipe.gradient.takes(x)
 
 
 # ------------------------------------------------------------------ registration
