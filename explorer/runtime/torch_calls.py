@@ -155,6 +155,7 @@ def part_of(x: Tensor, dim: int) -> tuple[int, int]:
 
     The rows lie along the axis `dim`. A part may be all of them.
     """
+    dim = positive(dim, x.dim())
     axis = max((one for one in range(x.dim()) if one != dim), key=x.size, default=dim)
     parts = max(1, min(MOST_PARTS, x.numel() // LEAST_PART))
     return axis, x.shape[axis] if axis == dim else -(-x.shape[axis] // parts)
@@ -267,6 +268,7 @@ class Tensors(Library):
 
         For all rows at once they would make several matrices of x's size.
         """
+        call = call._replace(dim=positive(call.dim, x.dim()))
         axis, step = part_of(x, call.dim)
         if step == x.shape[axis]:
             return self.framework(call, x)

@@ -825,8 +825,9 @@ class TensorFunctions(Tensors, RowFunctions):
         Neither a graph that is captured nor compiled code can wait: there, an assertion on the GPU
         fails, which ends the process's use of it, as PyTorch's own does.
         """
-        is_captured = self.is_on_gpu(target) and self.is_capturing(target.get_device())
-        if torch.compiler.is_compiling() or is_captured:
+        if torch.compiler.is_compiling() or (
+            self.is_on_gpu(target) and self.is_capturing(target.get_device())
+        ):
             torch._assert_async(
                 ~are_bad(target, classes, ignore_index).any(),
                 f"a target is neither from 0 to {classes - 1} nor {ignore_index}, which is ignored",

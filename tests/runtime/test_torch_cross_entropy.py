@@ -317,6 +317,13 @@ def test_rows_in_parts_have_the_losses_and_gradients_of_all(
         torch.testing.assert_close(parts, whole, rtol=1e-6, atol=1e-7, equal_nan=True)
 
 
+def test_parts_of_rows_are_none_of_columns(monkeypatch):
+    monkeypatch.setattr(torch_calls, "LEAST_PART", 8)
+    x, target = torch.randn(3, 40), torch.randint(40, (3, 1))
+    (loss,) = torch.ops.explorer.cross_entropy(x, -1, None, target, -100)
+    torch.testing.assert_close(loss[:, 0], own(x, target[:, 0], reduction="none"))
+
+
 def peak_bytes(function):
     """The most memory of tensors on the CPU that a function holds at a time."""
     cpu = [torch.profiler.ProfilerActivity.CPU]
