@@ -4,6 +4,7 @@ Their texts are `templates/programs`. Here is what these name: the example, its 
 each argument is given, beside the names of the kernel's own templates (`codegen/traits.py`).
 """
 
+import hashlib
 import re
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.traits import Traits
 from explorer.codegen.units import rendered
-from explorer.codegen.variant import POINTER, HostCall, Variant
+from explorer.codegen.variant import POINTER, HostCall, Variant, namespace
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask, Problem, inputs, results, scalars
 from explorer.model.work_split import WorkSplit
@@ -223,7 +224,30 @@ def torch(variant: Variant) -> dict[str, Any]:
     }
     numbers = (number.dtype for number in scalars(problem).values())
     c_types = {POINTER: "c_void_p"} | {kind.array_name: kind.c_type for kind in numbers}
-    return _python(variant) | {"refusals": refusals, "given": given, "c_types": c_types}
+    return (
+        _python(variant)
+        | _operator(variant)
+        | {"refusals": refusals, "given": given, "c_types": c_types}
+    )
+
+
+def _operator(variant: Variant) -> dict[str, Any]:
+    """Return the name of the operator in torch.library, and its arguments and results by type."""
+    problem = variant.problem
+    # PyTorch replaces an operator by another one of its name: each kernel and problem has its own.
+    unique = hashlib.sha256(f"{variant.digest} {problem.as_dict()}".encode()).hexdigest()[:8]
+    typed = {name: f"{name}: Tensor" for name in _arrays(problem)}
+    typed |= {"mask_rows": "mask_rows: int = MASK_ROWS"} if problem.mask is Mask.CAUSAL else {}
+    typed |= {} if problem.scale is None else {"scale": "scale: float = SCALE"}
+    several = len(problem.results) > 1
+    made = f"tuple[{', '.join(['Tensor'] * len(problem.results))}]" if several else "Tensor"
+    return {
+        "operator": f"emitted::{namespace(problem, variant.config)}_{unique}",
+        "names": list(typed),
+        "parameters": list(typed.values()),
+        "returns": "None" if problem.in_place else made,
+        "arithmetic": problem.dtype.arithmetic.array_name,
+    }
 
 
 # ------------------------------------------------------------------ CuPy

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from explorer.model.errors import ExplorerError
 from explorer.model.evaluator import Evaluator
@@ -63,6 +63,20 @@ class ReadyPeer(Protocol):
 
     def close(self) -> None:
         """Free graphs and memory."""
+
+
+@runtime_checkable
+class Renews(Protocol):
+    """What a `ReadyPeer` is as well if it launches on operands of its own, made of the given ones.
+
+    Such a peer writes over its input, for one.
+    """
+
+    def renew(self) -> None:
+        """Make its operands anew: the given ones have changed, and what it computes is checked.
+
+        That is put on the stream before the launches, and is not timed.
+        """
 
 
 class Prepare(Protocol):

@@ -27,7 +27,7 @@ def check_scope(
     also: Sequence[str] = (),
     takes: Sequence[str] = (),
 ) -> None:
-    """Raise PeerRefuses for another op or dtype, for strides, a mask, a scale, or unusual types.
+    """Raise PeerRefuses for another op or dtype, strides, a mask, a scale, options, unusual types.
 
     And for results on request beside those of `also`. A peer `takes` other values of some fields of
     the problem.
@@ -45,7 +45,8 @@ def check_scope(
     if lacking:
         raise PeerRefuses(f"{peer} is adapted for no {' and no '.join(lacking)} beside the output")
     if problem != plain:
-        raise PeerRefuses(f"{peer} is adapted for dense rows and usual types, not for {problem}")
+        told = "dense rows, usual types and no options"
+        raise PeerRefuses(f"{peer} is adapted for {told}, not for {problem}")
 
 
 def refuse_jax(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:

@@ -185,13 +185,15 @@ def _log_prob(x: Tensor, ids: Tensor, *, also: Sequence[str] = (), **given: Tens
     return (chosen, *(too[name]() for name in also)) if also else chosen
 
 
-def _loss(x: Tensor, ids: Tensor, **_: Tensor) -> Tensor:
-    return torch.nn.functional.cross_entropy(_wide(x), ids[:, 0].long(), reduction="none")
+def _loss(x: Tensor, ids: Tensor, *, also: Sequence[str] = (), **_: Tensor) -> Results:
+    loss = torch.nn.functional.cross_entropy(_wide(x), ids[:, 0].long(), reduction="none")
+    return (loss, torch.logsumexp(_wide(x), -1)) if also else loss
 
 
 def _loss_gradient(
     x: Tensor, ids: Tensor, maximum: Tensor, log_sum: Tensor, loss_grad: Tensor, **_: Tensor
 ) -> Tensor:
+    """Return the gradient from what a kernel of ours keeps: PyTorch keeps a matrix instead."""
     shares = (_wide(x) - (maximum + log_sum)).exp()
     shares.scatter_add_(-1, ids.long(), shares.new_full((), -1.0).expand_as(ids))
     return (shares * loss_grad).to(x.dtype)
@@ -200,10 +202,15 @@ def _loss_gradient(
 def _loss_with_gradient(
     x: Tensor, ids: Tensor, loss_grad: Tensor, *, also: Sequence[str] = (), **_: Tensor
 ) -> Results:
-    lse = torch.logsumexp(_wide(x), -1, keepdim=True)
-    gradient = _loss_gradient(x, ids, lse, torch.zeros_like(lse), loss_grad)
-    loss = (lse - torch.gather(_wide(x), -1, ids.long()))[:, 0]
-    return (gradient, loss) if also else gradient
+    """Call what autograd calls for `cross_entropy(x.float(), target, reduction="none")`."""
+    ops: Any = torch.ops.aten
+    logs, target = torch.log_softmax(_wide(x), -1), ids[:, 0].long()
+    of_target = (target, None, 0, -100)  # no weights, no reduction
+    loss, total = ops.nll_loss_forward(logs, *of_target)
+    less = ops.nll_loss_backward(loss_grad[:, 0], logs, *of_target, total)
+    gradient = ops._log_softmax_backward_data(less, logs, -1, logs.dtype).to(x.dtype)
+    too = {"loss": lambda: loss, "lse": lambda: torch.logsumexp(_wide(x), -1)}
+    return (gradient, *(too[name]() for name in also)) if also else gradient
 
 
 FORWARD: dict[Op, Call] = {

@@ -14,7 +14,7 @@ from explorer.model.gpu_spec import WARP, GpuSpec
 from explorer.model.peer import PeerBuffers, ReadyPeer
 from explorer.model.problem import Problem
 from explorer.ops import Op
-from explorer.peers.registry import EVERY, check_scope
+from explorer.peers.registry import check_scope
 from explorer.peers.torch_softmax import ALSO, Results, TorchContender, read_by, written_by
 from explorer.peers.triton_kernels import (
     of_any_length,
@@ -71,7 +71,7 @@ OF_ANY_LENGTH: dict[Op, Any] = {op: of_any_length(kernel) for op, kernel in OF_K
 
 
 def _tuned_ahead(problem: Problem, gpu: GpuSpec, kernels: dict[Op, Any]) -> None:
-    check_scope("triton-tuned", problem, ops=EVERY, also=ALSO)
+    check_scope("triton-tuned", problem, ops=tuple(kernels), also=ALSO)
     with compiling_alone(gpu, problem) as arrays:
         for form in forms(problem):
             launch_once(kernels, problem, form, *arrays)
@@ -98,7 +98,7 @@ def _tuned(
     problem: Problem, buffers: PeerBuffers, stream: int, kernels: dict[Op, Any]
 ) -> ReadyPeer:
     """Return a contender of the fastest form, by timing each sensible one."""
-    check_scope("triton-tuned", problem, ops=EVERY, also=ALSO)
+    check_scope("triton-tuned", problem, ops=tuple(kernels), also=ALSO)
     run = partial(launch_once, kernels, problem)
 
     def call(*arrays: Tensor) -> Results:

@@ -27,14 +27,14 @@ class Arrays(RowFunctions):
         """Return a context in which arrays are allocated where x is."""
         return nullcontext()
 
-    def check_call(self, name: str, out: Any, *arrays: Any) -> None:
+    def check_call(self, name: str, *arrays: Any) -> None:
         """Raise TypeError and InvalidInput for arrays that a function of a name cannot take."""
 
     def softmax_of(
         self, log: bool, x: Any, dim: Any, scale: Any, mask: Any, lengths: Any, dtype: Any, out: Any
     ) -> Any:
         """Compute softmax or log_softmax of an array, as `explorer.softmax` documents it."""
-        self.check_call("softmax", out, x)
+        self.check_call("softmax", x)
         if scale is not None:
             scale = plain_scale(scale)
         causal = is_causal(mask)
@@ -57,13 +57,13 @@ class Arrays(RowFunctions):
 
     def logsumexp_of(self, x: Any, *arguments: Any) -> Any:
         """Compute the log-sum-exp of an array, as `explorer.logsumexp` documents it."""
-        self.check_call("logsumexp", arguments[-1], x)
+        self.check_call("logsumexp", x)
         with self.on(x):
             return super().logsumexp_of(x, *arguments)
 
     def log_prob_of(self, x: Any, *arguments: Any) -> list[Any]:
         """Compute log-probabilities of an array, as `explorer.log_prob` documents it."""
-        self.check_call("log_prob", None, x, arguments[0])
+        self.check_call("log_prob", x, arguments[0])
         with self.on(x):
             return super().log_prob_of(x, *arguments)
 
@@ -106,6 +106,15 @@ class Arrays(RowFunctions):
             ) from None
         if device != self.device(x):
             raise InvalidInput(f"{name} lies on another GPU than {than}; both must lie on one")
+
+    def check_targets(self, target: Any, classes: int, ignore_index: int) -> None:
+        """Raise InvalidInput that names the first bad target; wait for the GPU for it."""
+        if self.is_capturing(self.device(target)):
+            raise InvalidInput(
+                "bad_target is 'raise' while a graph is captured, which cannot wait for the GPU: "
+                "leave it out"
+            )
+        super().check_targets(target, classes, ignore_index)
 
     def check_out(self, x: Any, shape: Shape, dtype: Any, out: Any) -> None:
         """Raise InvalidInput for an output on another GPU, or of another shape or type.

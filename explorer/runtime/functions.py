@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.problem import MOST_Z_LOSS
-from explorer.runtime.layout import GRADIENTS, REDUCTIONS, LossKeywords, check_switch
+from explorer.runtime.layout import BAD_TARGETS, GRADIENTS, REDUCTIONS, LossKeywords, check_switch
 from explorer.system.plain_data import kind_of, shown, whole_of
 
 if TYPE_CHECKING:
@@ -194,8 +194,10 @@ def cross_entropy(
     gradient: str = "later",
     loss_dtype: Any = None,
     all_ignored: str = "nan",
+    bad_target: str = "nan",
     return_lse: bool = False,
     return_z_loss: bool = False,
+    out: Any = None,
 ) -> Any:
     """Return the cross-entropy of class indices: log(sum(exp(x))) less the target's element.
 
@@ -230,22 +232,29 @@ def cross_entropy(
                      raises, and so does a second backward.
     loss_dtype       The type of the loss; None is f32 for types of 16 bits too, and else x's type.
     all_ignored      "nan" or "zero": the mean over no row.
+    bad_target       What a target does that is neither a class nor ignored. "nan": its loss is NaN
+                     and its gradient 0; nothing is read for it. "raise": the call raises
+                     InvalidInput, which names it, and waits for the GPU for that. While a CUDA
+                     graph is captured, and in code that `torch.compile` compiles, nothing waits: a
+                     failed assertion on the GPU then ends the process's use of it, as PyTorch's.
     return_lse       Whether each row's log-sum-exp is returned besides. It has no gradient.
     return_z_loss    Whether the part of the loss that `z_loss` adds is returned besides, which has
                      no gradient of its own.
+    out              An array for the loss, of its shape and type; it is returned. Then there is no
+                     gradient.
 
     Each row is read once. The target's exponential is added apart from the others, so that a loss
-    near 0 has all of its digits, and so has the target's gradient. Sums of losses are in f64. A
-    target that is no class, and is not ignored, has the loss NaN and the gradient 0; nothing is
-    read for it.
+    near 0 has all of its digits, and so has the target's gradient. Sums of losses are in f64.
 
     A tensor has its gradient, which a kernel computes from x and two numbers of each row that are
     kept, in one read and one write. PyTorch can differentiate it once more. Nothing waits for the
-    GPU, so that a CUDA graph can capture all of it. `torch.compile` may trace a call.
+    GPU unless `bad_target` asks for it, so that a CUDA graph can capture all of it.
+    `torch.compile` may trace a call.
 
     Raises TypeError for another kind of array or of argument, and `explorer.InvalidInput` for a
-    target of another shape, type or device, for class probabilities, and for `weight` with
-    `z_loss`, of which it is not agreed upon whether the squares have weights.
+    target or an output of another shape, type or device, for an output where a gradient is asked
+    for, for class probabilities, and for `weight` with `z_loss`, of which it is not agreed upon
+    whether the squares have weights.
     """
     told = _told(
         ignore_index=ignore_index,
@@ -258,10 +267,11 @@ def cross_entropy(
         gradient=gradient,
         loss_dtype=loss_dtype,
         all_ignored=all_ignored,
+        bad_target=bad_target,
         return_lse=return_lse,
         return_z_loss=return_z_loss,
     )
-    return function_for(x, "cross_entropy_of")(x, target, weight, told)
+    return function_for(x, "cross_entropy_of")(x, target, weight, told, out)
 
 
 class RowLosses(NamedTuple):
@@ -358,7 +368,12 @@ def causal_lm_loss(
 def _told(**given: Any) -> LossKeywords:
     """Return keywords of a loss, checked. Raises TypeError and InvalidInput."""
     told = LossKeywords(**given)
-    words = {"reduction": REDUCTIONS, "all_ignored": ("nan", "zero"), "gradient": GRADIENTS}
+    words = {
+        "reduction": REDUCTIONS,
+        "all_ignored": ("nan", "zero"),
+        "bad_target": BAD_TARGETS,
+        "gradient": GRADIENTS,
+    }
     for name, among in words.items():
         value = getattr(told, name)
         if value not in among:
@@ -442,7 +457,8 @@ def register_torch() -> "Registration":
     type, as PyTorch's has, and PyTorch computes its gradient. They compute the cross-entropy of
     class indices with its gradient, in code that `torch.compile` compiles too; a softmax or
     logsumexp in such code is not changed. PyTorch computes cross-entropies of class probabilities,
-    those with label smoothing and weights, and those under transforms such as `torch.func.grad`.
+    those with label smoothing and weights, and those under transforms such as `torch.func.grad`. A
+    target that is no class has the loss NaN, where PyTorch ends the process by a failed assertion.
     They compute `torch.nn.functional.scaled_dot_product_attention` of one query a head, without
     mask, causal mask, dropout and gradient, in compiled code too, of what `decode_attention` takes.
     Returns a handle whose `remove()` undoes it, which may be used in a `with` statement, and whose

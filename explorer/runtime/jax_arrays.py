@@ -68,15 +68,17 @@ class JaxArrays(Arrays):
             plan.launch(LEGACY_STREAM, source, output, **others)
             checked(driver.cuStreamSynchronize(LEGACY_STREAM))
 
-    def check_call(self, name: str, out: Any, *arrays: Any) -> None:
-        """Raise TypeError for arrays that are traced, and InvalidInput for an output."""
+    def check_call(self, name: str, *arrays: Any) -> None:
+        """Raise TypeError for arrays that are traced."""
         if any(isinstance(array, jax.core.Tracer) for array in arrays):
             raise TypeError(
                 f"explorer.{name} cannot be traced by jax.jit, grad or vmap; call it on arrays "
                 f"outside of them, or jax.nn.{_NAMED.get(name, name)} within"
             )
-        if out is not None:
-            raise InvalidInput("out is given; arrays of JAX cannot be written: leave it out")
+
+    def check_out(self, x: Any, shape: Shape, dtype: Any, out: Any) -> None:
+        """Raise InvalidInput for any output."""
+        raise InvalidInput("out is given; arrays of JAX cannot be written: leave it out")
 
 
 ARRAYS = JaxArrays()

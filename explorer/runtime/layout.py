@@ -186,9 +186,9 @@ def outside(ids: Any, cols: int) -> Any:
     return (ids < 0) | (ids >= cols)
 
 
-def bad_id(value: int, place: Shape, cols: int) -> InvalidInput:
+def bad_id(name: str, value: int, place: Shape, cols: int, ignored: str = "") -> InvalidInput:
     """Return the error of an id that is no column."""
-    return InvalidInput(f"index is {value} at {place}; it must be from 0 to {cols - 1}")
+    return InvalidInput(f"{name} is {value} at {place}; it must be from 0 to {cols - 1}{ignored}")
 
 
 def check_index(shape: Shape, index: Shape, dtype: str) -> None:
@@ -348,6 +348,10 @@ REDUCTIONS = ("none", "mean", "sum")
 """How losses are reduced, in the order of PyTorch's numbers for that."""
 
 
+BAD_TARGETS = ("nan", "raise")
+"""What a target does that is neither a class nor ignored: its loss is NaN, or the call raises."""
+
+
 GRADIENTS = ("later", "with_loss", "in_place")
 """When the gradient of a loss is formed, and where it is put."""
 
@@ -368,6 +372,7 @@ class LossKeywords(NamedTuple):
     gradient: str = "later"
     loss_dtype: Any = None
     all_ignored: str = "nan"
+    bad_target: str = "nan"
     return_lse: bool = False
     return_z_loss: bool = False
 

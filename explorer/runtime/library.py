@@ -213,6 +213,10 @@ class Library(ABC):
             results = numbers(self.numpy, x, call.dim, call.arrays.get("ids"), names)
         return [self.cast(results[0], target, x), *results[1:]]
 
+    def sums(self, x: Any, dim: int) -> Any:
+        """Return the sums of rows in f64, which keep the axis as one element."""
+        return x.sum(dim, keepdims=True, dtype=self.type_of(TYPE_OF_SUMS.array_name))
+
     def scaled(self, x: Any, scale: float | None) -> Any:
         """Return an array times a scale, as kernels count it: -inf stays -inf whatever it is."""
         if scale is None:
@@ -267,7 +271,7 @@ class RowFunctions(Library):
 
     def of_rows(self, call: Call, x: Any, out: Any = None) -> list[Any]:
         """Compute numbers of rows, with their gradients if needed, the first one in `out`."""
-        if call.options:
+        if call.op is Op.CROSS_ENTROPY:
             return with_terms(self, self.compute, x, call)
         return self.compute(call, x, out)
 
@@ -305,17 +309,32 @@ class RowFunctions(Library):
         first, *others = self.of_rows(call, x)
         return [first.squeeze(-1) if drops else first, *(other.squeeze(-1) for other in others)]
 
-    def cross_entropy_of(self, x: Any, target: Any, weight: Any, told: LossKeywords) -> Any:
+    def cross_entropy_of(
+        self, x: Any, target: Any, weight: Any, told: LossKeywords, out: Any = None
+    ) -> Any:
         """Compute the losses of rows, or their sum or mean, as `explorer.cross_entropy` says it."""
         if told.softcap is not None:
             x, told = self._capped(x, target, told)
         if told.gradient != "later":
             self.check_gradient(x, target, weight, told)
         call, rows = self.losses_call(x, target, told)
+        if told.bad_target == "raise":
+            self.check_targets(target, rows.shape[call.dim], told.ignore_index)
+        return self.loss_of(call, rows, target, weight, told, out)
+
+    def loss_of(
+        self, call: Call, rows: Any, target: Any, weight: Any, told: LossKeywords, out: Any = None
+    ) -> Any:
+        """Compute what `cross_entropy_of` returns from the call that `losses_call` has checked."""
         if told.return_lse or told.return_z_loss:
             call = call._replace(also="lse")
         classes = rows.shape[call.dim]
         factors = None if weight is None else self._weights(weight, target, classes, told)
+        if out is not None:
+            dtype = told.loss_dtype or self.result_type(call, rows)
+            shape = tuple(target.shape) if told.reduction == "none" else ()
+            for differentiated in (rows,) if weight is None else (rows, weight):
+                self.check_out(differentiated, shape, dtype, out)
         counts = target != told.ignore_index
         shares = counts if factors is None else factors
         divisor = self._divisor(told, counts, shares)
@@ -337,7 +356,7 @@ class RowFunctions(Library):
             made = [weighted(loss), *others]
         total, *others = made
         others = list(map(constant, others))
-        results = [total]
+        results = [total if out is None else self.copied(total, out)]
         if told.return_lse:
             results.append(others[0])
         if told.return_z_loss:
@@ -409,7 +428,7 @@ class RowFunctions(Library):
     def cross_entropy_forward_of(self, x: Any, target: Any, told: LossKeywords) -> list[Any]:
         """Compute losses, and what their gradient needs of each row, without gradients."""
         call, rows = self.losses_call(x, target, told)
-        made = self.compute(call.asking_for(*TERMS), constant(rows))
+        made = self.of_rows(call.asking_for(*TERMS), constant(rows))
         return [one.squeeze(call.dim) for one in made]
 
     def cross_entropy_backward_of(
@@ -421,6 +440,8 @@ class RowFunctions(Library):
         for name, array in (*kept.items(), ("loss_grad", loss_grad)):
             self.check_beside(name, array, x)
             check_kept(name, tuple(array.shape), tuple(target.shape))
+            if getattr(array, "requires_grad", False):  # a batch of gradients cannot be detached
+                array = constant(array)
             array = self.converted(array, self.result_type(call, x), x)
             arrays[name] = with_axis(array, call.dim)
         call = call._replace(op=Op.CROSS_ENTROPY_BACKWARD, arrays=arrays)
@@ -428,7 +449,7 @@ class RowFunctions(Library):
             self.check_out(x, tuple(x.shape), x.dtype, out)
             if rows is not x:
                 raise InvalidInput("out is given; x must then be dense")
-        (result,) = self.compute(call, rows, out)
+        (result,) = self.of_rows(call, constant(rows), out)
         axis = positive(told.axis_of(x.ndim), x.ndim)
         return result if rows is x else self.numpy.moveaxis(result, -1, axis)
 
@@ -487,7 +508,14 @@ class RowFunctions(Library):
         """Raise InvalidInput that names the first id that is no column; wait for the GPU for it."""
         place = self.first_place(outside(index, cols))
         if place is not None:
-            raise bad_id(int(index[place]), place, cols)
+            raise bad_id("index", int(index[place]), place, cols)
+
+    def check_targets(self, target: Any, classes: int, ignore_index: int) -> None:
+        """Raise InvalidInput that names the first bad target; wait for the GPU for it."""
+        place = self.first_place(are_bad(target, classes, ignore_index))
+        if place is not None:
+            ignored = f", or {ignore_index}, which is ignored"
+            raise bad_id("target", int(target[place]), place, classes, ignored)
 
 
 # ------------------------------------------------------------------ numbers of a row
@@ -566,6 +594,11 @@ def _columns(library: Any, are_none: Any, columns: Any, ids: Any) -> Any:
 # ------------------------------------------------------------------ losses
 
 
+def are_bad(target: Any, classes: int, ignore_index: int) -> Any:
+    """Return which targets are neither classes nor ignored."""
+    return outside(target, classes) & (target != ignore_index)
+
+
 def losses(library: Library, x: Any, call: Call) -> list[Any]:
     """Return the results of a call whose rows have targets, by a library's functions."""
     ids, functions, told = call.arrays["ids"], library.numpy, dict(call.options)
@@ -618,8 +651,7 @@ def whole_loss(library: Library, x: Any, call: Call, made: Mapping[str, Any]) ->
     told, loss = dict(call.options), made["output"]
     smoothing, factor = told["label_smoothing"], told["z_loss"]
     if smoothing:
-        wide = library.type_of(TYPE_OF_SUMS.array_name)
-        mean = x.sum(call.dim, keepdims=True, dtype=wide) / x.shape[call.dim]
+        mean = library.sums(x, call.dim) / x.shape[call.dim]
         mean = mean if call.scale is None else mean * call.scale
         above = library.cast(made["maximum"] - mean, loss.dtype, loss)
         loss = (1 - smoothing) * loss + smoothing * (above + made["log_sum"])

@@ -196,6 +196,8 @@ class Recipe:
     """The type of a dense copy of x that is made; None if x is read as it is."""
     prepares: dict[str, Prepare]
     """What makes an array beside x ready, by its name; others are read as they are."""
+    gradient: "Recipe | Apart | None" = None
+    """How the gradient of such losses is served, once that was asked for."""
 
     def __post_init__(self) -> None:
         problem = self.problem
@@ -287,6 +289,7 @@ class Apart:
     """The call without its arrays."""
     spread: Spread
     problem: None = None
+    gradient: "Recipe | Apart | None" = None
 
     def takes(self, x: Any) -> bool:
         """Return whether an input begins where launches need it to: each makes its own arrays."""

@@ -142,6 +142,25 @@ class TensorRecipe(Recipe):
         return [out]
 
 
+MOST_PARTS = 32
+"""Most parts of a tensor that PyTorch's functions compute one after the other. The matrices that
+they make of one part are small beside the tensor."""
+
+LEAST_PART = 2**20
+"""Elements of the smallest part: their launches should not take longer than their work."""
+
+
+def part_of(x: Tensor, dim: int) -> tuple[int, int]:
+    """Return the axis along which rows are taken in parts, and how many indices of it are a part.
+
+    The rows lie along the axis `dim`. A part may be all of them.
+    """
+    dim = positive(dim, x.dim())
+    axis = max((one for one in range(x.dim()) if one != dim), key=x.size, default=dim)
+    parts = max(1, min(MOST_PARTS, x.numel() // LEAST_PART))
+    return axis, x.shape[axis] if axis == dim else -(-x.shape[axis] // parts)
+
+
 MOST_RECIPES = 4096
 """Most recipes of a thread, of 2 KB each: a program may use an unlimited number of shapes."""
 
@@ -249,6 +268,37 @@ class Tensors(Library):
         """Tell autograd of it, as PyTorch does, so that a backward that saved it raises."""
         increment_version(out)
 
+    def in_parts(self, call: Call, x: Tensor) -> list[Tensor]:
+        """Compute losses or their gradient by PyTorch's functions, some rows after the others.
+
+        For all rows at once they would make several matrices of x's size.
+        """
+        call = call._replace(dim=positive(call.dim, x.dim()))
+        axis, step = part_of(x, call.dim)
+        if step == x.shape[axis]:
+            return self.framework(call, x)
+        arrays = {name: array.split(step, axis) for name, array in call.arrays.items()}
+        results: list[Tensor] = []
+        for number, rows in enumerate(x.split(step, axis)):
+            own = {name: parts[number] for name, parts in arrays.items()}
+            made = self.framework(call._replace(arrays=own), rows)
+            if not results:
+                extents = (call.result_shape(tuple(x.shape), one.extent) for one in call.results)
+                results = [
+                    self.empty(shape, one.dtype, x)
+                    for shape, one in zip(extents, made, strict=True)
+                ]
+            for whole, part in zip(results, made, strict=True):
+                whole.narrow(axis, number * step, part.shape[axis]).copy_(part)
+        return results
+
+    def sums(self, x: Tensor, dim: int) -> Tensor:
+        """Return the sums of rows in f64, for which PyTorch converts each element first."""
+        axis, step = part_of(x, dim)
+        return torch.cat(
+            [super(Tensors, self).sums(rows, dim) for rows in x.split(step, axis)], axis
+        )
+
     def recipe(self, call: Told, x: Tensor, out: Tensor | None = None) -> Recipe | Apart | None:
         """Return how a call is served; None if PyTorch must compute it.
 
@@ -288,7 +338,7 @@ class Tensors(Library):
 
         If a kernel has served the call, `keep` is called with its recipe and the result.
         """
-        _, _, scale, _, _, _, arrays, _ = call
+        _, _, scale, _, _, _, arrays, options = call
         try:
             recipe = self.recipe(call, x, out)
             if recipe is not None:
@@ -297,7 +347,7 @@ class Tensors(Library):
                     if keep is not None:
                         keep(recipe, results[0])
                     return results
-            results = self.framework(Call(*call), x)
+            results = (self.in_parts if options else self.framework)(Call(*call), x)
             return results if out is None else [out.copy_(results[0])]
         except (RuntimeError, OverflowError):  # checks for the reason; other calls pay nothing
             check_dense(x=x, out=out, **arrays)

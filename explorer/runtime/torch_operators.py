@@ -33,6 +33,7 @@ from explorer.runtime.library import (
     LEAST_GAP,
     TERMS,
     RowFunctions,
+    are_bad,
     whole_loss,
     with_axis,
     with_terms,
@@ -55,6 +56,7 @@ from explorer.system.plain_data import kind_of, shown
 _transforms = torch._C._functorch.peek_interpreter_stack
 _modes = torch._C._len_torch_dispatch_stack
 _is_traced = torch._C._is_tracing
+_is_one_of_several = torch._C._functorch.is_legacy_batchedtensor
 _NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
 HAS_VMAP = hasattr(torch.library, "register_vmap")  # PyTorch 2.4 has not
 
@@ -85,8 +87,12 @@ def are_bare(x: Tensor, arrays: dict[str, Tensor]) -> bool:
 
 
 def are_memory(arrays: dict[str, Tensor]) -> bool:
-    """Return whether all arrays beside x are plain memory."""
-    return all(map(is_memory, arrays.values()))
+    """Return whether all arrays beside x are plain memory.
+
+    A gradient is none if it stands for several (`is_grads_batched` of `torch.autograd.grad`).
+    """
+    beside = arrays.values()
+    return all(map(is_memory, beside)) and not any(map(_is_one_of_several, beside))
 
 
 def needs_gradient(x: Tensor, other: Tensor | None = None) -> bool:
@@ -218,15 +224,17 @@ class _Numbers(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return the gradient of x, by PyTorch's operators, which `torch.compile` fuses.
 
-        Where gradients of it are asked for, PyTorch differentiates its own functions.
+        Where gradients of it are asked for, or several gradients, PyTorch differentiates its own
+        functions.
         """
         x, ids, *saved = ctx.saved_tensors
         told = by_name(ctx.call.results, grads)
         call, of_results = ctx.call._replace(arrays=given(ids=ids)), given(**told)
         if not of_results:
             return None, None
-        if torch.is_grad_enabled():
-            return _gradient_of_framework(call, of_results, x), None
+        if torch.is_grad_enabled() or any(map(_is_one_of_several, of_results.values())):
+            with torch.enable_grad():
+                return _gradient_of_framework(call, of_results, x), None
         return _gradient(call, of_results, x, ids, *saved), None
 
 
@@ -303,12 +311,22 @@ class _Losses(torch.autograd.Function):  # type: ignore[misc]
         if ctx.is_in_place:  # PyTorch then knows that x has changed: a second backward raises
             if torch.is_grad_enabled():
                 raise InvalidInput("gradient is 'in_place'; it has no gradient of its own")
+            _check_single("in_place", grad)
             return loss_gradient(call, x, kept, grad, x.detach()), None
         if torch.is_grad_enabled():
             (loss,) = by_framework(call, x)
             (result,) = torch.autograd.grad(loss, x, grad, create_graph=True)
             return result, None
         return loss_gradient(call, x, kept, grad), None
+
+
+def _check_single(gradient: str, grad: Tensor) -> None:
+    """Raise InvalidInput for several gradients of a loss, of which one alone has memory."""
+    if _is_one_of_several(grad):
+        raise InvalidInput(
+            f"gradient is '{gradient}', and is_grads_batched asks for several gradients; there is "
+            "memory for one: give gradient='later'"
+        )
 
 
 class _LossWithGradient(torch.autograd.Function):  # type: ignore[misc]
@@ -322,6 +340,7 @@ class _LossWithGradient(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradient times `grad`; a row whose factor is 1 is left as it is."""
+        _check_single("with_loss", grad)
         gradient, ctx.gradient = ctx.gradient, None
         if gradient is None or torch.is_grad_enabled():
             why = "it has no gradient of its own" if gradient is not None else "it is used up"
@@ -365,11 +384,14 @@ def has_kernel(call: Call, x: Tensor) -> bool:
 
 def has_kernels(call: Call, x: Tensor) -> bool:
     """Return whether kernels would serve the call of losses and that of their gradient."""
-    if not has_kernel(call.asking_for(*TERMS), x):
+    recipe = TENSORS.recipe(call.asking_for(*TERMS), x)
+    if recipe is None or not recipe.takes(x):
         return False
-    shape = call.result_shape(tuple(x.shape), Extent.ROW)
-    of_rows = torch.empty(shape, dtype=TENSORS.result_type(call, x), device=x.device)
-    return has_kernel(_gradient_call(call, [of_rows] * len(TERMS), of_rows), x)
+    if recipe.gradient is None:
+        shape = call.result_shape(tuple(x.shape), Extent.ROW)
+        of_rows = torch.empty(shape, dtype=TENSORS.result_type(call, x), device=x.device)
+        recipe.gradient = TENSORS.recipe(_gradient_call(call, [of_rows] * len(TERMS), of_rows), x)
+    return recipe.gradient is not None and recipe.gradient.takes(x)
 
 
 # ------------------------------------------------------------------ registration
@@ -423,8 +445,12 @@ def without_gradient(call: Call, x: Tensor) -> list[Tensor]:
     """Compute a call, without the dispatcher if possible, which takes 6 us."""
     if are_bare(x, call.arrays):
         return dense(call, x)
-    results = below_autograd(operator_of(call.op), x, *arguments_of(call))
-    return list(results) if isinstance(results, (list, tuple)) else [results]
+    return _listed(below_autograd(operator_of(call.op), x, *arguments_of(call)))
+
+
+def _listed(results: Any) -> list[Tensor]:
+    """Return what an operator returns, one tensor or several, as a list."""
+    return [results] if isinstance(results, Tensor) else list(results)
 
 
 @skips_dynamo
@@ -557,7 +583,7 @@ _LOSSES = (
 _LOSSES_BACKWARD = (
     "cross_entropy_backward(Tensor x, int dim, float? scale, Tensor ids, int ignore_index, "
     "float label_smoothing, float z_loss, Tensor maximum, Tensor log_sum, Tensor loss_grad) "
-    "-> Tensor[]"
+    "-> Tensor"
 )
 
 
@@ -583,7 +609,9 @@ def _losses_backward_call(*told: Any) -> Call:
 
 
 _ROW_OPERATORS[Op.CROSS_ENTROPY] = _operator(_LOSSES, _losses_call, list)
-_ROW_OPERATORS[Op.CROSS_ENTROPY_BACKWARD] = _operator(_LOSSES_BACKWARD, _losses_backward_call, list)
+_ROW_OPERATORS[Op.CROSS_ENTROPY_BACKWARD] = _operator(
+    _LOSSES_BACKWARD, _losses_backward_call, itemgetter(0)
+)
 
 
 def operator_of(op: Op) -> Any:
@@ -790,12 +818,25 @@ class TensorFunctions(Tensors, RowFunctions):
 
     def check_columns(self, index: Tensor, cols: int) -> None:
         """Raise InvalidInput that names the first id that is no column; wait for the GPU for it."""
-        if not torch.compiler.is_compiling() and _is_batched(index):
-            raise InvalidInput(
-                "check is True under torch.func.vmap; it needs the values of ids, which are not "
-                "known there: leave it out"
-            )
+        _check_values("check is True", index)
         super().check_columns(index, cols)
+
+    def check_targets(self, target: Tensor, classes: int, ignore_index: int) -> None:
+        """Raise InvalidInput that names the first bad target; wait for the GPU for it.
+
+        Neither a graph that is captured nor compiled code can wait: there, an assertion on the GPU
+        fails, which ends the process's use of it, as PyTorch's own does.
+        """
+        if torch.compiler.is_compiling() or (
+            self.is_on_gpu(target) and self.is_capturing(target.get_device())
+        ):
+            torch._assert_async(
+                ~are_bad(target, classes, ignore_index).any(),
+                f"a target is neither from 0 to {classes - 1} nor {ignore_index}, which is ignored",
+            )
+            return
+        _check_values("bad_target is 'raise'", target)
+        super().check_targets(target, classes, ignore_index)
 
     def check_out(self, x: Tensor, shape: Shape, dtype: torch.dtype, out: Any) -> None:
         """Raise TypeError and InvalidInput for an output that does not fit a call."""
@@ -861,11 +902,11 @@ class TensorFunctions(Tensors, RowFunctions):
     def of_rows(self, call: Call, x: Tensor, out: Tensor | None = None) -> list[Tensor]:
         """Compute numbers of rows, with their gradients if needed, the first one in `out`."""
         if torch.compiler.is_compiling():
-            results = list(operator_of(call.op)(x, *arguments_of(call)))
+            results = _listed(operator_of(call.op)(x, *arguments_of(call)))
         elif x.is_nested or needs_own_formulas(x, has_vmap=HAS_VMAP and not call.options):
             results = by_framework(call, x)
         elif not are_bare(x, call.arrays):
-            results = list(operator_of(call.op)(x, *arguments_of(call)))
+            results = _listed(operator_of(call.op)(x, *arguments_of(call)))
         elif out is not None and is_memory(out):
             return compute(call, x, out)
         elif needs_gradient(x):
@@ -878,6 +919,15 @@ class TensorFunctions(Tensors, RowFunctions):
 def _check_not_nested(name: str, tensor: Tensor) -> None:
     if tensor.is_nested:
         raise InvalidInput(f"{name} is a nested tensor; it must be dense")
+
+
+def _check_values(asked: str, ids: Tensor) -> None:
+    """Raise InvalidInput under a `vmap` of ids whose values a call asks for."""
+    if not torch.compiler.is_compiling() and _is_batched(ids):
+        raise InvalidInput(
+            f"{asked} under torch.func.vmap; it needs the values of ids, which are not known "
+            "there: leave it out"
+        )
 
 
 def _is_batched(tensor: Tensor) -> bool:

@@ -205,10 +205,12 @@ def _cross_entropy(own: Any, served: Counter[str]) -> Any:
         # PyTorch composes the loss of operators that autocast computes in f32.
         dtype = torch.float32 if x.itemsize == 2 and autocast_type() is not None else x.dtype
         told = LossKeywords(ignore_index, REDUCTIONS[reduction], label_smoothing, loss_dtype=dtype)
-        if _has_classes(x, target, weight, told) and _is_ready(x, target, told):
-            served["cross_entropy_loss"] += 1
-            loss: Tensor = FUNCTIONS.cross_entropy_of(x, target, weight, told)
-            return loss
+        if _has_classes(x, target, weight, told):
+            call, rows = FUNCTIONS.losses_call(x, target, told)
+            if _is_ready(call, rows, told):
+                served["cross_entropy_loss"] += 1
+                loss: Tensor = FUNCTIONS.loss_of(call, rows, target, weight, told)
+                return loss
         taken: Tensor = own.call_boxed(
             keys, x, target, weight, reduction, ignore_index, label_smoothing
         )
@@ -267,11 +269,10 @@ def _has_classes(x: Tensor, target: Tensor, weight: Tensor | None, told: LossKey
     return TENSORS.name_of(x.dtype) in DTYPES
 
 
-def _is_ready(x: Tensor, target: Tensor, told: LossKeywords) -> bool:
+def _is_ready(call: Call, x: Tensor, told: LossKeywords) -> bool:
     """Return whether there is a kernel for a loss; compiled code finds that out when it runs."""
     if is_compiled() or not is_bare(x):
         return True
-    call, rows = FUNCTIONS.losses_call(x, target, told)
     if needs_gradient(x):
-        return has_kernels(call, rows)
-    return has_kernel(call.asking_for(*(TERMS if told.label_smoothing else ())), rows)
+        return has_kernels(call, x)
+    return has_kernel(call.asking_for(*(TERMS if told.label_smoothing else ())), x)

@@ -10,15 +10,16 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from wrapper_cases import CASES
+from wrapper_cases import CASES, EVERY_RESULT
 
 from explorer.codegen.units import emit
 from explorer.codegen.variant import HostCall
 from explorer.export.programs import program_for
 from explorer.model.config import Config
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask, Problem, inputs, results, scalars
-from explorer.ops import Extent
+from explorer.ops import OPERATORS, Extent, Op
 from explorer.reference.layout import as_rows
 from explorer.reference.truth import truths_of
 
@@ -63,17 +64,18 @@ def torch(monkeypatch):
     monkeypatch.setattr(torch, "set_default_device", lambda _: None)
     monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    torch._dynamo.reset()  # which compiles a function a few times at most
     stream = SimpleNamespace(cuda_stream=77)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
     return torch
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("number", SERVED)
-def test_pytorchs_program(number, torch, tmp_path, capsys):
-    problem, config = CASES[number]
-    call, launched = HostCall.of(problem, config), []
+def loaded(problem, config, folder, launched=None):
+    """The program for a problem as a module, whose kernel serves the CPU; `launched` gets streams.
+
+    A kernel that is not to be launched is None.
+    """
+    call = HostCall.of(problem, config)
 
     def launch(*passed):
         told = dict(zip(call.names, passed[:-1], strict=True))
@@ -89,25 +91,269 @@ def test_pytorchs_program(number, torch, tmp_path, capsys):
         **{call.function: launch, str(call.scratch_function): lambda *_: 4096}
     )
     module = ModuleType("k")
-    module.__file__ = str(tmp_path / "k_torch.py")
-    text = program_for("torch", emit(problem, config), tmp_path / "k.cu").text
+    module.__file__ = str(folder / "k_torch.py")
+    text = program_for("torch", emit(problem, config), folder / "k.cu").text
     exec(compile(text, module.__file__, "exec"), module.__dict__)
-    module.library_for = lambda capability: library
+    if launched is not None:
+        module.library_for = lambda capability: library
+        operator = module._overwrite if problem.in_place else getattr(module, problem.op)
+        operator.register_kernel("cpu")(operator._init_fn)
+    return module
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("number", SERVED)
+def test_pytorchs_program(number, torch, tmp_path, capsys):
+    launched = []
+    module = loaded(*CASES[number], tmp_path, launched)
     with pytest.raises(SystemExit) as left:
         module.main()
     assert left.value.code == 0, capsys.readouterr().out
     assert launched == [77]
 
 
-@pytest.mark.parametrize("mask", [Mask.NONE, Mask.ADDITIVE])
-def test_pytorchs_program_drops_no_gradient(mask, torch, tmp_path):
-    text = program_for("torch", emit(Problem(4, 96, mask=mask), Config()), tmp_path / "k.cu").text
-    module = {"__file__": str(tmp_path / "k_torch.py"), "__name__": "k"}
-    exec(compile(text, "k_torch.py", "exec"), module)
-    x = [torch.randn(4, 96)] + [torch.zeros(1, 96)] * (mask is not Mask.NONE)
-    x[-1].requires_grad_()
-    with pytest.raises(ValueError, match=r"no gradient: call it under torch.no_grad\(\)"):
-        module["softmax"](*x)
+def example(torch, problem, dtype):
+    """What the function of a program takes for a problem; a loss ignores the first row."""
+    torch.manual_seed(0)
+    rows, cols, inner = problem.rows, problem.cols, problem.inner
+    shape = (rows // inner, cols, inner) if inner > 1 else (rows, problem.input_stride)
+    x = torch.randn(shape, dtype=dtype)
+    arrays = [(x if inner > 1 else x[:, :cols]).requires_grad_()]
+    if problem.mask is Mask.ADDITIVE:
+        arrays.append(torch.randn(problem.mask_rows, cols, dtype=dtype).requires_grad_())
+    if problem.mask is Mask.LENGTHS:
+        arrays.append(torch.arange(rows, dtype=torch.int32) % cols + 1)
+    if problem.ids_dtype:
+        shape = shape[::2] if inner > 1 else (rows, problem.ids_per_row)
+        ids = torch.randint(0, cols, shape)
+        ids[0], ids[1] = problem.ignore_index if problem.has_target else 0, cols - 1
+        ids[-1, 0] = ids[0, 0]
+        arrays.append(ids if problem.ids_per_row > 1 or inner > 1 else ids[:, 0].contiguous())
+    return arrays
+
+
+def own(torch, problem, x, *arrays):
+    """PyTorch's own results for a problem's arrays, but for whole numbers."""
+    rows, limits = torch.arange(problem.rows)[:, None], problem.cols
+    counted = x if problem.scale is None else x * problem.scale
+    if problem.mask is Mask.ADDITIVE:
+        counted = counted + arrays[0][rows[:, 0] % problem.mask_rows]
+    elif problem.mask is Mask.CAUSAL:
+        limits = rows % problem.mask_rows + 1 + problem.cols - problem.mask_rows
+    elif problem.mask is Mask.LENGTHS:
+        limits = arrays[0][:, None]
+    if problem.mask in (Mask.CAUSAL, Mask.LENGTHS):
+        counted = counted.masked_fill(torch.arange(problem.cols) >= limits, -1e30)
+    logs = torch.log_softmax(counted, 1)
+    lse, maximum = torch.logsumexp(counted, 1), counted.amax(1)
+    made = {"softmax": logs.exp(), "log_softmax": logs, "logsumexp": lse}
+    made |= {"lse": lse, "entropy": -(logs.exp() * logs).sum(1)}
+    made |= {"maximum": maximum, "log_sum": lse - maximum}
+    if problem.has_target:
+        kept = {"ignore_index": problem.ignore_index, "reduction": "none"}
+        made["cross_entropy"] = torch.nn.functional.cross_entropy(counted, arrays[-1], **kept)
+    elif problem.ids_dtype:
+        ids = arrays[-1]
+        taken = logs.gather(1, ids if ids.ndim > 1 else ids[:, None])
+        made["log_prob"] = taken if ids.ndim > 1 else taken[:, 0]
+    names = [str(problem.op), *(result.name for result in problem.results[1:])]
+    return [made[name] for name in names if name in made]
+
+
+def function_of(problem, folder):
+    """The function of the program for a problem, whose kernel serves the CPU."""
+    config = Config(algorithm="online-block-max") if problem.ids_dtype else Config()
+    return getattr(loaded(problem, config, folder, []), problem.op)
+
+
+def floating(results):
+    """The results that have a gradient."""
+    several = results if isinstance(results, tuple) else (results,)
+    return [result for result in several if result.is_floating_point()]
+
+
+GRADIENTS = [
+    {},
+    {"op": Op.LOG_SOFTMAX, "scale": -0.5},
+    {"scale": 0.5, "input_stride": 9, "output_stride": 8},
+    {"inner": 2},
+    {"op": Op.LOG_SOFTMAX, "inner": 2},
+    {"mask": Mask.CAUSAL, "mask_rows": 3},
+    {"mask": Mask.LENGTHS, "op": Op.LOG_SOFTMAX},
+    {"mask": Mask.ADDITIVE, "mask_rows": 3, "scale": 2.0},
+    {"op": Op.LOGSUMEXP, "scale": -2.0},
+    {"op": Op.LOGSUMEXP, "mask": Mask.LENGTHS},
+    {"op": Op.LOGSUMEXP, "mask": Mask.ADDITIVE, "mask_rows": 2},
+    {"op": Op.LOGSUMEXP, "inner": 2, "also": "maximum,log_sum"},
+    {"op": Op.LOG_PROB},
+    {"op": Op.LOG_PROB, "ids_per_row": 3, "scale": 0.5, "also": EVERY_RESULT},
+    {"op": Op.CROSS_ENTROPY, "scale": 0.5, "ignore_index": 2},
+    {"op": Op.CROSS_ENTROPY, "inner": 2, "also": "lse"},
+    {"op": Op.CROSS_ENTROPY, "also": "lse,maximum,log_sum"},
+]
+
+
+def test_each_result_with_a_gradient_has_a_case():
+    """Or a new result's gradient might be dropped."""
+    cases = [Problem(6, 7, **told) for told in GRADIENTS]
+    found = {(case.op, result.name) for case in cases for result in case.results}
+    for op, operator in OPERATORS.items():
+        if not operator.is_gradient and Extent.ROW not in operator.operands.values():
+            assert {(op, result.name) for result in operator.results} <= found
+
+
+@pytest.fixture(params=GRADIENTS, ids=lambda told: "-".join(map(str, told.values())))
+def told(request):
+    return request.param
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.filterwarnings("ignore")
+def test_gradients_of_a_program_are_those_of_its_results(told, torch, tmp_path):
+    """Of float64, against differences; the second ones, too."""
+    problem = Problem(6, 7, DType.F64, **told)
+    function = function_of(problem, tmp_path)
+    arrays = example(torch, problem, torch.float64)
+
+    def finite(*arrays):
+        """Without the infinities, whose differences are no numbers."""
+        return tuple(torch.where(one.isfinite(), one, 0) for one in floating(function(*arrays)))
+
+    assert torch.autograd.gradcheck(finite, arrays)
+    assert torch.autograd.gradgradcheck(finite, arrays)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
+def test_gradients_of_a_program_are_pytorchs(name, told, torch, tmp_path):
+    kind = next(one for one in DType if one.array_name == name)
+    problem, dtype = Problem(6, 7, kind, **told), getattr(torch, name)
+    function = function_of(problem, tmp_path)
+    arrays = example(torch, problem, dtype)
+    if problem.mask is Mask.LENGTHS:
+        arrays[1][0] = 0  # a row of NaN, or -inf, whose gradient is 0
+    wide = [a.detach().double().requires_grad_() if a.requires_grad else a for a in arrays]
+    found, beside = floating(function(*arrays)), own(torch, problem, *wide)
+    grads = [torch.randn_like(one) for one in found]
+    if problem.fills_rows:  # a hidden element has no gradient to give
+        grads = [grad.where(one.isfinite(), 0) for grad, one in zip(grads, found, strict=True)]
+    assert [one.shape for one in found] == [one.shape for one in beside]
+    given = [grad.double() for grad in grads]
+    made = torch.autograd.grad(found, [a for a in arrays if a.requires_grad], grads)
+    expected = torch.autograd.grad(beside, [a for a in wide if a.requires_grad], given)
+    for one, other in zip(made, expected, strict=True):
+        assert one.dtype is dtype
+        error = (one - other).abs().max() / other.abs().max()
+        assert error < 4 * torch.finfo(dtype).eps
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.filterwarnings("ignore")
+def test_an_operator_is_what_pytorch_expects_of_one(told, torch, tmp_path):
+    problem = Problem(6, 7, DType.F32, **told)
+    function = function_of(problem, tmp_path)
+    utilities = ["test_schema", "test_autograd_registration", "test_faketensor"]
+    if problem.is_dense:  # this one gives copies without gaps
+        utilities.append("test_aot_dispatch_dynamic")
+    arrays = tuple(example(torch, problem, torch.float32))
+    torch.library.opcheck(function, arrays, test_utils=utilities)
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.filterwarnings("ignore")
+def test_an_operator_breaks_no_graph(told, torch, tmp_path):
+    problem = Problem(6, 7, DType.F32, **told)
+    function = function_of(problem, tmp_path)
+
+    def twice(*arrays):
+        return 2 * floating(function(*arrays))[0]
+
+    arrays = example(torch, problem, torch.float32)
+    compiled = torch.compile(twice, fullgraph=True, backend="aot_eager")
+    found, expected = compiled(*arrays), twice(*arrays)
+    assert torch.equal(found, expected)
+    needed = [array for array in arrays if array.requires_grad]
+    grad = torch.randn_like(found)
+    made = torch.autograd.grad(found, needed, grad)
+    for one, other in zip(made, torch.autograd.grad(expected, needed, grad), strict=True):
+        assert torch.allclose(one, other, equal_nan=True)
+    with torch.no_grad():
+        assert torch.equal(compiled(*arrays), found)
+
+
+def test_no_gradient_is_kept_where_none_is_asked_for(torch, tmp_path):
+    problem = Problem(6, 7)
+    function = function_of(problem, tmp_path)
+    (x,) = example(torch, problem, torch.float32)
+    for mode in (torch.no_grad(), torch.inference_mode()):
+        with mode:
+            assert not function(x).requires_grad
+            assert torch.allclose(function(x), x.softmax(1))
+    assert function(x).requires_grad and not function(x.detach()).requires_grad
+
+
+def test_a_row_that_does_not_count_has_no_gradient_whatever_it_holds(torch, tmp_path):
+    problem = Problem(6, 7, op=Op.CROSS_ENTROPY, also="lse")
+    function = function_of(problem, tmp_path)
+    x, ids = example(torch, problem, torch.float32)
+    ids[2], ids[3] = 7, -1  # no columns, whose losses are NaN
+    with torch.no_grad():
+        x[0] = float("nan")
+    loss, _ = function(x, ids)
+    loss.sum().backward()
+    expected = x.detach().softmax(1)
+    expected[torch.arange(6), ids.clamp(0, 6)] -= 1
+    expected[[0, 2, 3, 5]] = 0
+    assert torch.allclose(x.grad, expected, atol=1e-6)
+
+
+def test_two_programs_of_one_name_are_two_operators(torch, tmp_path):
+    kinds = [Problem(6, 7, op=Op.CROSS_ENTROPY, ignore_index=n) for n in (2, 3)]
+    functions = [function_of(kind, tmp_path) for kind in kinds]
+    ids = torch.full((6,), 2)
+    losses = [function(torch.zeros(6, 7), ids) for function in functions]
+    assert losses[0].eq(0).all() and losses[1].gt(1).all()
+
+
+# What has no gradient says so.
+
+
+def test_a_program_in_place_gives_no_gradient(torch, tmp_path):
+    module = loaded(Problem(6, 7, in_place=True), Config(), tmp_path, [])
+    x = torch.randn(6, 7)
+    expected = x.softmax(1)
+    torch.library.opcheck(module._overwrite, (x.clone(),))
+    compiled = torch.compile(module.softmax, fullgraph=True, backend="aot_eager")
+    assert compiled(x) is x and torch.allclose(x, expected)
+    with pytest.raises(ValueError, match=r"x needs a gradient and is overwritten: give x.detach"):
+        module.softmax(x.requires_grad_())
+    with torch.no_grad():
+        assert module.softmax(x) is x
+
+
+@pytest.mark.parametrize("op", [Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD])
+def test_a_gradient_gives_no_gradient_of_its_own(op, torch, tmp_path):
+    function = function_of(Problem(6, 7, op=op), tmp_path)
+    result = function(torch.rand(6, 7), torch.randn(6, 7).requires_grad_())
+    with pytest.raises(RuntimeError, match=r"no gradient of its own: call torch.*softmax where"):
+        result.sum().backward()
+
+
+def test_a_program_drops_no_forward_mode_gradient(torch, tmp_path):
+    function = function_of(Problem(6, 7), tmp_path)
+    x = torch.randn(6, 7)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, x)
+        with pytest.raises(ValueError, match="no forward-mode gradient"):
+            function(dual)
+    with pytest.raises((ValueError, RuntimeError)):
+        torch.func.jvp(function, (x,), (x,))
+
+
+def test_a_program_refuses_a_tensor_on_the_cpu(torch, tmp_path):
+    with pytest.raises(ValueError, match=r"^x must be on a GPU$"):
+        loaded(Problem(6, 7), Config(), tmp_path).softmax(torch.randn(6, 7))
 
 
 # ------------------------------------------------------------------ CuPy

@@ -30,6 +30,9 @@ SHAPES = [
     Problem(2048, 4096, DType.BF16, Op.LOG_PROB),
     Problem(512, 1000, op=Op.LOG_PROB, ids_per_row=3, ids_dtype="int32"),
     Problem(2048, 4096, DType.BF16, Op.LOG_PROB, also="lse,entropy,rank,argmax"),
+    Problem(2048, 4096, DType.BF16, Op.CROSS_ENTROPY),
+    Problem(64, 50257, op=Op.CROSS_ENTROPY_BACKWARD, ids_dtype="int32"),
+    Problem(2048, 4096, DType.BF16, Op.CROSS_ENTROPY_WITH_GRADIENT, also="loss"),
 ]
 
 
@@ -128,8 +131,11 @@ getattr(import_module(module), name)(Problem(2048, 3000, op=Op(sys.argv[3])), gp
         ("triton-tuned.runtime", "triton", Op.LOGSUMEXP),
         ("triton-tuned.runtime", "triton", Op.LOG_PROB),
         ("quack", "quack", Op.LOG_PROB),
+        ("quack", "quack", Op.CROSS_ENTROPY_BACKWARD),
+        ("quack", "quack", Op.CROSS_ENTROPY_WITH_GRADIENT),
         ("triton-tutorial", "triton", Op.SOFTMAX),
         ("liger", "liger_kernel", Op.SOFTMAX),
+        ("liger", "liger_kernel", Op.CROSS_ENTROPY_WITH_GRADIENT),
         ("torch-compile", "torch", Op.SOFTMAX),
         ("torch-compile", "torch", Op.LOG_SOFTMAX_BACKWARD),
     ],

@@ -7,13 +7,16 @@ import subprocess
 import sys
 
 import pytest
-from wrapper_cases import CASES
+from wrapper_cases import CASES, GATHERING, SIMPLE
 
 from explorer.codegen.units import emit
 from explorer.devices.cuda.program import device_spec
 from explorer.devices.names import device_index
 from explorer.export.programs import FRAMEWORKS, program_for
+from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
+from explorer.model.problem import Problem
+from explorer.ops import Op
 from explorer.space import Space
 
 
@@ -99,4 +102,83 @@ def test_jax_calls_the_kernel_inside_of_jit(tmp_path):
     program = program_for("jax", variant, tmp_path / "k.cu")
     program.path.write_text(program.text)
     ran = run_in(tmp_path, sys.executable, "-c", JITTED)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+
+
+DIFFERENTIATED = """
+import sys, torch, k_torch
+op, name, device = sys.argv[1:]
+dtype, function = getattr(torch, name), getattr(k_torch, op)
+torch.set_default_device(device)
+torch.manual_seed(0)
+x = torch.randn(k_torch.SHAPE, dtype=dtype, requires_grad=True)
+ids = torch.randint(0, k_torch.COLS, (k_torch.ROWS,))
+arrays = [x, ids] if op in ("log_prob", "cross_entropy") else [x]
+wide = x.detach().double().requires_grad_()
+logs = wide.log_softmax(1)
+taken = logs.gather(1, ids[:, None])[:, 0]
+expected = {"softmax": logs.exp(), "log_softmax": logs, "logsumexp": wide.logsumexp(1)}
+expected = expected.get(op, taken if op == "log_prob" else -taken)
+grad = torch.randn_like(expected).to(torch.float32 if expected.ndim == 1 else dtype)
+(expected,) = torch.autograd.grad(expected, wide, grad.double())
+
+def gradient(function):
+    result = function(*arrays)
+    return torch.autograd.grad(result[0] if isinstance(result, tuple) else result, x, grad)[0]
+
+def check(found):
+    torch.cuda.synchronize(device)
+    assert found.dtype is dtype and found.device == x.device
+    error = (found - expected).abs().max() / expected.abs().max()
+    assert error < 4 * torch.finfo(dtype).eps, error
+
+stream = torch.cuda.Stream(device)
+stream.wait_stream(torch.cuda.current_stream(device))
+check(gradient(function))
+check(gradient(torch.compile(function, fullgraph=True)))
+with torch.cuda.stream(stream):
+    found = gradient(function)
+check(found)
+with torch.cuda.device(device):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = gradient(function)
+    found.zero_()
+    graph.replay()
+check(found)
+for mode in (torch.no_grad(), torch.inference_mode()):
+    with mode:
+        result = function(*arrays)
+        assert not (result[0] if isinstance(result, tuple) else result).requires_grad
+"""
+
+SUMMED = {"also": "lse,maximum,log_sum"}
+"""Results of a loss besides, which here no gradient comes from."""
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16, DType.F16], ids=str)
+@pytest.mark.parametrize(
+    "op, told",
+    [
+        (Op.SOFTMAX, {}),
+        (Op.LOG_SOFTMAX, {}),
+        (Op.LOGSUMEXP, {}),
+        (Op.LOG_PROB, {}),
+        (Op.CROSS_ENTROPY, {}),
+        (Op.CROSS_ENTROPY, SUMMED),
+    ],
+)
+def test_pytorch_differentiates_the_operator(op, told, dtype, tmp_path):
+    """Eagerly, compiled, on another stream, in a CUDA graph, and on the last of all GPUs."""
+    torch = pytest.importorskip("torch")
+    if shutil.which("nvcc") is None:
+        pytest.skip("nvcc is not installed")
+    problem = Problem(64, 1000, dtype, op, **told)
+    variant = emit(problem, GATHERING if problem.ids_dtype else SIMPLE)
+    (tmp_path / "k.cu").write_text(variant.source)
+    program = program_for("torch", variant, tmp_path / "k.cu")
+    program.path.write_text(program.text)
+    device = f"cuda:{torch.cuda.device_count() - 1}"
+    told = (str(op), dtype.array_name, device)
+    ran = run_in(tmp_path, sys.executable, "-c", DIFFERENTIATED, *told)
     assert ran.returncode == 0, ran.stderr[-2000:]

@@ -8,7 +8,7 @@ from explorer.devices.cuda import peer_entry
 from explorer.devices.cuda.device import CudaDevice
 from explorer.devices.cuda.messages import Enter, Failed
 from explorer.devices.cuda.tools import DeviceCheck
-from explorer.model.peer import Entered, NotEntered, PeerName, PeerRefuses
+from explorer.model.peer import Entered, NotEntered, PeerName, PeerRefuses, Renews
 from explorer.model.problem import Mask, Problem, inputs, results
 from explorer.ops import Op
 
@@ -66,6 +66,17 @@ class OfCaches(Contender):
             name: (BASES[name], BASES[name] + 1) for name in ("query", "key", "value", "lengths")
         }
         self.launched, self.closed = 0, False
+
+
+class OfOwnOperands(Contender):
+    """Makes its operands anew before each replay that is checked."""
+
+    def __init__(self, problem, buffers, stream):
+        super().__init__(problem, buffers, stream)
+        self.renewed = 0
+
+    def renew(self):
+        self.renewed += 1
 
 
 made = []
@@ -226,6 +237,12 @@ def test_a_peer_of_attention_is_given_all_arrays():
     problem = Problem(64, 8, op=Op.DECODE_ATTENTION, mask=Mask.LENGTHS)
     reply, _ = entered("OfCaches", problem=problem)
     assert isinstance(reply, Entered) and reply.wrong_rows == (), reply
+
+
+def test_a_peers_own_operands_are_made_anew_for_what_is_checked_alone():
+    reply, _ = entered("OfOwnOperands")
+    assert isinstance(reply, Entered) and made[0].renewed == 2  # whole matrices; rows of patterns
+    assert not isinstance(Contender, Renews) and isinstance(made[0], Renews)
 
 
 def test_a_lost_context_is_told(monkeypatch):

@@ -1,4 +1,4 @@
-"""What peers make of operators of a few results a row, as far as that goes without a GPU."""
+"""What peers make of losses and of a few results a row, as far as that goes without a GPU."""
 
 import math
 import os
@@ -14,7 +14,7 @@ import pytest
 from explorer.model.element import DType
 from explorer.model.peer import PeerRefuses
 from explorer.model.problem import Problem
-from explorer.ops import Op
+from explorer.ops import Extent, Op
 from explorer.peers.registry import EVERY, FOUR, check_scope
 from explorer.reference.truth import truths_of
 
@@ -90,13 +90,42 @@ def test_pytorch_computes_every_result_of_chosen_columns(dtype, also):
         check(problem, arrays, array.name, tensor.numpy())
 
 
+LOSSES = [
+    Problem(8, 1000, op=Op.CROSS_ENTROPY, also="lse", ids_dtype="int32"),
+    Problem(8, 1000, op=Op.CROSS_ENTROPY_BACKWARD),
+    Problem(8, 1000, op=Op.CROSS_ENTROPY_WITH_GRADIENT),
+    Problem(8, 1000, op=Op.CROSS_ENTROPY_WITH_GRADIENT, also="loss,lse"),
+]
+
+
+@pytest.mark.parametrize("problem", LOSSES, ids=str)
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_pytorch_computes_losses_and_their_gradient(problem, is_compiled):
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    from explorer.peers.torch_softmax import forward_of, read_by, written_by
+
+    arrays, function = arrays_for(problem), forward_of(problem)
+    if is_compiled:
+        function = torch.compile(function, backend="aot_eager", fullgraph=True)
+    made = function(*(torch.from_numpy(arrays[array.name]) for array in read_by(problem)))
+    made = made if problem.also else (made,)
+    for array, tensor in zip(written_by(problem), made, strict=True):
+        assert tuple(tensor.shape) == array.shape
+        check(problem, arrays, array.name, tensor.numpy())
+
+
 def arrays_for(problem):
     """Noise, and columns of it, the last ones of each row among them."""
     random = np.random.default_rng(0)
     matrix = random.standard_normal((problem.rows, problem.cols)).astype(problem.dtype.numpy)
     ids = random.integers(0, problem.cols, (problem.rows, problem.ids_per_row))
-    ids[:, -1] = problem.cols - 1
-    return {"input": matrix, "ids": ids.astype(problem.ids_dtype.numpy)}
+    ids[:: problem.rows if problem.ids_per_row == 1 else 1, -1] = problem.cols - 1
+    numbers = [name for name, extent in problem.operator.operands.items() if extent is Extent.ROW]
+    return {
+        "input": matrix,
+        "ids": ids.astype(problem.ids_dtype.numpy),
+        **{name: random.random((problem.rows, 1), np.float32) for name in numbers},
+    }
 
 
 def check(problem, arrays, name, found):
@@ -157,10 +186,31 @@ for op, backward in zip(FORWARD, BACKWARD, strict=True):
 """
 
 
-@pytest.mark.skipif(not find_spec("torch") or not find_spec("triton"), reason="needs Triton")
-def test_tritons_kernels_are_right_in_its_interpreter():
+LIGER = """
+import torch
+from dataclasses import replace
+from explorer.model.gpu_spec import known_gpu
+from explorer.peers.liger import launch_losses
+from explorer.peers.torch_softmax import written_by
+from explorer.peers.triton_softmax import stand_in
+from tests.peers.test_peers_of_few_results import LOSSES, arrays_for, check
+
+stand_in(known_gpu("NVIDIA H200"))
+for problem in (replace(LOSSES[0], also=""), LOSSES[2], replace(LOSSES[2], also="loss")):
+    arrays = arrays_for(problem)
+    arrays |= {"loss_grad": arrays["loss_grad"] * 0 + 1} if "loss_grad" in arrays else {}
+    made = launch_losses(problem, *(torch.from_numpy(arrays[n]).clone() for n in ("input", "ids")))
+    for array, tensor in zip(written_by(problem), made if problem.also else (made,), strict=True):
+        check(problem, arrays, array.name, tensor.numpy())
+"""
+
+
+@pytest.mark.parametrize(("program", "package"), [(INTERPRETED, "triton"), (LIGER, "liger_kernel")])
+def test_tritons_kernels_are_right_in_its_interpreter(program, package):
+    if not all(map(find_spec, ("torch", "triton", package))):
+        pytest.skip(f"needs {package}")
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    command, root = [sys.executable, "-c", INTERPRETED], Path(__file__).parents[2]
+    command, root = [sys.executable, "-c", program], Path(__file__).parents[2]
     subprocess.run(command, cwd=root, env=environment, check=True, timeout=300)
 
 

@@ -608,6 +608,28 @@ def test_what_is_masked_stays_masked_whatever_the_scale(ours, scale):
 # ------------------------------------------------------------------ losses
 
 
+def test_a_bad_target_raises_on_request_unless_a_graph_is_captured(ours):
+    x, target = randn(2, 5), np.array([4, 5])
+    told, by = layout.LossKeywords(bad_target="raise"), NumpyArrays()
+    with pytest.raises(InvalidInput, match=r"target is 5 at \(1,\); it must be from 0 to 4, or -1"):
+        by.cross_entropy_of(x, target, None, told)
+    by.capturing = True
+    with pytest.raises(InvalidInput, match="while a graph is captured, which cannot wait"):
+        by.cross_entropy_of(x, target, None, told)
+    assert not ours
+
+
+def test_a_loss_may_be_written_to_an_output(ours):
+    x, target, told = randn(3, 5), np.array([4, 0, 2]), layout.LossKeywords(reduction="none")
+    wanted, out = NumpyArrays().cross_entropy_of(x, target, None, told), np.empty(3, np.float32)
+    assert NumpyArrays().cross_entropy_of(x, target, None, told, out) is out
+    assert np.array_equal(out, wanted)
+    with pytest.raises(
+        InvalidInput, match=r"out is float32 of shape \(3,\); it must be float32 of"
+    ):
+        NumpyArrays().cross_entropy_of(x, target, None, told._replace(reduction="mean"), out)
+
+
 @pytest.mark.parametrize("has_strides", [True, False], ids=["cupy", "jax"])
 @pytest.mark.parametrize("shape", [(2, 9, 4, 3), (3, 7, 5)], ids=str)
 def test_losses_over_a_middle_axis_read_arrays_where_they_lie(ours, has_strides, shape):

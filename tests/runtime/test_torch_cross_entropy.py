@@ -1,5 +1,6 @@
 """Cross-entropy of PyTorch's tensors: kernels are run by the emulator."""
 
+import itertools
 import math
 
 import pytest
@@ -8,6 +9,8 @@ from torch_cases import serve_cpu, torch
 import explorer
 from explorer.model.errors import InvalidInput
 from explorer.ops import Op
+from explorer.runtime import torch_calls
+from explorer.runtime.torch_operators import TensorFunctions
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 I32, I64 = torch.int32, torch.int64
@@ -285,6 +288,66 @@ def test_a_middle_axis_is_traced_by_torch_compile(ours):
     assert {problem.inner for problem in ours} == {7}
 
 
+# ------------------------------------------------------------------ without kernels
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("shape", [(7, 33), (2, 9, 5), (1, 9, 4, 3), (9,), (1, 9)], ids=str)
+@pytest.mark.parametrize("more", [{}, {"label_smoothing": 0.1, "z_loss": 0.01, "scale": 0.5}])
+@pytest.mark.parametrize("is_last", [False, True])
+def test_rows_in_parts_have_the_losses_and_gradients_of_all(
+    monkeypatch, dtype, shape, more, is_last
+):
+    torch.manual_seed(0)
+    x, dim = logits(*shape, dtype=dtype), min(1, len(shape) - 1)
+    target = torch.randint(shape[dim], (*shape[:dim], *shape[dim + 1 :]))
+    if target.numel() > 3:
+        target.view(-1)[:2] = torch.tensor([-100, shape[dim]])
+        with torch.no_grad():
+            x.movedim(dim, -1)[(*[0] * (len(shape) - 1), 3)] = math.nan
+    if is_last:
+        x, dim = x.detach().movedim(dim, -1).requires_grad_(), -1
+    made = []
+    for least in (2**20, 8):
+        monkeypatch.setattr(torch_calls, "LEAST_PART", least)
+        loss = explorer.cross_entropy(x, target, reduction="none", dim=dim, **more)
+        (gradient,) = torch.autograd.grad(loss, x, torch.linspace(1, 2, loss.numel()).view_as(loss))
+        made.append((loss, gradient))
+    for whole, parts in zip(*made, strict=True):
+        torch.testing.assert_close(parts, whole, rtol=1e-6, atol=1e-7, equal_nan=True)
+
+
+def test_parts_of_rows_are_none_of_columns(monkeypatch):
+    monkeypatch.setattr(torch_calls, "LEAST_PART", 8)
+    x, target = torch.randn(3, 40), torch.randint(40, (3, 1))
+    (loss,) = torch.ops.explorer.cross_entropy(x, -1, None, target, -100)
+    torch.testing.assert_close(loss[:, 0], own(x, target[:, 0], reduction="none"))
+
+
+def peak_bytes(function):
+    """The most memory of tensors on the CPU that a function holds at a time."""
+    cpu = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=cpu, profile_memory=True) as profile:
+        function()
+    events = profile.profiler.kineto_results.events()
+    told = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    return max(itertools.accumulate(size for _, size in told))
+
+
+@pytest.mark.parametrize("dtype, most", [(F32, 5.0), (BF16, 3.0)], ids=str)
+@pytest.mark.parametrize("more", [{}, {"label_smoothing": 0.1}, {"reduction": "none"}], ids=str)
+def test_without_kernels_a_loss_takes_little_memory_beside_its_gradient(
+    monkeypatch, dtype, most, more
+):
+    """PyTorch's own function takes 12 bytes for each logit of f32."""
+    monkeypatch.setattr(torch_calls, "LEAST_PART", 2**14)
+    x, target = logits(256, 4096, dtype=dtype), torch.randint(4096, (256,))
+    assert peak_bytes(lambda: own(x.float(), target).backward()) >= 12 * x.numel()
+    x.grad = None
+    taken = peak_bytes(lambda: explorer.cross_entropy(x, target, **more).sum().backward())
+    assert x.grad.nbytes < taken < most * x.numel()
+
+
 # ------------------------------------------------------------------ one's own autograd
 
 
@@ -300,6 +363,120 @@ def test_the_two_passes_are_functions_of_their_own(problems, in_place):
     got = explorer.cross_entropy_backward(x, target, *made[1:], grad, out=out)
     assert (got is x) == in_place
     torch.testing.assert_close(got.float(), other.grad, rtol=2**-7, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("shape", [(6, 33), (2, 9, 5)], ids=str)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_torch_compile_traces_the_two_passes_as_one_graph(problems, dtype, shape, backend):
+    x = logits(*shape, dtype=dtype).detach()
+    target = torch.randint(shape[1], (shape[0], *shape[2:]))
+    target[0] = -100
+    grad, more = torch.rand(target.shape), {"label_smoothing": 0.1, "z_loss": 0.01}
+
+    def passes(x, target, grad, out):
+        made = explorer.cross_entropy_forward(x, target)
+        return made, explorer.cross_entropy_backward(x, target, *made[1:], grad, out=out, **more)
+
+    wanted, gradient = passes(x, target, grad, None)
+    for out in (None, x):
+        torch._dynamo.reset()
+        made, got = torch.compile(passes, fullgraph=True, backend=backend)(x, target, grad, out)
+        assert got.equal(gradient) and (got is out or out is None)
+        assert all(one.equal(other) for one, other in zip(made, wanted, strict=True))
+
+
+def test_the_two_passes_are_operators_as_pytorch_wants_them():
+    x, target = torch.randn(4, 9), torch.randint(9, (4, 1))
+    operators = torch.ops.explorer
+    told = (x, 1, 0.5, target, -100, 0.1, 0.01)
+    torch.library.opcheck(operators.cross_entropy.default, (*told, "maximum,log_sum"))
+    of_rows = [torch.rand(4, 1) for _ in range(3)]
+    torch.library.opcheck(operators.cross_entropy_backward.default, (*told, *of_rows))
+
+
+# ------------------------------------------------------------------ several gradients
+
+
+def each(function, batch):
+    return torch.stack([function(one) for one in batch])
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("more", [{}, {"label_smoothing": 0.1, "z_loss": 0.01}])
+@pytest.mark.parametrize("shape", [(6, 33), (2, 9, 5)], ids=str)
+def test_a_batch_of_gradients_is_each_of_them(problems, reduction, more, shape):
+    x, target = logits(*shape), torch.randint(shape[1], (shape[0], *shape[2:]))
+    loss = explorer.cross_entropy(x, target, reduction=reduction, **more)
+    grads = torch.randn(3, *loss.shape)
+
+    def gradient(grad, **batched):
+        return torch.autograd.grad(loss, x, grad, retain_graph=True, **batched)[0]
+
+    got = gradient(grads, is_grads_batched=True)
+    torch.testing.assert_close(got, each(gradient, grads))
+
+
+def test_a_vmap_of_the_two_passes_is_each_of_them(problems):
+    x, target, grad = torch.randn(3, 6, 33), torch.randint(33, (3, 6)), torch.rand(3, 6)
+    made = explorer.cross_entropy_forward(x[0], target[0])
+
+    def of_grad(grad):
+        return explorer.cross_entropy_backward(x[0], target[0], *made[1:], grad)
+
+    torch.testing.assert_close(torch.func.vmap(of_grad)(grad), each(of_grad, grad))
+
+    def both(x, target, grad):
+        made = explorer.cross_entropy_forward(x, target)
+        return *made, explorer.cross_entropy_backward(x, target, *made[1:], grad)
+
+    got = torch.func.vmap(both)(x, target, grad)
+    wanted = zip(*map(both, x, target, grad), strict=True)
+    torch.testing.assert_close(got, tuple(map(torch.stack, wanted)))
+
+
+def test_a_batch_of_gradients_in_an_autograd_of_ones_own(problems):
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, target):
+            loss, *kept = explorer.cross_entropy_forward(x, target)
+            ctx.save_for_backward(x, target, *kept)
+            return loss
+
+        @staticmethod
+        def backward(ctx, grad):
+            return explorer.cross_entropy_backward(*ctx.saved_tensors, grad), None
+
+    x, target = logits(4, 9), torch.randint(9, (4,))
+    rows = torch.autograd.grad(Own.apply(x, target), x, torch.eye(4), is_grads_batched=True)[0]
+    wanted = each(
+        lambda row: torch.autograd.grad(own(x, target, reduction="none"), x, row)[0], torch.eye(4)
+    )
+    torch.testing.assert_close(rows, wanted)
+
+
+@pytest.mark.parametrize("name", ["logsumexp", "log_prob"])
+def test_a_batch_of_gradients_of_other_numbers_of_rows(problems, name):
+    x, target = logits(4, 9), torch.randint(9, (4,))
+    result = explorer.logsumexp(x) if name == "logsumexp" else explorer.log_prob(x, target)[0]
+    jacobian = torch.autograd.grad(
+        result, x, torch.eye(4), is_grads_batched=True, retain_graph=True
+    )[0]
+    wanted = each(
+        lambda row: torch.autograd.grad(result, x, row, retain_graph=True)[0], torch.eye(4)
+    )
+    torch.testing.assert_close(jacobian, wanted)
+
+
+@pytest.mark.parametrize("gradient", ["in_place", "with_loss"])
+def test_several_gradients_do_not_fit_into_one(ours, gradient):
+    x, target = torch.randn(4, 9, requires_grad=True), torch.randint(9, (4,))
+    given = 2 * x
+    before = given.detach().clone()
+    loss = explorer.cross_entropy(given, target, reduction="none", gradient=gradient)
+    with pytest.raises(InvalidInput, match=f"gradient is '{gradient}', and is_grads_batched asks"):
+        torch.autograd.grad(loss, x, torch.eye(4), is_grads_batched=True)
+    assert given.equal(before)
 
 
 # ------------------------------------------------------------------ bad input
@@ -331,6 +508,134 @@ def test_other_bad_arguments_are_one_sentence():
         explorer.cross_entropy(torch.randn(4, 0), target)
     with pytest.raises(InvalidInput, match=r"log_sum is of shape \(3,\)"):
         explorer.cross_entropy_backward(x, target, torch.zeros(4), torch.zeros(3), torch.ones(4))
+
+
+# ------------------------------------------------------------------ output
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"label_smoothing": 0.1}, {"weight": torch.rand(33)}, {"softcap": 5.0}],
+    ids=lambda more: next(iter(more), "plain"),
+)
+@pytest.mark.parametrize("shape", [(6, 33), (2, 33, 5)], ids=str)
+def test_a_loss_may_be_written_to_an_output(problems, reduction, more, shape):
+    x, target = logits(*shape, dtype=BF16).detach(), torch.randint(33, (shape[0], *shape[2:]))
+    told = {"reduction": reduction, **more}
+    wanted = explorer.cross_entropy(x, target, **told)
+    for dtype in (None, BF16):
+        out = torch.full(wanted.shape, math.nan, dtype=dtype or F32)
+        version = out._version
+        assert explorer.cross_entropy(x, target, loss_dtype=dtype, out=out, **told) is out
+        assert out.equal(wanted.to(out.dtype)) and out._version > version
+
+
+def test_an_output_may_have_gaps_and_lie_over_x_or_the_targets(problems):
+    x, target = logits(4, 9).detach(), torch.randint(9, (4,), dtype=I32)
+    wanted = explorer.cross_entropy(x, target, reduction="none")
+    wide, ids, other = torch.zeros(4, 3), target.clone(), x.clone()
+    calls = [(x, target, wide[:, 1]), (x, ids, ids.view(F32)), (other, target, other[:, 2])]
+    for *call, out in calls:
+        explorer.cross_entropy(*call, reduction="none", out=out)
+        assert out.equal(wanted)
+    assert not wide[:, ::2].any()
+
+
+def test_an_output_goes_with_what_is_returned_besides_and_with_compiled_code(ours):
+    x, target, out = torch.randn(4, 12), torch.randint(0, 12, (4,)), torch.empty(())
+    loss, lse = explorer.cross_entropy(x, target, return_lse=True, out=out)
+    assert loss is out and lse.shape == (4,)
+
+    def into(x, out):
+        return explorer.cross_entropy(x, target, out=out)
+
+    other = torch.empty(())
+    torch.compile(into, fullgraph=True, backend="aot_eager")(x, other)
+    torch.testing.assert_close(other, out)
+
+
+@pytest.mark.parametrize("reduction, shape", [("mean", ()), ("sum", ()), ("none", (4,))])
+def test_a_bad_output_is_one_sentence(ours, reduction, shape):
+    x, target = torch.randn(4, 9, dtype=BF16), torch.zeros(4, dtype=I64)
+
+    def into(out, x=x, **more):
+        explorer.cross_entropy(x, target, reduction=reduction, out=out, **more)
+
+    says = "it must be torch.float32 of shape .* on cpu"
+    for out in (torch.empty(3), torch.empty(shape, dtype=F64), torch.empty(shape, device="meta")):
+        with pytest.raises(InvalidInput, match=says):
+            into(out)
+    with pytest.raises(InvalidInput, match=r"it must be torch\.bfloat16"):
+        into(torch.empty(shape), loss_dtype=BF16)
+    with pytest.raises(TypeError, match="out is an int; it must be a tensor"):
+        into(1)
+    with pytest.raises(InvalidInput, match="out wants a gradient; it must be a tensor that wants"):
+        into(torch.empty(shape, requires_grad=True))
+    says = "out is given, and a gradient is asked for: give one of them up"
+    with pytest.raises(InvalidInput, match=says):
+        into(torch.empty(shape), x.requires_grad_())
+    with pytest.raises(InvalidInput, match=says):
+        into(torch.empty(shape), x.detach(), weight=torch.ones(9, requires_grad=True))
+    assert not ours
+    with torch.no_grad():
+        into(torch.empty(shape))
+
+
+# ------------------------------------------------------------------ bad targets that raise
+
+SAYS = r"target is 9 at \(1,\); it must be from 0 to 8, or -100, which is ignored"
+BAD = torch.tensor([0, 9, -100, -1])
+GOOD = torch.tensor([0, 8, -100, 3])
+
+
+def raising(x, target):
+    return explorer.cross_entropy(x, target, bad_target="raise")
+
+
+def test_a_bad_target_raises_on_request(problems):
+    x = logits(4, 9)
+    with pytest.raises(InvalidInput, match=SAYS):
+        raising(x, BAD)
+    assert not problems
+    torch.testing.assert_close(raising(x, GOOD), own(x, GOOD))
+    one, places = torch.randn(2, 9, 3), torch.tensor([[0, 1, 2], [3, 11, -100]])
+    with pytest.raises(InvalidInput, match=r"target is 11 at \(1, 1\)"):
+        raising(one, places)
+    with pytest.raises(InvalidInput, match="bad_target is 'zero'; it must be one of nan, raise"):
+        explorer.cross_entropy(x, GOOD, bad_target="zero")
+
+
+def test_compiled_code_asserts_and_transforms_check_what_they_can(ours):
+    x = torch.randn(4, 9)
+    compiled = torch.compile(raising, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x, GOOD), own(x, GOOD))
+    with pytest.raises(RuntimeError, match="a target is neither from 0 to 8 nor -100"):
+        compiled(x, BAD)
+    with pytest.raises(InvalidInput, match=SAYS):
+        torch.func.grad(raising)(x, BAD)
+    with pytest.raises(InvalidInput, match=r"bad_target is 'raise' under torch\.func\.vmap"):
+        torch.func.vmap(raising)(torch.stack([x, x]), torch.stack([GOOD, GOOD]))
+
+
+@pytest.mark.parametrize("is_capturing", [False, True])
+def test_neither_other_calls_nor_captured_ones_look_at_targets(ours, monkeypatch, is_capturing):
+    """That would wait for the GPU."""
+    looked, own_place = [], TensorFunctions.first_place
+
+    def first_place(self, elements):
+        looked.append(elements)
+        return own_place(self, elements)
+
+    monkeypatch.setattr(TensorFunctions, "first_place", first_place)
+    monkeypatch.setattr(TensorFunctions, "is_capturing", lambda self, device: is_capturing)
+    x = logits(4, 9)
+    explorer.cross_entropy(x, BAD).backward()
+    assert not looked
+    torch.testing.assert_close(raising(x, GOOD), own(x, GOOD))
+    assert len(looked) == (not is_capturing)
+    with pytest.raises(RuntimeError if is_capturing else InvalidInput, match="target"):
+        raising(x, BAD)
 
 
 # ------------------------------------------------------------------ what a loss has besides

@@ -13,7 +13,13 @@ from torch_cases import serve_cpu, torch
 import explorer
 from explorer.model.errors import ExplorerError
 from explorer.ops import BACKWARD, FORWARD, OPERATORS, Op
-from explorer.runtime import functions, recipes, torch_fast_calls, torch_override
+from explorer.runtime import (
+    functions,
+    recipes,
+    torch_fast_calls,
+    torch_operators,
+    torch_override,
+)
 from explorer.runtime.service import Options
 
 BACKWARD_OF = {op: OPERATORS[back].torch for op, back in zip(FORWARD, BACKWARD, strict=True)}
@@ -443,6 +449,22 @@ def test_a_loss_that_no_kernel_would_serve_whole_is_not_counted(losses, monkeypa
     monkeypatch.setattr(recipes, "plan_of", some)
     torch.nn.functional.cross_entropy(x, target).backward()
     assert not losses[0] and not losses[1]
+
+
+def test_a_loss_is_checked_once_and_its_gradients_kernel_is_asked_for_once(losses, monkeypatch):
+    asked = []
+    for owner, name in (
+        (torch_operators.TensorFunctions, "losses_call"),
+        (torch_operators, "_gradient_call"),
+    ):
+        own = getattr(owner, name)
+        monkeypatch.setattr(
+            owner, name, lambda *told, own=own, name=name: asked.append(name) or own(*told)
+        )
+    x, target = torch.randn(6, 20, requires_grad=True), torch.randint(0, 20, (6,))
+    for _ in range(3):
+        torch.nn.functional.cross_entropy(x, target)
+    assert asked == ["losses_call", "_gradient_call", "losses_call", "losses_call"]
 
 
 def test_a_loss_whose_kernel_is_not_there_yet_is_pytorchs(losses, monkeypatch):

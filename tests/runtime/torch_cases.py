@@ -19,6 +19,7 @@ def serve_cpu(monkeypatch):
         return EmulatedPlan(problem, launched)
 
     monkeypatch.setattr(torch_calls.Tensors, "is_on_gpu", lambda self, x: True)
+    monkeypatch.setattr(torch_calls.Tensors, "is_capturing", lambda self, device: False)
     monkeypatch.setattr(recipes, "plan_of", plan_of)
     monkeypatch.setattr(torch_calls, "_current_device", lambda: -1)
     monkeypatch.setattr(torch_calls, "_raw_stream", lambda device: 0)

@@ -24,6 +24,7 @@ from explorer.model.peer import (
     PeerRefuses,
     Prepare,
     ReadyPeer,
+    Renews,
 )
 from explorer.model.problem import Operand, Problem, inputs, results
 from explorer.ops import Extent
@@ -130,7 +131,7 @@ class PeerEntry:
             for result in results(problem):
                 at, poison = written[result.name], poison_of(result.dtype)
                 checked(driver.cuMemsetD8Async(at, poison, result.bytes, self._stream))
-        self.graph.replay()
+        self._replay()
         checks, inexact = [], ""
         for index in range(checked_sets):
             written = self._written(index)
@@ -162,7 +163,13 @@ class PeerEntry:
         def is_fault(check: DeviceCheck, result: Operand) -> bool:
             return not _is_rounding(check, result)
 
-        return wrong_rows(self._bench, tools, seed, self.graph.replay, self._written, is_fault)
+        return wrong_rows(self._bench, tools, seed, self._replay, self._written, is_fault)
+
+    def _replay(self) -> None:
+        """Replay the graph on operands that have changed."""
+        if isinstance(self.contender, Renews):
+            self.contender.renew()
+        self.graph.replay()
 
     def close(self) -> None:
         """Give up graph and memory."""
