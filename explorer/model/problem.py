@@ -275,7 +275,7 @@ class Problem:
 
     @property
     def _has_plain_types(self) -> bool:
-        """Whether values are Python's own: the usual case by one test, of which programs make many."""
+        """Whether values are Python's own: one test, because programs make many problems."""
         return (
             type(self.rows) is type(self.cols) is type(self.inner) is int
             and type(self.mask_rows) is type(self.input_stride) is type(self.output_stride) is int

@@ -36,6 +36,9 @@ MOST_ELEMENTS_OF_AN_SM = 64 * 1024
 """Elements of the rows of an SM up to which a gradient is tried by a block and narrow vectors: with
 more, there are enough loads at a time for vectors of 16 bytes."""
 
+MOST_WARPS = 8
+"""Warps of an SM whose loads of keys and values keep memory busy."""
+
 FEW_ROWS = 256
 """Rows up to which two launches are tried: more rows fill every GPU by a block each."""
 
@@ -143,10 +146,10 @@ def _ideas(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
 
 
 def _of_attention(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
-    """Yield kernels of attention whose blocks come to less than a wave, to one, and to several.
+    """Yield kernels of attention whose blocks come to half an SM's warps and up to four times that.
 
-    By the tensor cores with a block of two to eight warps, of as many registers as leave an SM one
-    to six blocks; by multiply-adds where elements have 32 bits.
+    By the tensor cores with a block of two to eight warps; by multiply-adds where elements have 32
+    bits.
     """
     plain = Config(exp="ex2.approx", static_cols=False, heads_per_thread=problem.of_group)
     cores = [replace(plain, core="mma")]
@@ -159,19 +162,16 @@ def _of_attention(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
         ]
     launches = "two-overlapped" if gpu.overlaps_launches else "two"
     splits = [n for n in map(int, parameters(problem.dtype, problem.operator)["splits"]) if n > 1]
-    for core, threads, unroll, blocks in product(cores, (64, 128, 256), (1, 2), (1, 2, 3, 4, 6)):
+    for core, threads, unroll, blocks in product(cores, (64, 128, 256), (1, 2), (1, 2, 3)):
         idea = replace(core, threads=threads, unroll=unroll, min_blocks=blocks)
-        wave = blocks * gpu.sm_count
-        one = KeySplit(problem, idea).blocks
-        if one >= wave // 2 or problem.cols <= 2 * 64:
-            yield idea
+        one, wave = KeySplit(problem, idea).blocks * threads, MOST_WARPS * WARP * gpu.sm_count
+        yield idea
         for number in splits:
-            if 2 * number * one < wave or number * one > 8 * wave or number * 64 > problem.cols:
-                continue
-            divided = replace(idea, splits=number)
-            if number <= gpu.cluster_blocks:
-                yield replace(divided, cluster=number)
-            yield replace(divided, launches=launches)
+            if wave <= 2 * number * one <= 8 * wave and number * 64 <= problem.cols:
+                divided = replace(idea, splits=number)
+                yield replace(divided, launches=launches)
+                if number <= gpu.cluster_blocks:
+                    yield replace(divided, cluster=number)
 
 
 def _widths(problem: Problem) -> list[int]:
