@@ -89,14 +89,15 @@ def _sequences(problem: Problem) -> int:
 def _lengths(
     problem: Problem, rng: np.random.Generator, first: int, seams: Sequence[int]
 ) -> NDArray[np.int32]:
-    """Return a length for each sequence: all keys, then next to a seam or an end, then any."""
+    """Return a length for each sequence: all keys, any, and in between next to a seam or an end."""
     cols, count = problem.cols, _sequences(problem)
     inside = [seam + more for seam in seams for more in (-1, 0, 1) if 0 < seam + more < cols]
     ends = [0, 1, cols - 1, 2, cols + 1, -1, cols + BEYOND, INT32.min]
-    edges = np.array([*rng.permutation(inside).astype(int)[: len(ends)], *ends])
+    seamed = np.resize(rng.permutation(inside or ends).astype(int), len(ends))
+    edges = np.stack([ends, seamed], axis=1).reshape(-1)
     lengths = rng.integers(0, cols + 1, count)
-    lengths[::3] = cols
-    beside = np.arange(1, count, 3)
+    lengths[::4] = cols
+    beside = np.arange(1, count, 2)
     lengths[beside] = edges[(first + np.arange(len(beside))) % len(edges)]
     return lengths.astype(np.int32)
 

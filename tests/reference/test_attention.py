@@ -105,7 +105,7 @@ def test_arrays_begin_at_odd_multiples_of_an_access_and_others_at_odd_elements()
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16, DType.F16])
 def test_nothing_past_a_length_is_a_number(dtype):
     problem = problem_of(rows=6 * 9, dtype=dtype, mask=Mask.LENGTHS)
-    arrays = Case(problem, 5, seams=(16, 32)).arrays(2)
+    arrays = Case(problem, seams=(16, 32)).arrays(2)
     lengths = np.clip(arrays["lengths"], 0, problem.cols)
     assert {0, problem.cols} < set(lengths.tolist())
     past = np.arange(problem.cols) >= np.repeat(lengths, 2)[:, None]
