@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from math import isinf, prod
 from pathlib import Path
@@ -25,7 +25,7 @@ from explorer.choose import config_for
 from explorer.codegen.units import emit
 from explorer.evaluate.profile import inspect
 from explorer.model.accuracy import Accuracy
-from explorer.model.config import Config, brief_words
+from explorer.model.config import Config, brief_words, parameters
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Mask, Problem
@@ -674,8 +674,8 @@ def accuracy_limits() -> str:
 
 @figure
 def parameter_count() -> str:
-    """How many parameters a config has."""
-    return str(len(fields(Config)))
+    """How many parameters there are to choose for softmax."""
+    return str(sum(len(values) > 1 for values in parameters(DType.F32).values()))
 
 
 @figure

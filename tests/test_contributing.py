@@ -169,12 +169,14 @@ OF_CACHES = ("head_dim", "group", "key_heads", "layout")
 NOT_NAMED = {
     "model/problem.py:inputs,results,scalars,elements_of,_ids_dtype": {
         "in_place": "the output then has the input's address",
+        "layout": "the strides of a cache say it",
         **dict.fromkeys(OF_LOSSES, "it is no argument: kernels are emitted for one"),
     },
-    "codegen/variant.py": dict.fromkeys(
-        OF_LOSSES, "it is no argument: kernels are emitted for one"
-    ),
-    "codegen/traits.py": {},
+    "codegen/variant.py": {
+        **dict.fromkeys(OF_LOSSES, "it is no argument: kernels are emitted for one"),
+        "layout": "the strides of a cache say it",
+    },
+    "codegen/traits.py": dict.fromkeys(OF_CACHES, "codegen/attention.py names it"),
     "devices/cuda/tools.py": {
         "in_place": "the addresses say it",
         "ids_per_row": "a result's columns say it",
@@ -188,6 +190,7 @@ NOT_NAMED = {
     "reference/inputs.py": {
         "out_dtype": "what is read does not depend on it, but what masks hide",
         **dict.fromkeys(OF_LOSSES[1:], "what is read does not depend on them"),
+        **dict.fromkeys(OF_CACHES, "reference/attention.py names it"),
     },
     "reference/truth.py": {
         "out_dtype": "a truth is float64",
@@ -201,7 +204,7 @@ NOT_NAMED = {
     },
     "reference/inputs.py:with_other_arguments": {
         name: "kernels are emitted for one"
-        for name in ("op", "out_dtype", "ids_dtype", "also", *OF_LOSSES)
+        for name in ("op", "out_dtype", "ids_dtype", "also", *OF_LOSSES, *OF_CACHES)
     },
     "../templates/host/semantics.cu.j2": {
         **dict.fromkeys(
@@ -212,6 +215,7 @@ NOT_NAMED = {
             ("inner", "input_stride", "output_stride"),
             "where an element lies does not change what it counts as",
         ),
+        **dict.fromkeys(OF_CACHES, "templates/host/attention.cu.j2 tells it"),
     },
     "runtime/functions.py": {
         "op": "there is a function for each",
@@ -226,8 +230,10 @@ NOT_NAMED = {
         ),
         **dict.fromkeys(OF_CACHES, "the arrays of runtime/attention.py say it"),
     },
-    "runtime/recipes.py:_problem": dict.fromkeys(OF_CACHES, "runtime/attention_calls.py names it"),
-    "export/programs.py": dict.fromkeys(OF_LOSSES, "templates/programs and templates/host say it"),
+    "runtime/recipes.py:_problem": {},
+    "export/programs.py": dict.fromkeys(
+        (*OF_LOSSES, *OF_CACHES), "templates/programs and templates/host say it"
+    ),
 }
 """Modules, functions of them and templates that must name every field; those that they need not,
 and why. Of several functions one must name it."""

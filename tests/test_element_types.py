@@ -11,6 +11,7 @@ from explorer.model.element import DType, IndexType
 HOME = "model/element.py"
 
 NAMING = {
+    "codegen/attention.py": "as in codegen/traits.py",
     "codegen/traits.py": "what templates call `in_double` is `f64`",
     "peers/cudnn.py": "cuDNN's own number of each type that it takes",
     "peers/registry.py": "the types that a library takes are a fact of the library",

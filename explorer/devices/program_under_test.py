@@ -250,6 +250,10 @@ _EDITABLE = {
     "kBlocksPerSm": "persistent",
     "kCluster": "cluster",
     "kStages": "stages",
+    "kSplits": "splits",
+    "kPartKeys": "part_keys",
+    "kHeads": "heads_per_thread",
+    "kLanes": "lanes_per_key",
 }
 """Constants of the parameters block, with the config's parameter for each."""
 
@@ -277,6 +281,8 @@ def read_emitted(path: Path) -> ProgramUnderTest:
         _check_mask(source, problem, plan)
         config = _as_edited(problem, config, plan)
         config.check_known()
+        if not problem.attends:
+            config.check_rows()
         cols = plan.value("kCols") if config.static_cols else problem.cols
         header_cols = 0 if cols == problem.cols else problem.cols
         problem = problem.resized(cols=cols)

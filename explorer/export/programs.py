@@ -465,6 +465,11 @@ def program_for(framework: str, variant: Variant, source: Path) -> Program:
             f"a program for {framework} has no numbers of rows, which {op} reads: "
             "write it --for cpp"
         )
+    if variant.problem.attends:
+        raise InvalidInput(
+            f"a program for {framework} has no caches of keys, which {op} reads: leave --for out "
+            f"and call the file's launch(), or call explorer.{op}"
+        )
     ending, template, names = _FRAMEWORKS[framework]
     context = program_names(variant, name) | names(variant)
     text = rendered(f"programs/{template}", context) + "\n"

@@ -338,6 +338,10 @@ class Problem:
         """Return what is wrong with the heads of attention."""
         if not self.attends:
             return ""
+        if self.dtype.in_double:
+            return (
+                f"dtype is {self.dtype}; kernels of {self.op} compute in fp32: take a narrower one"
+            )
         if self.head_dim not in HEAD_DIMS:
             dims = ", ".join(map(str, HEAD_DIMS))
             return f"head_dim is {self.head_dim}; kernels are for {dims}"

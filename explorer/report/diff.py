@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from explorer.evaluate.profile import Inspection, Profile, instruction_counts
-from explorer.model.config import brief_words
+from explorer.model.config import brief_words, parameters
 from explorer.ptx_emulator import Traffic
 from explorer.report.profile import (
     counted_sentence,
@@ -143,7 +143,7 @@ def difference_data(difference: Difference, shown: Sequence[str]) -> Data:
         "b": _side_data(difference, 1),
         "config": {
             "differing": {name: list(values) for name, values in differing.items()},
-            "same": len(one.variant.config.as_dict()) - len(differing),
+            "same": _chosen(one.variant.problem) - len(differing),
         },
         "times": None
         if times is None
@@ -219,10 +219,15 @@ def _name(what: str) -> str:
     return f"trial {what}" if what.isdigit() else what
 
 
+def _chosen(problem: Problem) -> int:
+    """Return how many parameters there are to choose for a problem's operator."""
+    return sum(len(values) > 1 for values in parameters(problem.dtype, problem.operator).values())
+
+
 def _config_table(difference: Difference) -> Table:
     one, other = (side.variant.config for side in difference.sides)
     differing = list(one.differences(other))
-    same = len(one.as_dict()) - len(differing)
+    same = _chosen(difference.sides[0].variant.problem) - len(differing)
     many = "differ" if len(differing) != 1 else "differs"
     title = (
         f"Config: {counted(len(differing), 'parameter')} {many}, {same} are the same"

@@ -36,7 +36,7 @@ MOST_ELEMENTS_OF_AN_SM = 64 * 1024
 """Elements of the rows of an SM up to which a gradient is tried by a block and narrow vectors: with
 more, there are enough loads at a time for vectors of 16 bytes."""
 
-MOST_WARPS = 8
+BUSY_WARPS = 8
 """Warps of an SM whose loads of keys and values keep memory busy."""
 
 FEW_ROWS = 256
@@ -155,22 +155,22 @@ def _of_attention(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
     cores = [replace(plain, core="mma")]
     if not problem.dtype.is_half:
         heads = min(4, problem.of_group)
-        by_lanes = (8, 16, 32)
+        by_lanes = (8, 16)
         cores = [
             replace(plain, core="fma", heads_per_thread=heads, lanes_per_key=lanes)
             for lanes in by_lanes
         ]
     launches = "two-overlapped" if gpu.overlaps_launches else "two"
     splits = [n for n in map(int, parameters(problem.dtype, problem.operator)["splits"]) if n > 1]
-    for core, threads, unroll, blocks in product(cores, (64, 128, 256), (1, 2), (1, 2, 3)):
-        idea = replace(core, threads=threads, unroll=unroll, min_blocks=blocks)
-        one, wave = KeySplit(problem, idea).blocks * threads, MOST_WARPS * WARP * gpu.sm_count
-        yield idea
+    for core, threads, unroll in product(cores, (64, 128, 256), (1, 2)):
+        idea = replace(core, threads=threads, unroll=unroll)
+        one, wave = KeySplit(problem, idea).blocks * threads, BUSY_WARPS * WARP * gpu.sm_count
+        yield from (replace(idea, min_blocks=blocks) for blocks in (1, 2, 3))
         for number in splits:
-            if wave <= 2 * number * one <= 8 * wave and number * 64 <= problem.cols:
+            if 2 * wave <= 3 * number * one <= 12 * wave and number * 64 <= problem.cols:
                 divided = replace(idea, splits=number)
                 yield replace(divided, launches=launches)
-                if number <= gpu.cluster_blocks:
+                if number <= min(8, gpu.cluster_blocks):
                     yield replace(divided, cluster=number)
 
 

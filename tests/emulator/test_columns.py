@@ -20,7 +20,7 @@ FEW = {"threads": (32, 64, 96, 128, 256), "threads_per_row": (1, 2, 4, 16, 32, 9
 ALONG_MEMORY = (Op.LOG_PROB, Op.MULTIPLY_ROWS)
 """The operators whose rows are contiguous."""
 
-LOSSES = [op for op in Op if OPERATORS[op].options]
+LOSSES = [op for op in Op if "ignore_index" in OPERATORS[op].options]
 """The operators whose rows have targets."""
 
 

@@ -14,6 +14,7 @@ from wrapper_cases import CASES
 from explorer.codegen.units import emit
 from explorer.export.emission import default_path, write_beside
 from explorer.export.programs import FRAMEWORKS, program_for
+from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
@@ -47,11 +48,15 @@ def program(framework, number, folder=Path()):
     return made
 
 
+ATTENTION = Config(threads=128, static_cols=False)
+
+
 def test_the_cases_are_of_every_kind():
     problems = [problem for problem, _ in CASES]
-    assert {p.op for p in problems} == set(Op)
+    over_rows = {op for op in Op if OPERATORS[op].over is Extent.MATRIX}
+    assert {p.op for p in problems} == over_rows
     results = {result.name for p in problems for result in p.results}
-    assert results == {result.name for op in OPERATORS.values() for result in op.results}
+    assert results == {result.name for op in over_rows for result in OPERATORS[op].results}
     assert {p.mask for p in problems} == set(Mask)
     assert {p.dtype for p in problems} == set(DType)
     configs = [config for _, config in CASES]
@@ -69,6 +74,13 @@ def test_programs_of_python_refuse_numbers_of_rows_in_a_sentence(framework):
                 InvalidInput, match=r"numbers of rows, which (cross_entropy|multiply_rows)"
             ):
                 program_for(framework, emit(problem, config), Path("k.cu"))
+
+
+@pytest.mark.parametrize("framework", [*PYTHON, "cpp"])
+def test_programs_refuse_caches_in_a_sentence(framework):
+    problem = Problem(64, 1000, DType.F16, Op.DECODE_ATTENTION)
+    with pytest.raises(InvalidInput, match=r"caches of keys.* call explorer\.decode_attention"):
+        program_for(framework, emit(problem, ATTENTION), Path("k.cu"))
 
 
 @pytest.mark.parametrize("framework", PYTHON)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from explorer.model.element import DType, IndexType
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import MAX_COLS, MAX_ROWS, MAX_STRIDE, Mask, Problem
-from explorer.ops import OPERATORS, Op
+from explorer.model.problem import MAX_COLS, MAX_ROWS, MAX_STRIDE, Layout, Mask, Problem
+from explorer.ops import OPERATORS, Extent, Op
 from explorer.runtime import shapes
 from explorer.runtime.shapes import count_call, log_shapes, read_shapes
 
@@ -151,10 +151,31 @@ def test_the_file_lies_where_it_was_named_though_the_program_moves(tmp_path, mon
 
 
 @st.composite
+def problems_of_attention(draw, op):
+    """Any problem of heads and keys."""
+    group, heads = draw(st.integers(1, 8)), draw(st.integers(1, 1000))
+    return Problem(
+        group * heads * draw(st.integers(1, 1000)),
+        draw(st.integers(1, MAX_COLS)),
+        draw(st.sampled_from([dtype for dtype in DType if dtype is not DType.F64])),
+        op,
+        scale=draw(st.none() | st.floats(1e-37, 1e38)),
+        mask=draw(st.sampled_from([Mask.NONE, Mask.LENGTHS])),
+        also=draw(st.sampled_from(["", "lse"])),
+        head_dim=draw(st.sampled_from([64, 128, 256])),
+        group=group,
+        key_heads=heads,
+        layout=draw(st.sampled_from(Layout)),
+    )
+
+
+@st.composite
 def problems(draw):
     """Any problem there is."""
     op = draw(st.sampled_from(Op))
     operator = OPERATORS[op]
+    if operator.over is Extent.CACHE:
+        return draw(problems_of_attention(op))
     has_ids = "ids" in operator.operands
     has_more = has_ids or "loss_grad" in operator.operands
     mask = Mask.NONE if operator.is_gradient or has_more else draw(st.sampled_from(Mask))
