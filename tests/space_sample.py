@@ -19,8 +19,8 @@ from explorer.codegen.units import SECTIONS, assembled, library
 from explorer.model.config import DRAWN_MIN_BLOCKS, WARPS, Config
 from explorer.model.element import DType, IndexType
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.problem import Mask, Problem
-from explorer.ops import OPERATORS, Op
+from explorer.model.problem import Layout, Mask, Problem
+from explorer.ops import OPERATORS, Extent, Op
 from explorer.space import Space
 from explorer.space.covering import covering_array
 from explorer.system.user_files import template_dir
@@ -48,6 +48,9 @@ EVERY_SIZE = {
 }
 """What else there is of many threads takes an emulator long, as do long rows of few."""
 
+FEW_KEYS = {"threads": (32, 128), "splits": (1, 2, 4, 12), "cluster": (1, 2, 4)}
+"""Of how the keys of attention are divided, some of each kind."""
+
 ONE_BY_ONE = {
     **FEW_SIZES,
     "cache": ("none",),
@@ -67,7 +70,7 @@ simplest kernel, which has templates of its own."""
 LOG, BACKWARD, LOG_BACKWARD = Op.LOG_SOFTMAX, Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD
 LOGSUMEXP, LOG_PROB = Op.LOGSUMEXP, Op.LOG_PROB
 LOSS, LOSS_BACKWARD = Op.CROSS_ENTROPY, Op.CROSS_ENTROPY_BACKWARD
-LOSS_AND_GRADIENT = Op.CROSS_ENTROPY_WITH_GRADIENT
+LOSS_AND_GRADIENT, ATTENTION = Op.CROSS_ENTROPY_WITH_GRADIENT, Op.DECODE_ATTENTION
 ALL_OF_IT = ",".join(OPERATORS[LOG_PROB].on_request)
 INT32 = IndexType.INT32
 F16, BF16, F64 = DType.F16, DType.BF16, DType.F64
@@ -257,6 +260,18 @@ KINDS = {
         Problem(96, 37, F16, LOSS_AND_GRADIENT, inner=48, also="loss", label_smoothing=0.1),
         SMALL_BLOCKS,
     ),
+    "attention, bf16, lengths": (
+        Problem(
+            12, 300, BF16, ATTENTION, mask=LENGTHS, also="lse", head_dim=64, group=3, key_heads=2
+        ),
+        FEW_KEYS,
+    ),
+    "attention, f16, scaled": (
+        Problem(8, 200, F16, ATTENTION, scale=0.2, group=8, layout=Layout.NHD),
+        FEW_KEYS,
+    ),
+    "attention, f32": (Problem(10, 150, op=ATTENTION, head_dim=64, group=5), FEW_KEYS),
+    "attention, wide heads": (Problem(2, 100, BF16, ATTENTION, head_dim=256), FEW_KEYS),
 }
 
 STRUCTURE = ("algorithm", "cache", "cache_holds", "launches", "staging")
@@ -311,7 +326,8 @@ def templates_of(kernel: Sampled) -> set[str]:
 
     environment._load_template = watched
     try:
-        program = assembled(kernel.problem, kernel.config, main=True)
+        main = kernel.problem.operator.over is Extent.MATRIX
+        program = assembled(kernel.problem, kernel.config, main=main)
         program.program()
     finally:
         environment._load_template = load
@@ -339,7 +355,7 @@ def drawn() -> tuple[Sampled, ...]:
 def _told(kernel: Sampled) -> Iterator[object]:
     """What a test learns by looking at this kernel: things that each occur in the sample."""
     problem, config = kernel.problem, kernel.config
-    family = problem.operator.is_gradient, problem.inner > 1
+    family = problem.operator.is_gradient, problem.inner > 1, problem.attends
     yield kernel.kind
     yield from templates_of(kernel)
     yield from ((family, *choice) for choice in config.as_dict().items())

@@ -13,6 +13,7 @@ HOME = "model/element.py"
 NAMING = {
     "codegen/attention.py": "as in codegen/traits.py",
     "codegen/traits.py": "what templates call `in_double` is `f64`",
+    "peers/attention.py": "as in peers/registry.py",
     "peers/cudnn.py": "cuDNN's own number of each type that it takes",
     "peers/registry.py": "the types that a library takes are a fact of the library",
     "presets/preset.py": "the types that a published kernel takes are a fact of that kernel",

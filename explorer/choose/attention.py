@@ -1,4 +1,4 @@
-"""Attention of one query a head: how many blocks share the keys of a head, and how their parts meet.
+"""Attention of one query a head: how many blocks share a head's keys, and how their parts meet.
 
 A block has eight warps, whose loads keep an SM's share of memory's bandwidth busy, and every SM has
 one: of 16 problems that were swept on an H200, the fastest kernels of 15 were of this kind, at 94

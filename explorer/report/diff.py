@@ -11,6 +11,7 @@ from rich.console import Console
 
 from explorer.evaluate.profile import Inspection, Profile, instruction_counts
 from explorer.model.config import brief_words, parameters
+from explorer.model.problem import Problem
 from explorer.ptx_emulator import Traffic
 from explorer.report.profile import (
     counted_sentence,

@@ -69,7 +69,7 @@ class Arrays(RowFunctions):
 
     def decode_attention_of(self, q: Any, *arguments: Any) -> list[Any]:
         """Compute attention to a cache, as `explorer.decode_attention` documents it."""
-        k, v, lengths, *_, out = arguments
+        k, v, lengths, *_ = arguments
         self.check_call("decode_attention", q, k, v, lengths)
         with self.on(q):
             return super().decode_attention_of(q, *arguments)

@@ -18,7 +18,7 @@ from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.problem import Mask
+from explorer.model.problem import Mask, Problem
 from explorer.ops import OPERATORS, Extent, Op
 from explorer.space import Space
 
