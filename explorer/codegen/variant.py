@@ -109,7 +109,8 @@ def namespace(problem: Problem, config: Config) -> str:
         "in_place": problem.in_place,
     }
     kind = "".join(f"_{name}" for name, is_so in kinds.items() if is_so)
-    return f"{problem.op}{middle}_{problem.dtype}{out}{cols}{kind}{_name_of_ids(problem)}"
+    op = problem.op.rpartition("_")[2] if problem.attends else problem.op  # lines have 100 columns
+    return f"{op}{middle}_{problem.dtype}{out}{cols}{kind}{_name_of_ids(problem)}"
 
 
 def _name_of_ids(problem: Problem) -> str:
@@ -158,7 +159,7 @@ def needed_arch(problem: Problem, config: Config, overlapped: bool = False) -> N
     if overlapped or config.launches == "two-overlapped":
         return NeededArch(90, "launches that overlap")
     if problem.attends and config.core == "mma":
-        return NeededArch(80, "products of tiles by tensor cores")
+        return NeededArch(80, "products by tensor cores")
     if config.uses_redux:
         return NeededArch(80, "maxima of a warp by redux")
     return NeededArch(80, "asynchronous copies") if config.staging == "async" else None
