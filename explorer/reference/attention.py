@@ -7,6 +7,8 @@ Each group of query heads, with the keys and values that it shares, is of one ki
 - scores that are rows of `patterns_for`, laid over the keys. A query that is zero but for one
   element reads one element of each key, so that scores are exact. Noise fills the rest of the
   keys, which the zeros of the query must cancel;
+- scores that are all 0, and values of which element d is 1 for every head_dim-th key and 0 for the
+  others: a result is a part of few keys, so that it shows one that is lost or counts twice;
 - such scores that rise or fall from key to key, so that each part of the keys has another maximum;
 - such scores of one key far above the others, and the value of that key 0: the small weights of the
   others make up the result, so that it shows what is lost of them.
@@ -40,8 +42,11 @@ FACTORS = (1.0, -0.5, 0.25, -1.0)
 SHARPNESS = (1.0, 4.0, 0.25)
 """Factors of normal queries: scores are alike, or a few outweigh the others."""
 
-KINDS = ("noise", "finite", "special", "outweighed", "NaN", "slope", "special", "finite")
-"""What groups hold, in turn."""
+KINDS = (
+    *("noise", "combs", "special", "outweighed", "finite"),
+    *("combs", "slope", "NaN", "special", "finite"),
+)
+"""What groups hold, in turn: any six that follow each other have combs among them."""
 
 
 def normal_heads(problem: Problem, rng: np.random.Generator) -> dict[str, Array]:
@@ -121,6 +126,11 @@ def _fill(
         if kind == "NaN":
             place = (0, len(keys) - 1, rng.integers(len(keys)))[turn % 3]
             (keys, values)[rng.integers(2)][place, rng.integers(keys.shape[1])] = np.nan
+        return
+    if kind == "combs":
+        queries[:] = 0
+        dim = keys.shape[1]
+        values[:] = np.arange(len(keys))[:, None] % dim == rng.permutation(dim)
         return
     _vary_values(number, rng, values)
     finite, special = _rows_of_scores(problem.cols, problem.dtype)

@@ -62,7 +62,11 @@ parts(
         "add_times(sums_of_all, load_remote(&findings.of_heads[0][head][dim], p), 1.0f)",
     ),
 )
-parts("an empty part counts", TILES, ("if (own.sum == 0.0f) continue;", ""))
+parts(
+    "an empty part leaves nothing",
+    TILES,
+    ("if (dim == 0) found_by_parts", "if (dim == 0 && part.begin < part.end) found_by_parts"),
+)
 parts(
     "the last part is left out",
     TILES,
@@ -150,20 +154,20 @@ lengths(
 
 # ------------------------------------------------------------------ heads, strides
 
-PLACE = "sequence * sequence_stride + (part.group - sequence * key_heads) * head_stride"
+PLACE = "sequence * sequence_stride + key_head * head_stride"
 for base in (TILES, SINGLE):
     of = f", by {base[1].core}"
     heads(
         f"sequences are as far apart as heads{of}",
         base,
-        (PLACE, "sequence * head_stride + (part.group - sequence * key_heads) * head_stride"),
+        (PLACE, "sequence * head_stride + key_head * head_stride"),
     )
     heads(
         f"heads are as far apart as sequences{of}",
         base,
         (
             PLACE,
-            "sequence * sequence_stride + (part.group - sequence * key_heads) * sequence_stride",
+            "sequence * sequence_stride + key_head * sequence_stride",
         ),
     )
     heads(f"each key head is the first{of}", base, (PLACE, "sequence * sequence_stride"))

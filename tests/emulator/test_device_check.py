@@ -43,6 +43,7 @@ ATTENTION = [
     *(
         Problem(18, 37, dtype, Op.DECODE_ATTENTION, head_dim=64, group=3, key_heads=2, also="lse")
         for dtype in DType
+        if not dtype.in_double
     ),
     Problem(12, 300, DType.BF16, Op.DECODE_ATTENTION, mask=Mask.LENGTHS, group=2),
     Problem(8, 37, DType.F16, Op.DECODE_ATTENTION, head_dim=256, scale=0.3, mask=Mask.LENGTHS),
