@@ -1,12 +1,14 @@
 """Lists of problems to tune, as files of studies/tuned say them.
 
-`python -m tests.tuned_problems` writes two of them anew: studies/tuned/held-out/problems.csv, of
-problems that no rule of the chooser is fitted on, and studies/tuned/losses.csv. The third,
-studies/tuned/problems.csv, is itself what tables are made of: problems are added at its end.
+`python -m tests.tuned_problems` writes three of them anew: studies/tuned/held-out/problems.csv, of
+problems that no rule of the chooser is fitted on, studies/tuned/losses.csv and
+studies/tuned/attention.csv. The fourth, studies/tuned/problems.csv, is itself what tables are made
+of: problems are added at its end.
 """
 
 import csv
 import io
+import random
 from pathlib import Path
 
 from explorer.model.problem import Problem
@@ -16,6 +18,7 @@ from tests.chooser_contest import drawn
 FOLDER = Path(__file__).resolve().parents[1] / "studies" / "tuned"
 HELD_OUT = FOLDER / "held-out" / "problems.csv"
 LOSSES = FOLDER / "losses.csv"
+ATTENTION = FOLDER / "attention.csv"
 COLUMNS = ("rows", "cols", "dtype", "op", "mask", "mask_rows", "inner")
 MORE_COLUMNS = (
     "out_dtype",
@@ -25,8 +28,12 @@ MORE_COLUMNS = (
     "ids_dtype",
     "also",
     "ignore_index",
+    "head_dim",
+    "group",
+    "key_heads",
+    "layout",
 )
-"""Of a list in which a problem has two types, strides, ids or further results."""
+"""Of a list in which a problem has two types, strides, ids, further results or heads."""
 
 
 def held_out(seed: int = 60602) -> list[Problem]:
@@ -82,6 +89,74 @@ def losses() -> list[Problem]:
     ]
 
 
+OF_CACHES = [
+    # sequences, key heads, group, keys, head dimension, type
+    (1, 8, 4, 1024, 128, "bf16"),
+    (1, 8, 4, 4096, 128, "bf16"),
+    (1, 8, 4, 32768, 128, "bf16"),
+    (1, 8, 4, 131072, 128, "bf16"),
+    (32, 8, 4, 4096, 128, "bf16"),
+    (16, 8, 1, 8192, 128, "bf16"),
+    (16, 8, 8, 8192, 128, "f16"),
+    (16, 8, 8, 4096, 256, "bf16"),
+    (64, 8, 8, 4096, 64, "bf16"),
+    (64, 8, 1, 4096, 64, "f16"),
+    (8, 8, 4, 4096, 128, "bf16"),
+    (1, 4, 8, 4096, 128, "bf16"),
+    (1, 32, 1, 2048, 128, "f16"),
+    (4, 8, 5, 8192, 128, "bf16"),
+    (4, 4, 7, 16384, 128, "bf16"),
+    (16, 8, 4, 8192, 128, "f32"),
+    (1, 8, 4, 16384, 128, "f32"),
+    (128, 8, 4, 512, 128, "bf16"),
+    (8, 8, 2, 1024, 64, "bf16"),
+    (2, 16, 1, 4096, 256, "bf16"),
+]
+"""Caches of language models: a conversation, batches of them, long contexts, all groups."""
+
+MOST_CACHE_BYTES = 2**30
+
+
+def drawn_caches(number: int, seed: int) -> list[Problem]:
+    """Return problems of attention, 1 to 128 sequences of 128 to 131072 keys, log-uniformly.
+
+    Those of more than MOST_CACHE_BYTES are drawn anew. At least half have less than 64 MB.
+    """
+    rng = random.Random(seed)
+    found: list[Problem] = []
+    while len(found) < number:
+        sequences, keys = (round(2 ** rng.uniform(0, 7)), round(2 ** rng.uniform(7, 17)))
+        group, heads = rng.randint(1, 8), rng.choice((4, 8, 8, 16))
+        problem = Problem(
+            sequences * heads * group,
+            keys,
+            rng.choice(("bf16", "bf16", "f16")),
+            Op.DECODE_ATTENTION,
+            head_dim=rng.choice((64, 128, 128, 256)),
+            group=group,
+            key_heads=heads,
+            layout=rng.choice(("HND", "NHD")),
+        )
+        few = 2 * sum(one.bytes < 64e6 for one in found) >= len(found)
+        if problem.bytes <= MOST_CACHE_BYTES and (few or problem.bytes < 64e6):
+            found.append(problem)
+    return found
+
+
+def caches(seed: int = 640) -> list[Problem]:
+    """Return sixty problems of attention: twenty that were chosen, and forty drawn at random."""
+    chosen = [
+        Problem(
+            *(sequences * heads * group, keys, dtype, Op.DECODE_ATTENTION),
+            head_dim=dim,
+            group=group,
+            key_heads=heads,
+        )
+        for sequences, heads, group, keys, dim, dtype in OF_CACHES
+    ]
+    return [*chosen, *drawn_caches(40, seed)]
+
+
 def text_of(problems: list[Problem]) -> str:
     some_have = {name for one in problems for name in one.as_dict()}
     columns = (*COLUMNS, *(name for name in MORE_COLUMNS if name in some_have))
@@ -97,3 +172,4 @@ def text_of(problems: list[Problem]) -> str:
 if __name__ == "__main__":
     HELD_OUT.write_text(text_of(held_out()))
     LOSSES.write_text(text_of(losses()))
+    ATTENTION.write_text(text_of(caches()))

@@ -409,7 +409,6 @@ def assembled(
         check_attention(problem, main=main)
         traits, family = AttentionTraits(problem, config, overlapped), "attention"
     else:
-        config.check_rows()
         traits, family = Traits(problem, config, overlapped), "rows"
     context = traits.context() | {
         "family": family,

@@ -281,8 +281,6 @@ def read_emitted(path: Path) -> ProgramUnderTest:
         _check_mask(source, problem, plan)
         config = _as_edited(problem, config, plan)
         config.check_known()
-        if not problem.attends:
-            config.check_rows()
         cols = plan.value("kCols") if config.static_cols else problem.cols
         header_cols = 0 if cols == problem.cols else problem.cols
         problem = problem.resized(cols=cols)

@@ -53,7 +53,7 @@ class Profile:
     def scale(self) -> float:
         """Blocks of the whole problem divided by the counted blocks."""
         whole, part = self.variant.problem.rows, self.emulated.rows
-        each = self.variant.config.rows_per_block
+        each = 1 if self.emulated.attends else self.variant.config.rows_per_block
         return -(-whole // each) / -(-part // each)
 
     @property
@@ -111,6 +111,9 @@ def counted_problem(variant: Variant) -> Problem:
     problem, each = variant.problem, variant.config.rows_per_block
     if problem.rows * problem.cols <= FEW_ELEMENTS:
         return problem
+    if problem.attends:
+        _check_emulated(problem.heads, problem.cols, "take fewer --cols")
+        return problem.resized(problem.heads)
     if problem.inner > 1:
         return _counted_across(problem, WorkSplit(problem, variant.config).block_rows)
     places = SECTOR_BYTES // gcd(problem.row_bytes, SECTOR_BYTES)

@@ -40,7 +40,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "exchange": ("barrier", "mbarrier"),
     "row_order": ("ascending", "descending"),
     "arrangement": ("striped", "blocked", "replicated"),
-    "core": ("mma", "fma"),
+    "core": ("none", "mma", "fma"),
     "probabilities": ("two", "one"),
 }
 """The values of each parameter that is a word. The templates know these and no others."""
@@ -127,8 +127,8 @@ MEANING = {
     "worked on while bulk copies bring the others",
     "arrangement": "which vectors of a row that nothing keeps are a thread's: striped, one in "
     "threads_per_row; blocked, vectors side by side; replicated, all of them, for every thread",
-    "core": "what multiplies queries with keys and probabilities with values: the tensor cores "
-    "(mma), whose fragments are loaded straight from memory, or multiply-adds (fma)",
+    "core": "what multiplies queries with keys and probabilities with values in attention: the "
+    "tensor cores (mma), whose fragments are loaded straight from memory, or multiply-adds (fma)",
     "lanes_per_key": "threads of a warp that share a key: by multiply-adds each has a part of the "
     "head dimension; fragments of the tensor cores always have 4",
     "heads_per_thread": "query heads that a block takes at once of those that share a key head; "
@@ -192,7 +192,7 @@ def _of_attention(dtype: DType) -> Values:
         "static_cols": (False,),
         "launches": ("one", "two", "two-overlapped"),
         "cluster": (1, 2, 4, 8, 16),
-        "core": CHOICES["core"] if dtype.is_half else ("fma",),
+        "core": ("mma", "fma") if dtype.is_half else ("fma",),
         "lanes_per_key": (4, 8, 16, 32),
         "heads_per_thread": tuple(range(1, MOST_GROUP + 1)),
         "splits": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128),
@@ -264,7 +264,7 @@ class Config:
     row_order: str = "ascending"
     stages: int = 1
     arrangement: str = "striped"
-    core: str = "mma"
+    core: str = "none"
     lanes_per_key: int = 4
     heads_per_thread: int = 1
     splits: int = 1
@@ -318,10 +318,7 @@ class Config:
             raise InvalidInput(
                 f"config parameter 'threads' is {self.threads}; it must be 1 or a multiple of 32"
             )
-
-    def check_rows(self) -> None:
-        """Raise InvalidInput for threads that do not come to whole rows of a matrix."""
-        if self.threads % self.threads_per_row:
+        if self.core == "none" and self.threads % self.threads_per_row:
             raise InvalidInput(
                 f"config parameter 'threads_per_row' is {self.threads_per_row}; it must divide "
                 f"threads, which is {self.threads}"
@@ -424,7 +421,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "row_order": "{} rows".format,
     "stages": lambda value: f"{value} stage{'' if value == 1 else 's'}",
     "arrangement": lambda value: _ARRANGEMENT.get(value, str(value)),
-    "core": {"mma": "tensor cores", "fma": "multiply-adds"}.__getitem__,
+    "core": {"none": "no products", "mma": "tensor cores", "fma": "multiply-adds"}.__getitem__,
     "lanes_per_key": "{} lanes a key".format,
     "heads_per_thread": lambda value: f"{value} head{'' if value == 1 else 's'} at once",
     "splits": lambda value: f"{value} part{'' if value == 1 else 's'} of the keys",
@@ -435,6 +432,9 @@ _WORDS: dict[str, Callable[[Any], str]] = {
 
 _STRUCTURE = ("algorithm", "threads", "threads_per_row", "vector_bytes", "reduction", "cache")
 """The parameters that distinguish kernels at a glance; others are named if not at their default."""
+
+_STRUCTURE_OF_ATTENTION = ("threads", "core")
+"""The same of kernels of attention, which have no rows to reduce."""
 
 
 _SHORT: dict[str, Callable[[Any], str]] = {
@@ -459,7 +459,8 @@ def brief_words(config: Config) -> str:
     """Return the structure of the kernel, and every other parameter that is not at its default."""
     default = Config()
     values = config.as_dict()
-    names = (n for n in values if n in _STRUCTURE or values[n] != getattr(default, n))
+    structure = _STRUCTURE if config.core == "none" else _STRUCTURE_OF_ATTENTION
+    names = (n for n in values if n in structure or values[n] != getattr(default, n))
     return words(config, names)
 
 

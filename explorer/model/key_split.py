@@ -15,7 +15,7 @@ WORD_BYTES = 16
 TILE_KEYS = 16
 """Keys of a tile of the tensor cores."""
 
-PADDING = 4
+PADDING = 2
 """Elements between the vectors of heads in shared memory, which then begin in other banks."""
 
 

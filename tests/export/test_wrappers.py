@@ -48,7 +48,7 @@ def program(framework, number, folder=Path()):
     return made
 
 
-ATTENTION = Config(threads=128, static_cols=False)
+ATTENTION = Config(core="fma", threads=128, static_cols=False)
 
 
 def test_the_cases_are_of_every_kind():
