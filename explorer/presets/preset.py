@@ -81,11 +81,13 @@ class Preset:
 
 def fitted(design: Design, problem: Problem, gpu: GpuSpec) -> Config:
     """Return a design's config for a problem, legal or not."""
+    plain = PLAIN_OF_ATTENTION if problem.attends else PLAIN
     values = {
         name: value(problem, gpu) if callable(value) else value
-        for name, value in {**PLAIN, **design}.items()
+        for name, value in {**plain, **design}.items()
     }
-    values.setdefault("threads_per_row", values["threads"])
+    if not problem.attends:
+        values.setdefault("threads_per_row", values["threads"])
     if values.get("reduction") == FIRST_WARP and values["threads_per_row"] <= WARP:
         values["reduction"] = "shuffle"
     return Config(**values)
@@ -109,6 +111,15 @@ PLAIN: Design = {
     "static_cols": False,
 }
 """Three passes over the row, element by element; nothing is kept; expf, IEEE division."""
+
+PLAIN_OF_ATTENTION: Design = {
+    "threads": 128,
+    "exp": "exp2f",
+    "static_cols": False,
+    "core": "fma",
+    "lanes_per_key": lambda problem, _: min(16, problem.of_head * problem.dtype.itemsize // 16),
+}
+"""A block for each query head; the lanes of a key have 16 bytes of it each."""
 
 FIRST_WARP = "shuffle-first-warp"
 """Warps reduce by shuffles; then the first warp reduces their results, if there are several."""

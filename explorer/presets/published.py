@@ -647,6 +647,70 @@ _LOSSES = (
     ),
 )
 
+# ------------------------------------------------------------------ attention to a cache
+# In the order of ideas: heads read the keys alone, then share them, then divide them among blocks.
+# None has a mask of positions or pages of keys here, which the originals have.
+
+
+ATTENTION: dict[str, Any] = {"ops": (Op.DECODE_ATTENTION,)}
+
+SHARED_KEYS: Design = {
+    "heads_per_thread": lambda problem, _: problem.of_group,
+    "unroll": lambda problem, _: 2 if problem.of_group <= 2 else 1,
+}
+"""The query heads that share a key head take each key at once."""
+
+
+def _parts(problem: Problem, gpu: GpuSpec) -> int:
+    """Return the fewest parts of the keys whose blocks come to two for each SM, or two parts."""
+    heads = problem.rows // problem.of_group
+    most = max(2, problem.cols // 128)
+    values = [n for n in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128) if n <= most]
+    return next((n for n in values if n * heads >= 2 * gpu.sm_count), values[-1])
+
+
+def _needs_parts(problem: Problem) -> str:
+    return (
+        "" if problem.cols >= 256 else f"cols is {problem.cols}; its parts have 128 keys: take 256"
+    )
+
+
+_ATTENTION = (
+    Preset(
+        "llama.cpp-vec",
+        "A block for each query head; some lanes share a key, and maximum, sum and values are "
+        "taken online. The heads of a group read the same keys again.",
+        Source("llama.cpp", "ggml/src/ggml-cuda/fattn-vec.cuh"),
+        {},
+        **ATTENTION,
+    ),
+    Preset(
+        "flashinfer-decode",
+        "The same, but a block has all query heads of a group, which share each key that it "
+        "loads. The original copies keys to shared memory ahead.",
+        Source("FlashInfer", "include/flashinfer/attention/decode.cuh", "fb28d72"),
+        SHARED_KEYS,
+        limit=lambda p: "" if p.of_group <= 4 else f"group is {p.of_group}; 4 heads fit a thread",
+        **ATTENTION,
+    ),
+    Preset(
+        "flash-decoding",
+        "The keys of a head are divided among blocks, whose results a second launch combines: so "
+        "few heads fill all SMs. Products are the tensor cores'.",
+        Source("FlashAttention", "csrc/flash_attn/src/flash_fwd_kernel.h, splitkv", "0251105"),
+        {
+            "core": "mma",
+            "lanes_per_key": 4,
+            "heads_per_thread": lambda problem, _: problem.of_group,
+            "launches": "two",
+            "splits": _parts,
+        },
+        dtypes=(DType.F16, DType.BF16),
+        limit=_needs_parts,
+        **ATTENTION,
+    ),
+)
+
 # ------------------------------------------------------------------ all of them
 
 
@@ -660,6 +724,7 @@ PRESETS: tuple[Preset, ...] = (
     *_PYTORCH,
     *_TRITON,
     *_LOSSES,
+    *_ATTENTION,
 )
 
 _BY_NAME = {name: preset for preset in PRESETS for name in (preset.name, *preset.other_names)}
