@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache
 from math import isinf, prod
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any
 
 from gpu_suite import RECORD, compared_sentences, read_runs
@@ -43,6 +43,7 @@ from explorer.tuning.contest import CONFIDENCE
 from explorer.tuning.peer_comparison import UNSEARCHED, PeerComparison, PeerRun
 from explorer.tuning.peer_comparison import Loss as PeerLoss
 from explorer.tuning.peer_comparison import losses as lost
+from tests.tuned_problems import CHOSEN_CACHES, caches
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "studies" / "results"
@@ -404,6 +405,96 @@ def cross_entropies() -> str:
         "reading for the loss, of copying for what stores a gradient. PyTorch's "
         "`cross_entropy(x.float(), target)` takes "
         f"{min(factors):.1f} to {max(factors):.1f} times as long as the loss.\n\n"
+        f"{as_markdown(table)}"
+    )
+
+
+STEPS = {
+    "later": '`gradient="later"`',
+    "with_loss": '`gradient="with_loss"`',
+    "in_place": '`gradient="in_place"`',
+    "torch": "PyTorch",
+    "torch.compile": "torch.compile",
+    "liger": "Liger",
+}
+"""Ways to a gradient of logits in studies/results/loss-steps-h200.json, and their titles."""
+
+
+@figure
+def loss_steps() -> str:
+    """What steps of training take from the logits to their gradient, and what options add."""
+    shapes = json.loads((RESULTS / "loss-steps-h200.json").read_text())["shapes"]
+    titles = (f"{one.replace('x', ' × ')}, µs" for one in shapes)
+    table = Table([*words("loss and backward pass"), *numbers(*titles)])
+    for name, title in STEPS.items():
+        of_shapes = (shape["ways"][name] for shape in shapes.values())
+        table.add(title, *(microseconds(way.get("us") or way["looped_us"]) for way in of_shapes))
+    added = Table([*words("option"), *numbers("loss", "loss and gradient, later")])
+    for option in ("z_loss", "weight", "label_smoothing", "softcap"):
+        factors = [
+            [
+                one["ways"][f"{way}, {option}"]["us"] / one["ways"][way]["us"]
+                for one in shapes.values()
+            ]
+            for way in ("forward", "later")
+        ]
+        added.add(f"`{option}`", *(f"{min(each):.2f} to {max(each):.2f} ×" for each in factors))
+    return (
+        "Each was captured in a CUDA graph, but Liger's: it waits for the GPU, and its time is of "
+        "calls one after another. PyTorch's losses are those of the logits as they are, in their "
+        f"type.\n\n{as_markdown(table)}\n\nHow many times as long options make it take:\n\n"
+        f"{as_markdown(added)}"
+    )
+
+
+@cache
+def attended() -> PeerRun:
+    """The committed comparison of attention with peers on an H200."""
+    return read_compared(RESULTS / "compare-h200-attention.json")
+
+
+def drawn_and_chosen() -> tuple[list[PeerComparison], list[PeerComparison]]:
+    """Comparisons of attention at problems drawn at random, and at those that were chosen."""
+    chosen = set(caches()[:CHOSEN_CACHES])
+    of_drawn = [one for one in attended().comparisons if one.problem not in chosen]
+    return of_drawn, [one for one in attended().comparisons if one.problem in chosen]
+
+
+@figure
+def attention_wins() -> str:
+    """How our attention stands beside PyTorch's and FlashAttention 3 at drawn problems."""
+    drawn, _ = drawn_and_chosen()
+    found = result_counts(drawn)
+    factors = [min(p.time_us for p in one.peers) / one.time_us for one in drawn if one.peers]
+    return (
+        f"At {len(drawn)} problems drawn at random on an H200, the kernel that is taken without a "
+        f"search is faster than PyTorch's fastest attention and FlashAttention 3 at {found['win']} "
+        f"(ties at {found['tie']}, slower at {found['loss']}): {geometric_mean(factors):.2f} times "
+        "as fast in the geometric mean."
+    )
+
+
+@figure
+def attention_times() -> str:
+    """Times of attention at problems that were chosen, beside reading and the fastest peer."""
+    _, chosen = drawn_and_chosen()
+    table = Table(
+        [*words("heads", "keys"), *numbers("µs", "of read", "fastest other, µs"), *words("by")]
+    )
+    for one in chosen:
+        problem, best = one.problem, min(one.peers, key=lambda p: p.time_us, default=None)
+        sequences = problem.rows // problem.heads
+        heads = f"{sequences} × {problem.heads} of {problem.key_heads}"
+        table.add(
+            f"{heads}, {problem.head_dim} {problem.dtype}",
+            str(problem.cols),
+            microseconds(one.time_us),
+            percent(one.limit_time_us / one.time_us),
+            microseconds(best.time_us) if best else "–",
+            (best.note or best.name) if best else "–",
+        )
+    return (
+        "Sequences × query heads of key heads, the head dimension and the type:\n\n"
         f"{as_markdown(table)}"
     )
 

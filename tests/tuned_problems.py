@@ -114,6 +114,8 @@ OF_CACHES = [
 ]
 """Caches of language models: a conversation, batches of them, long contexts, all groups."""
 
+CHOSEN_CACHES = len(OF_CACHES)
+
 MOST_CACHE_BYTES = 2**30
 
 
@@ -155,6 +157,10 @@ def caches(seed: int = 640) -> list[Problem]:
         for sequences, heads, group, keys, dim, dtype in OF_CACHES
     ]
     return [*chosen, *drawn_caches(40, seed)]
+
+
+FRESH_SEED = 641
+"""Of forty other problems of attention, on which the choice without a search is compared."""
 
 
 def text_of(problems: list[Problem]) -> str:

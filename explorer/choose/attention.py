@@ -1,21 +1,38 @@
 """Attention of one query a head: how many blocks share a head's keys, and how their parts meet.
 
-A block has eight warps, whose loads keep an SM's share of memory's bandwidth busy, and every SM has
-one: of 16 problems that were swept on an H200, the fastest kernels of 15 were of this kind, at 94
-to 97 % of reading from 256 MB on. Two parts meet in a cluster, more by a second launch: clusters
-of 16 take 1.1 to 1.3 times as long there.
+Memory is busy while each SM has some eight warps that load keys, and all blocks are resident
+together: then they end together, too. Of 60 problems that were tuned on an H200, the fastest
+kernels are of this kind. Two parts meet in a cluster, more by a second launch: clusters of 16 take
+1.1 to 1.3 times as long there.
 """
 
 from dataclasses import replace
 
 from explorer.model.config import Config, parameters
-from explorer.model.gpu_spec import GpuSpec
+from explorer.model.gpu_spec import WARP, GpuSpec
 from explorer.model.key_split import KeySplit
 from explorer.model.problem import Problem
 from explorer.space.space import Space
 
-WIDE_BLOCK, NARROW_BLOCK = 256, 128
-"""Threads of a block with which an SM has one block, and two."""
+BUSY_WARPS = 8
+"""Warps of an SM whose loads keep memory busy; of heads of 64 elements twice as many."""
+
+RESIDENT_WARPS = {64: (16, 20, 20), 128: (8, 12, 12), 256: (8, 8, 8)}
+"""Warps that an SM's registers hold in blocks of 256, 128 and 64 threads, by the head dimension."""
+
+THREADS = (256, 128, 64)
+
+ENOUGH = 0.7
+"""Share of the busy warps below which the keys of a head are divided, though it has a block."""
+
+LONG = 512
+"""Keys from which that gains more than a second launch takes."""
+
+MOST_PARTS = 32
+"""Parts above which that launch takes longer than more blocks gain."""
+
+MOST_STEPS = 16
+"""Parts of one step of a narrow block, at most: of more keys, a wide block has fewer parts."""
 
 INVARIANT_KEYS = 512
 """Keys of a part where bits may not depend on the number of sequences."""
@@ -23,19 +40,55 @@ INVARIANT_KEYS = 512
 
 def attention(problem: Problem, gpu: GpuSpec, *, batch_invariant: bool = False) -> Config:
     """Return a kernel for the heads and keys of a problem."""
-    wide = _of_heads(problem, gpu, WIDE_BLOCK)
-    narrow = _of_heads(problem, gpu, NARROW_BLOCK)
-    idea = wide if Space(problem, gpu).is_legal(wide) else narrow
+    wide = next(
+        (idea for idea in _ideas(problem, gpu) if Space(problem, gpu).is_legal(idea)),
+        _of_heads(problem, gpu, 64),
+    )
     if batch_invariant:
-        return _divided(idea, problem, gpu, problem.cols // INVARIANT_KEYS, INVARIANT_KEYS)
-    heads = KeySplit(problem, idea).blocks
-    if idea.core == "mma" and heads > gpu.sm_count and problem.of_head > 64:
-        return narrow  # three of its blocks are resident, where one wide one is
-    blocks = gpu.sm_count * (1 if idea == wide and idea.core == "mma" else 2)
-    divided = _divided(idea, problem, gpu, blocks // heads, 0)
-    keys = KeySplit(problem, divided)
-    short = problem.cols < divided.splits * keys.block_keys
-    return replace(divided, threads=NARROW_BLOCK) if short else divided
+        return _divided(wide, problem, gpu, problem.cols // INVARIANT_KEYS, INVARIANT_KEYS)
+    if wide.core == "fma":
+        heads = KeySplit(problem, wide).blocks
+        return _divided(wide, problem, gpu, 2 * gpu.sm_count // heads, 0)
+    heads = problem.rows // problem.of_group
+    busy = gpu.sm_count * BUSY_WARPS * (2 if problem.of_head == 64 else 1)
+    warps = wide.threads // WARP
+    if heads > gpu.sm_count:
+        return _of_many_heads(problem, gpu, busy)
+    parts = min(MOST_PARTS, busy // (heads * warps))
+    if parts == 1 and heads * warps < ENOUGH * busy and problem.cols >= LONG:
+        narrow = _of_heads(problem, gpu, 128)
+        return _divided(narrow, problem, gpu, round(busy / (4 * heads)), 0)
+    if problem.cols < parts * KeySplit(problem, wide).block_keys:
+        return _of_steps(problem, gpu, wide)
+    return _divided(wide, problem, gpu, parts, 0)
+
+
+def _of_many_heads(problem: Problem, gpu: GpuSpec, busy: int) -> Config:
+    """Return a kernel for more heads than wide blocks of an SM: all of them resident, if may be."""
+    heads = problem.rows // problem.of_group
+    held = [gpu.sm_count * warps for warps in RESIDENT_WARPS[problem.of_head]]
+    for threads, most in zip(THREADS, held, strict=True):
+        idea, warps = _of_heads(problem, gpu, threads), heads * threads // WARP
+        parts = most // warps if warps < ENOUGH * busy and problem.cols >= LONG else 1
+        few = parts == 1 and warps < ENOUGH * busy and problem.cols >= LONG
+        if warps <= most and not (few and threads > 64):
+            return _divided(idea, problem, gpu, parts, 0)
+    return _of_heads(problem, gpu, 128)
+
+
+def _of_steps(problem: Problem, gpu: GpuSpec, wide: Config) -> Config:
+    """Return a kernel for few keys, of which a block takes one step or hardly more."""
+    values = parameters(problem.dtype, problem.operator)["splits"]
+    narrow = replace(wide, threads=min(128, wide.threads))
+    steps = -(-problem.cols // KeySplit(problem, narrow).block_keys)
+    idea = narrow if steps <= MOST_STEPS else wide
+    steps = -(-problem.cols // KeySplit(problem, idea).block_keys)
+    number = min((n for n in map(int, values) if n >= steps), default=MOST_PARTS)
+    return _divided(idea, problem, gpu, number, 1)
+
+
+def _ideas(problem: Problem, gpu: GpuSpec) -> list[Config]:
+    return [_of_heads(problem, gpu, threads) for threads in THREADS]
 
 
 def _of_heads(problem: Problem, gpu: GpuSpec, threads: int) -> Config:
@@ -58,11 +111,11 @@ def _of_heads(problem: Problem, gpu: GpuSpec, threads: int) -> Config:
 def _divided(idea: Config, problem: Problem, gpu: GpuSpec, wanted: int, keys: int) -> Config:
     """Return the kernel with its keys in so many parts at most as there are values for.
 
-    A part has as many keys as a narrow block takes at once, at least, or `keys` where that is not
-    0.
+    A part has as many keys as a block of 128 threads takes at once, at least, or `keys` where that
+    is not 0.
     """
     values = parameters(problem.dtype, problem.operator)
-    least = keys or KeySplit(problem, replace(idea, threads=NARROW_BLOCK)).block_keys
+    least = keys or KeySplit(problem, replace(idea, threads=128)).block_keys
     most = max(1, min(wanted, problem.cols // least))
     number = max(n for n in map(int, values["splits"]) if n <= most)
     if number == 1:

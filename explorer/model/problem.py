@@ -635,8 +635,13 @@ class Problem:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as plain values: rows, cols, dtype, op, and what is not the default."""
-        usual = Problem(self.rows, self.cols, self.dtype, self.op, ids_per_row=self.ids_per_row)
+        usual = Problem(
+            *(self.rows, self.cols, self.dtype, self.op),
+            ids_per_row=self.ids_per_row,
+            head_dim=self.head_dim,
+        )
         always = {"rows", "cols", "dtype", "op", *(["ids_per_row"] if self.ids_per_row > 1 else [])}
+        always |= {"head_dim"} if self.head_dim not in (None, OPTIONS["head_dim"]) else set()
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {
             name: str(value) if isinstance(value, str) else value
@@ -648,7 +653,7 @@ class Problem:
     def from_dict(cls, values: Any) -> "Problem":
         """Read what `as_dict` wrote. Raises InvalidInput for an unknown name or a wrong value."""
         given = read_object(values, "problem")
-        unusual = {name: given.get(name) for name in ("scale", *OPTIONS)}
+        unusual = {name: given.get(name) for name in ("scale", "ignore_index", *_NUMBERS)}
         read = read_fields(cls, {**given, **dict.fromkeys(unusual)}, "problem")
         if (scale := unusual.pop("scale")) is not None:
             read = replace(read, scale=read_number(scale, "scale", least=-math.inf))

@@ -114,8 +114,8 @@ def test_a_wrong_kernel_is_rejected(device, name):
 @pytest.mark.parametrize(
     ("problem", "most_ms"),
     [
-        (problem_of(4096, 4096, group=4, key_heads=8), 10.0),
-        (problem_of(4096, 4096, DType.F32, group=8, key_heads=8), 20.0),
+        (problem_of(4096, 4096, group=4, key_heads=8), 20.0),
+        (problem_of(4096, 4096, DType.F32, group=8, key_heads=8), 40.0),
         (problem_of(32, 131072, group=4, key_heads=8), 50.0),
         (problem_of(32, 131072, head_dim=256, key_heads=8), 50.0),
     ],
@@ -191,6 +191,5 @@ def test_peers_come_to_the_same(problem):
     assert {entry.stage for entry in one.left_out} <= {"missing", "refused"}, traces
     names = {peer.name for peer in one.peers}
     if problem.mask is Mask.NONE:
-        assert "torch-sdpa.math" in names
-        assert problem.dtype is DType.F32 or "torch-sdpa.flash" in names
+        assert "torch-sdpa" in names  # by the fastest of its backends that take the problem
     assert median(one.ours_us) > 0.95 * one.limit_time_us
