@@ -103,8 +103,9 @@ def _of_heads(problem: Problem, gpu: GpuSpec, threads: int) -> Config:
     if problem.dtype.is_half and gpu.multiplies_tiles:
         return replace(plain, core="mma")
     heads = min(4, problem.of_group)
+    lanes = min(16, KeySplit(problem, plain).head_words)
     return replace(
-        plain, core="fma", lanes_per_key=16, heads_per_thread=heads, unroll=2, min_blocks=2
+        plain, core="fma", lanes_per_key=lanes, heads_per_thread=heads, unroll=2, min_blocks=2
     )
 
 
@@ -117,7 +118,7 @@ def _divided(idea: Config, problem: Problem, gpu: GpuSpec, wanted: int, keys: in
     values = parameters(problem.dtype, problem.operator)
     least = keys or KeySplit(problem, replace(idea, threads=128)).block_keys
     most = max(1, min(wanted, problem.cols // least))
-    number = max(n for n in map(int, values["splits"]) if n <= most)
+    number = max(n for n in map(int, values["splits"]) if n <= most and n // 2 * 64 < problem.cols)
     if number == 1:
         return idea
     part_keys = max([64, *(n for n in map(int, values["part_keys"]) if n <= keys)])

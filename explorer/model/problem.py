@@ -343,8 +343,7 @@ class Problem:
                 f"dtype is {self.dtype}; kernels of {self.op} compute in fp32: take a narrower one"
             )
         if self.head_dim not in HEAD_DIMS:
-            dims = ", ".join(map(str, HEAD_DIMS))
-            return f"head_dim is {self.head_dim}; kernels are for {dims}"
+            return f"head_dim is {self.head_dim}; it must be {' or '.join(map(str, HEAD_DIMS))}"
         for name in ("group", "key_heads"):
             check_extent(name, getattr(self, name), WHOLE_FIELDS[name])
         if self.rows % self.heads:

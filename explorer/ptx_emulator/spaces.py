@@ -484,7 +484,7 @@ class RemoteAccesses:
 
     def exited(self, lanes: Lanes, all_exited: Array) -> None:
         """Check that a block whose last threads exit knows of all accesses to its memory."""
-        if not self._accessed and not self._sent:
+        if self._batch.ordering.cluster_size == 1:
             return
         per_block = self._batch.ordering.per_block
         blocks = self._batch.blocks_of(lanes)

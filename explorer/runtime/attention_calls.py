@@ -77,7 +77,7 @@ def cache_of(q: Shape, k: Shape, v: Shape, layout: str) -> Cache:
     if v != k:
         raise InvalidInput(f"v is of shape {v}; it must be that of k, {k}")
     if head_dim not in HEAD_DIMS:
-        dims = ", ".join(map(str, HEAD_DIMS))
+        dims = " or ".join(map(str, HEAD_DIMS))
         raise InvalidInput(
             f"q has {head_dim} elements a head; it must have {dims}: take the library's attention"
         )
@@ -129,10 +129,12 @@ def check_arrays(
     if lengths is not None:
         library.check_beside("lengths", lengths, q, "q")
         own, shape = library.name_of(lengths.dtype), tuple(lengths.shape)
-        if own not in LENGTH_DTYPES or shape != (cache.sequences,):
+        if own not in LENGTH_DTYPES:
+            raise InvalidInput(f"lengths is of {own}; it must be of {', '.join(LENGTH_DTYPES)}")
+        if shape != (cache.sequences,):
             raise InvalidInput(
-                f"lengths is {own} of shape {shape}; it must be of whole numbers, such as int32, "
-                f"and of shape ({cache.sequences},): a number for each sequence"
+                f"lengths is of shape {shape}; it must be of shape ({cache.sequences},): a number "
+                "for each sequence"
             )
     if out is not None:
         library.check_out(q, tuple(q.shape), q.dtype, out)
@@ -201,12 +203,13 @@ def serve(
     address, type_of = library.address, library.type_of
     told = {"key": address(key), "value": address(value), "cols": cache.keys, **strides}
     told["key_heads"] = cache.key_heads
+    read: tuple[Any, ...] = (query, key, value)
     if lengths is not None:
         if library.name_of(lengths.dtype) == "int64":
             lengths = lengths.clip(0, cache.keys)
         lengths = library.converted(lengths, type_of("int32"), q)
-        told["lengths"] = address(lengths)
-    fits = out is not None and _may_be_written(library, out, (query, key, value))
+        told["lengths"], read = address(lengths), (*read, lengths)
+    fits = out is not None and _may_be_written(library, out, read)
     results = [out if fits else library.empty(tuple(q.shape), q.dtype, q)]
     if call.return_lse:
         results.append(library.empty((cache.sequences, cache.heads), wide_type(library, q), q))
@@ -339,7 +342,9 @@ def _exponentials(numpy: Any, scores: Any, axis: int = -1) -> tuple[Any, Any, An
     reference = reference.detach() if hasattr(reference, "detach") else reference
     terms = numpy.exp(scores - reference)
     total = numpy.sum(terms, axis=axis, keepdims=True)
-    return terms, total, numpy.log(total) + reference
+    empty = total == 0
+    logarithm = numpy.log(numpy.where(empty, 1.0, total)) + reference
+    return terms, total, numpy.where(empty, -math.inf, logarithm)
 
 
 def merged(library: "Library", o: Any, lse: Any) -> tuple[Any, Any]:

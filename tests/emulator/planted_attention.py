@@ -1,5 +1,6 @@
 """Kernels of attention made wrong in one place: parts, lengths, heads, strides and fragments."""
 
+from dataclasses import replace
 from functools import partial
 
 from planted_kernels import Plant
@@ -32,7 +33,9 @@ PLAIN = Problem(64, 1000, DType.F32, Op.DECODE_ATTENTION, group=4, key_heads=4, 
 USUAL = {"threads": 64, "static_cols": False, "exp": "ex2.approx"}
 BY_TILES = Config(core="mma", heads_per_thread=5, splits=3, launches="two-overlapped", **USUAL)
 BY_LANES = Config(core="fma", heads_per_thread=3, lanes_per_key=8, splits=4, cluster=4, **USUAL)
+PAIR_OF_BLOCKS = Config(core="mma", heads_per_thread=4, splits=2, cluster=2, **USUAL)
 TILES = (PROBLEM, BY_TILES)
+PAIR = (replace(PROBLEM, group=4, rows=96), PAIR_OF_BLOCKS)
 CLUSTER = (PROBLEM, BY_LANES)
 SINGLE = (PLAIN, Config(core="fma", heads_per_thread=2, lanes_per_key=8, unroll=2, **USUAL))
 
@@ -313,11 +316,12 @@ for base in (TILES, CLUSTER, SINGLE):
 waits("the merge does not wait for the parts", TILES, ("  wait_for_launch_before();\n", ""))
 BARRIER = "arrive_at_parts();\n  wait_for_parts();"
 waits("blocks of a cluster do not wait for the parts", CLUSTER, (f"  {BARRIER}\n", ""))
-waits(
-    "blocks of a cluster end before others have read",
-    CLUSTER,
-    (f"  {BARRIER}  // no block ends while others read what it has found\n", ""),
-)
+for base in (CLUSTER, PAIR):
+    waits(
+        f"blocks of a cluster end before others have read, by {base[1].core}",
+        base,
+        (f"  {BARRIER}  // no block ends while others read what it has found\n", ""),
+    )
 waits(
     "an empty part leaves nothing",
     TILES,

@@ -162,7 +162,8 @@ def _of_rows(problem: Problem, block_rows: int, rounds: int, blocks: int) -> Pro
     strides = [problem.input_stride, *([problem.output_stride] if problem.fills_rows else [])]
     least, most = min(strides), max(strides)
     unit = _mask_rows(problem)
-    each = max(FAR_ELEMENTS // least, _far_tiles(block_rows * most, blocks) * block_rows)
+    tiles = _far_tiles(block_rows * most * rounds, blocks)
+    each = max(FAR_ELEMENTS // least, tiles * block_rows)
     if FAR_ROWS * most <= MOST_FAR_ELEMENTS:
         each = max(each, FAR_ROWS)
     wanted = rounds * each + 2 * block_rows + 2 * unit
@@ -183,7 +184,10 @@ def _most_rows(block_rows: int, blocks: int) -> int:
 
 
 def _far_tiles(tile_elements: int, blocks: int) -> int:
-    """Return the fewest tiles before the last ones; `blocks` blocks share a tile."""
+    """Return the fewest tiles before the last ones; `blocks` blocks share a tile.
+
+    A tile of several rounds has the elements of all of them.
+    """
     return max(FAR_BLOCKS, min(FARTHEST_BLOCKS // blocks, MOST_FAR_ELEMENTS // tile_elements))
 
 
