@@ -17,7 +17,7 @@ FEW = {"threads": (32, 64, 96, 128, 256), "threads_per_row": (1, 2, 4, 16, 32, 9
 """Blocks that an emulator steps through quickly, of all kinds: lanes, warps and both."""
 
 
-ALONG_MEMORY = (Op.LOG_PROB, Op.MULTIPLY_ROWS)
+ALONG_MEMORY = (Op.LOG_PROB, Op.MULTIPLY_ROWS, Op.DECODE_ATTENTION)
 """The operators whose rows are contiguous."""
 
 LOSSES = [op for op in Op if "ignore_index" in OPERATORS[op].options]
