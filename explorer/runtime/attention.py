@@ -55,7 +55,8 @@ def decode_attention(
 
     The result has q's shape and type. Products and sums are of f32. A sequence of length 0 has the
     result 0 and the lse -inf. A score of NaN or +inf makes a head's result NaN, and so do scores
-    that all are -inf.
+    that all are -inf. An infinite value may make its element NaN, as tensor cores multiply it by
+    two parts of its probability, one of which may be 0.
 
     There is no argument for a mask: additive and boolean masks, windows, and several queries a
     head are not served. Neither is a gradient: tensors that require one are refused, except where
