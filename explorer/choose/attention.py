@@ -12,10 +12,8 @@ from explorer.model.config import Config, parameters
 from explorer.model.gpu_spec import WARP, GpuSpec
 from explorer.model.key_split import KeySplit
 from explorer.model.problem import Problem
+from explorer.space.candidates import BUSY_WARPS
 from explorer.space.space import Space
-
-BUSY_WARPS = 8
-"""Warps of an SM whose loads keep memory busy; of heads of 64 elements twice as many."""
 
 RESIDENT_WARPS = {64: (16, 20, 20), 128: (8, 12, 12), 256: (8, 8, 8)}
 """Warps that an SM's registers hold in blocks of 256, 128 and 64 threads, by the head dimension."""
@@ -40,10 +38,8 @@ INVARIANT_KEYS = 512
 
 def attention(problem: Problem, gpu: GpuSpec, *, batch_invariant: bool = False) -> Config:
     """Return a kernel for the heads and keys of a problem."""
-    wide = next(
-        (idea for idea in _ideas(problem, gpu) if Space(problem, gpu).is_legal(idea)),
-        _of_heads(problem, gpu, 64),
-    )
+    space, ideas = Space(problem, gpu), [_of_heads(problem, gpu, threads) for threads in THREADS]
+    wide = next(filter(space.is_legal, ideas), ideas[-1])
     if batch_invariant:
         return _divided(wide, problem, gpu, problem.cols // INVARIANT_KEYS, INVARIANT_KEYS)
     if wide.core == "fma":
@@ -69,9 +65,9 @@ def _of_many_heads(problem: Problem, gpu: GpuSpec, busy: int) -> Config:
     held = [gpu.sm_count * warps for warps in RESIDENT_WARPS[problem.of_head]]
     for threads, most in zip(THREADS, held, strict=True):
         idea, warps = _of_heads(problem, gpu, threads), heads * threads // WARP
-        parts = most // warps if warps < ENOUGH * busy and problem.cols >= LONG else 1
-        few = parts == 1 and warps < ENOUGH * busy and problem.cols >= LONG
-        if warps <= most and not (few and threads > 64):
+        too_few = warps < ENOUGH * busy and problem.cols >= LONG
+        parts = most // warps if too_few else 1
+        if warps <= most and not (too_few and parts == 1 and threads > 64):
             return _divided(idea, problem, gpu, parts, 0)
     return _of_heads(problem, gpu, 128)
 
@@ -85,10 +81,6 @@ def _of_steps(problem: Problem, gpu: GpuSpec, wide: Config) -> Config:
     steps = -(-problem.cols // KeySplit(problem, idea).block_keys)
     number = min((n for n in map(int, values) if n >= steps), default=MOST_PARTS)
     return _divided(idea, problem, gpu, number, 1)
-
-
-def _ideas(problem: Problem, gpu: GpuSpec) -> list[Config]:
-    return [_of_heads(problem, gpu, threads) for threads in THREADS]
 
 
 def _of_heads(problem: Problem, gpu: GpuSpec, threads: int) -> Config:

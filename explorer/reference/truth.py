@@ -135,7 +135,8 @@ def truths_of(problem: Problem, arrays: dict[str, Array]) -> dict[str, Truth]:
     operands |= {name: getattr(problem, name) for name in operator.options}
     if problem.attends:
         operands["roundings"] = roundings(problem)
-        operands |= {name: arrays[name] for name in ("lengths",) if name in arrays}
+        if "lengths" in arrays:
+            operands["lengths"] = arrays["lengths"]
     elif not operator.is_gradient:
         operands["input"] = counted(problem, arrays)
     factor = wide(factor_of(problem))

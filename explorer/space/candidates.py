@@ -37,7 +37,8 @@ MOST_ELEMENTS_OF_AN_SM = 64 * 1024
 more, there are enough loads at a time for vectors of 16 bytes."""
 
 BUSY_WARPS = 8
-"""Warps of an SM whose loads of keys and values keep memory busy."""
+"""Warps of an SM whose loads of keys and values keep memory busy; the choice without a search takes
+twice as many of heads of 64 elements."""
 
 FEW_ROWS = 256
 """Rows up to which two launches are tried: more rows fill every GPU by a block each."""
