@@ -1,30 +1,35 @@
 """What rules out kernels of attention."""
 
+from functools import partial
+
 from explorer.model.gpu_spec import registers_left
-from explorer.space.op_rules import STATIC_SHARED_BYTES
-from explorer.space.rules import ATTENTION_RULES, Point, rule
+from explorer.space.design_rules import STATIC_SHARED_BYTES
+from explorer.space.rules import ATTENTION_RULES, RULES, Point, rule
+
+attention_rule = partial(rule, of=ATTENTION_RULES)
+
+OF_EVERY_KERNEL = ("blocks-fit", "launches-overlap", "largest-cluster")
+"""The rules over rows that hold for kernels of attention as well."""
 
 WORKING_REGISTERS = 24
 """What a kernel needs beside queries, keys, values and sums: ptxas reports 22 to 40."""
 
 
-@rule(
+@attention_rule(
     "core",
     "heads_per_thread",
     says="a tile of the tensor cores has all heads of a group: heads_per_thread is as many",
-    of=ATTENTION_RULES,
 )
 def whole_groups(p: Point) -> bool:
     heads, group = p.config.heads_per_thread, p.problem.of_group
     return heads == group if p.keys.tensor_cores else heads <= group
 
 
-@rule(
+@attention_rule(
     "core",
     "lanes_per_key",
     "probabilities",
     says="fragments have 4 lanes a key; multiply-adds take probabilities as they are: two",
-    of=ATTENTION_RULES,
 )
 def fragments(p: Point) -> bool:
     if p.keys.tensor_cores:
@@ -32,28 +37,26 @@ def fragments(p: Point) -> bool:
     return p.config.probabilities == "two"
 
 
-@rule("core", says="tensor cores multiply such tiles from sm_80 on", of=ATTENTION_RULES)
+@attention_rule("core", says="tensor cores multiply such tiles from sm_80 on")
 def tensor_cores_exist(p: Point) -> bool:
     return not p.keys.tensor_cores or p.gpu.multiplies_tiles
 
 
-@rule(
+@attention_rule(
     "core",
     "lanes_per_key",
     says="by multiply-adds each lane of a key has a whole access of it",
-    of=ATTENTION_RULES,
 )
 def whole_accesses(p: Point) -> bool:
     return p.keys.tensor_cores or p.keys.head_words % p.config.lanes_per_key == 0
 
 
-@rule(
+@attention_rule(
     "splits",
     "launches",
     "cluster",
     says="parts of the keys meet in a cluster, of a block for each, or by a second launch; one "
     "part needs neither",
-    of=ATTENTION_RULES,
 )
 def parts_meet(p: Point) -> bool:
     config = p.config
@@ -62,11 +65,10 @@ def parts_meet(p: Point) -> bool:
     return config.splits == config.cluster
 
 
-@rule(
+@attention_rule(
     "splits",
     "part_keys",
     says="half of the parts or more have keys; of one part keys are not counted: part_keys is 64",
-    of=ATTENTION_RULES,
 )
 def parts_have_keys(p: Point) -> bool:
     if p.config.splits == 1:
@@ -74,22 +76,11 @@ def parts_have_keys(p: Point) -> bool:
     return p.config.splits // 2 * p.config.part_keys < p.problem.cols
 
 
-@rule("cluster", says="the GPU has clusters of so many blocks", of=ATTENTION_RULES)
-def clusters_of_keys(p: Point) -> bool:
-    return p.config.cluster <= p.gpu.cluster_blocks
+# The order of rules is that in which a search draws parameters.
+ATTENTION_RULES += [shared for shared in RULES if shared.name in OF_EVERY_KERNEL]
 
 
-@rule("launches", says="launches overlap from sm_90 on", of=ATTENTION_RULES)
-def launches_of_parts_overlap(p: Point) -> bool:
-    return p.config.launches != "two-overlapped" or p.gpu.overlaps_launches
-
-
-@rule("threads", "min_blocks", says="min_blocks blocks fit an SM", of=ATTENTION_RULES)
-def blocks_of_keys_fit(p: Point) -> bool:
-    return p.config.threads * p.config.min_blocks <= p.gpu.threads_per_sm
-
-
-@rule(
+@attention_rule(
     "core",
     "threads",
     "lanes_per_key",
@@ -97,20 +88,18 @@ def blocks_of_keys_fit(p: Point) -> bool:
     "unroll",
     "min_blocks",
     says="queries, keys on their way and sums fit a thread's registers",
-    of=ATTENTION_RULES,
 )
 def heads_fit(p: Point) -> bool:
     left = registers_left(p.config.threads, p.config.min_blocks, p.gpu)
     return p.keys.registers + WORKING_REGISTERS <= left
 
 
-@rule(
+@attention_rule(
     "threads",
     "heads_per_thread",
     "cluster",
     "min_blocks",
     says="what warps have found fits 48 KiB of shared memory, and an SM for min_blocks blocks",
-    of=ATTENTION_RULES,
 )
 def findings_fit(p: Point) -> bool:
     size = p.keys.shared_bytes

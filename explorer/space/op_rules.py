@@ -4,6 +4,7 @@ from explorer.model.config import COHERENT_HINTS
 from explorer.model.gpu_spec import WARP
 from explorer.model.problem import Mask
 from explorer.ops import OPERATORS, Choice, Operator
+from explorer.space.design_rules import STATIC_SHARED_BYTES
 from explorer.space.rules import RULES, Point, Rule, rule
 
 
@@ -53,7 +54,6 @@ def read_only_in_place(p: Point) -> bool:
 # ------------------------------------------------------------------ rows over a middle axis
 
 
-STATIC_SHARED_BYTES = 48 * 1024
 """The most shared memory that a kernel can declare; only what a launch asks for may be more."""
 
 
