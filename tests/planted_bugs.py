@@ -54,6 +54,7 @@ GROUPS = {
         "influence",
         "maximum",
         "behind a maximum",
+        "left out of a maximum",
     ),
     "NaN, infinities, zeros, and results beyond the type": (
         "special values",

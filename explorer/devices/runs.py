@@ -161,15 +161,18 @@ class Run:
         return self.case.longer
 
 
-def emulated_runs(program: ProgramUnderTest, rows: int | None = None) -> tuple[Run, ...]:
+def emulated_runs(
+    program: ProgramUnderTest, rows: int | None = None, suspects: Sequence[int] = ()
+) -> tuple[Run, ...]:
     """Return the runs to emulate, in each of which the last block is partial.
 
-    `rows` replaces our choice of rows in all of them. Raises InvalidInput for cols that do not suit
-    the kernel.
+    `rows` replaces our choice of rows in all of them. Of the elements that a row's maximum is
+    suspected of omitting, as many are tried as take some seconds. Raises InvalidInput for cols that
+    do not suit the kernel.
     """
     if program.problem.attends:
         return tuple(map(Run, attention_cases(program, rows)))
-    own = _own_cases(program, rows)
+    own = _own_cases(program, rows, tuple(suspects))
     whole = own[0].problem
     return (*map(Run, own), *_more_runs(program, _of_rows(program, whole, rows), rows))
 
@@ -269,10 +272,13 @@ def too_large(problem: Problem) -> str:
 # ------------------------------------------------------------------ at a kernel's own columns
 
 
-def _own_cases(program: ProgramUnderTest, rows: int | None) -> list[Case]:
+def _own_cases(
+    program: ProgramUnderTest, rows: int | None, suspects: tuple[int, ...]
+) -> list[Case]:
     """Return rows of every pattern; wide rows are split into parts that each fit the memory."""
     problem, split = program.problem.resized(cols=program.cols), program.split
-    cols, per_block, shares = program.cols, program.config.rows_per_block, _shares(program)
+    cols, per_block = program.cols, program.config.rows_per_block
+    shares = replace(shares_of(program), suspects=suspects)
     each = max(1, MOST_ELEMENTS // cols)
     if rows is not None:
         rows = rows_that_repeat(problem, rows, per_block, each)
@@ -283,11 +289,11 @@ def _own_cases(program: ProgramUnderTest, rows: int | None) -> list[Case]:
         part = verification_problem(problem, block, together, each, shares)
         cases = [Case(part, first, shares) for first in range(0, count, part.rows)]
     elif count + 2 <= each:  # another seed puts another pattern into the first row
-        whole = _that_fit(program, problem, count + 2, each)
+        whole = that_fit(program, problem, count + 2, each)
         cases = [Case(whole, program.seed % count, shares)]
     else:
         cases = [
-            Case(_that_fit(program, problem, min(each, count - first), each), first, shares)
+            Case(that_fit(program, problem, min(each, count - first), each), first, shares)
             for first in range(0, count, max(1, each - 1 if per_block > 1 else each))
         ]
     return [_suited(program, case, leads=case is cases[0]) for case in cases]
@@ -303,7 +309,7 @@ def _suited(program: ProgramUnderTest, case: Case, *, leads: bool = True) -> Cas
     return replace(case, compensated=compensated, keeps_small=_keeps_small(program))
 
 
-def _that_fit(program: ProgramUnderTest, problem: Problem, wanted: int, most: int) -> Problem:
+def that_fit(program: ProgramUnderTest, problem: Problem, wanted: int, most: int) -> Problem:
     """Return a problem of about `wanted` rows: more than a block, if those are at most `most`.
 
     If a block has too many rows, kernels of run-time columns have whole blocks at fewer columns.
@@ -314,7 +320,7 @@ def _that_fit(program: ProgramUnderTest, problem: Problem, wanted: int, most: in
     return problem.resized(rows_that_repeat(problem, min(wanted, most), per_block, most))
 
 
-def _shares(program: ProgramUnderTest) -> Shares:
+def shares_of(program: ProgramUnderTest) -> Shares:
     """Return how a kernel divides a row among its threads."""
     split, config = program.split, program.config
     vectors = split.row_vectors
@@ -333,7 +339,7 @@ def _keeps_small(program: ProgramUnderTest) -> bool:
 
     They are if a thread adds up more than a thousand terms, or the sums of all other threads.
     """
-    terms = program.cols / _shares(program).workers(program.cols)
+    terms = program.cols / shares_of(program).workers(program.cols)
     return terms <= MOST_TERMS and program.config.reduction != "shared-serial"
 
 
@@ -396,7 +402,7 @@ def _aligned_runs(program: ProgramUnderTest, few: Problem, rows: int | None) -> 
         if rows is None:
             for number, cols in enumerate(_at_seams(program)):
                 most = max(1, MOST_ELEMENTS // cols)
-                other = _that_fit(program, few.resized(cols=cols), SEAM_ROWS, most)
+                other = that_fit(program, few.resized(cols=cols), SEAM_ROWS, most)
                 yield _few(program, other, number)
 
 
@@ -420,7 +426,7 @@ def _at_plain_scales(program: ProgramUnderTest, few: Problem) -> Iterator[Run]:
         count = min(special_count(problem), FEW_ELEMENTS // few.cols)
         wanted = max(count, few.rows)
         most = max(1, MOST_ELEMENTS // few.cols)
-        case = Case(_that_fit(program, problem, wanted, most), program.seed, specials=True)
+        case = Case(that_fit(program, problem, wanted, most), program.seed, specials=True)
         yield Run(case)
 
 
@@ -503,7 +509,7 @@ def _of_rows(program: ProgramUnderTest, problem: Problem, rows: int | None) -> P
         return verification_problem(problem, split.block_rows, split.rows_together, most)
     fewest = FEWEST_ROWS + _is_compensated(program)
     wanted = max(min(FEW_ROWS, FEW_ELEMENTS // problem.cols), fewest)
-    return _that_fit(program, problem, wanted, max(1, MOST_ELEMENTS // problem.cols))
+    return that_fit(program, problem, wanted, max(1, MOST_ELEMENTS // problem.cols))
 
 
 def _fewest_rows(program: ProgramUnderTest) -> list[int]:

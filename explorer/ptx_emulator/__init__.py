@@ -25,6 +25,7 @@ The package imports nothing of the rest of the explorer.
 
 from explorer.ptx_emulator.arrival import decided_by_arrival
 from explorer.ptx_emulator.counters import SECTOR_BYTES, Counters, Traffic
+from explorer.ptx_emulator.element_sets import MaximaSeen
 from explorer.ptx_emulator.findings import (
     EmulatorError,
     Finding,
@@ -64,6 +65,7 @@ __all__ = [
     "LaunchError",
     "LaunchLimits",
     "LaunchResult",
+    "MaximaSeen",
     "Module",
     "Schedule",
     "SourceLine",

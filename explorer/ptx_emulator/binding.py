@@ -52,8 +52,10 @@ class BoundSteps:
     take no value of a register while they are bound.
     """
 
-    def __init__(self, registers: RegisterFile, instructions: int) -> None:
+    def __init__(self, registers: RegisterFile, instructions: int, *, of_sets: bool) -> None:
         self.registers = registers
+        self.of_sets = of_sets
+        """Whether floats are sets (`element_sets`)."""
         self.current = Current()
         self.steps: list[Step | None] = [None] * instructions
         self.controls: dict[int, Control] = {}
@@ -65,6 +67,7 @@ class Binder:
     def __init__(self, bound: BoundSteps) -> None:
         self.current = bound.current
         """For instructions that ask for their machine when they are executed."""
+        self.of_sets = bound.of_sets
         self._registers = bound.registers
         self.machine_asked = False
         """Whether the machine was asked for, so that what is bound serves for its batch alone."""

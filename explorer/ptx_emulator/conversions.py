@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from explorer.ptx_emulator import arithmetic
+from explorer.ptx_emulator import arithmetic, element_sets
 from explorer.ptx_emulator.binding import Binder, Modifiers, Step, binds, computed, packed
 from explorer.ptx_emulator.lanes import Lanes
 from explorer.ptx_emulator.program import (
@@ -236,6 +236,8 @@ def bind_cvt(binder: Binder, instruction: Instruction) -> Step:
     mods.finish()
     if relu:
         function = _relu(function)
+    if binder.of_sets and {to, of} & FLOATS:
+        function = element_sets.converted(to)
     source = binder.source(instruction.operands[1], of)
     step = computed(function, binder.target(instruction.operands[0], to), source)
     return step if (of, DTYPES[to].itemsize) != ("f32", 2) else _noted(binder, step, source)
@@ -272,6 +274,8 @@ def _bind_pair(
     mods.finish()
     if relu:
         function = _relu(function)
+    if binder.of_sets:
+        function = element_sets.converted(PACKED[to])
 
     def pack(upper: Any, lower: Any) -> Array:
         halves = (np.ascontiguousarray(function(x)).view(np.uint16) for x in (lower, upper))
@@ -316,13 +320,14 @@ def comparison(name: str, ptx_type: str) -> Function:
     return _COMPARE[name]
 
 
-def _compare_function(mods: Modifiers, ptx_type: str) -> Function:
+def _compare_function(binder: Binder, mods: Modifiers, ptx_type: str) -> Function:
     name = mods.one_of((*_COMPARE, *_UNORDERED))
     function = comparison(name, PACKED.get(ptx_type, ptx_type))
     if mods.take("ftz"):
         plain = function
         function = lambda a, b: plain(arithmetic.flush(a), arithmetic.flush(b))  # noqa: E731
-    return function
+    are_sets = binder.of_sets and PACKED.get(ptx_type, ptx_type) in FLOATS
+    return element_sets.compared(function) if are_sets else function
 
 
 @binds("setp")
@@ -330,7 +335,7 @@ def bind_setp(binder: Binder, instruction: Instruction) -> Step:
     """Bind setp p|q, a, b, {!}c: q is the comparison's negation, each combined with c."""
     mods = Modifiers(instruction)
     ptx_type = mods.one_of(DTYPES)
-    function = _compare_function(mods, ptx_type)
+    function = _compare_function(binder, mods, ptx_type)
     combine = _COMBINE.get(mods.one_of(_COMBINE, ""))
     mods.finish()
     if ptx_type in PACKED:
@@ -377,7 +382,7 @@ def bind_set(binder: Binder, instruction: Instruction) -> Step:
     to, of = types
     mods.take(to)
     mods.take(of)
-    compare = _compare_function(mods, of)
+    compare = _compare_function(binder, mods, of)
     mods.finish()
     element = DTYPES[PACKED.get(to, to)]
     true = element.type(1) if PACKED.get(to, to) in FLOATS else ~element.type(0)

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from explorer.ptx_emulator import arithmetic
+from explorer.ptx_emulator import arithmetic, element_sets
 from explorer.ptx_emulator.binding import Binder, Modifiers, Step, binds, computed, in_place, packed
 from explorer.ptx_emulator.lanes import Lanes, any_of
 from explorer.ptx_emulator.program import DTYPES, PACKED, Array, Instruction
-from explorer.ptx_emulator.registers import Target
+from explorer.ptx_emulator.registers import Source, Target
 
 FLOAT_TYPES = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2", "f32x2")
 ROUNDING_MODES = ("rn", "rz", "rm", "rp")
@@ -41,6 +41,8 @@ def bind_float(
     mods.finish()
     target = binder.target(instruction.operands[0], ptx_type)
     sources = [binder.source(o, ptx_type) for o in instruction.operands[1:]]
+    if binder.of_sets:
+        return _of_sets(binder, instruction, ptx_type, target, sources)
     if isinstance(function, np.ufunc) and not (ftz or sat) and ptx_type in ("f32", "f64"):
         return _with_one_nan(in_place(function, target, *sources), target)
     inexact = finish(function, ftz=ftz, sat=sat)
@@ -48,6 +50,29 @@ def bind_float(
     if ptx_type in PACKED:
         finished = packed(finished, ptx_type)
     return computed(finished, target, *sources)
+
+
+def _of_sets(
+    binder: Binder, instruction: Instruction, ptx_type: str, target: Target, sources: list[Source]
+) -> Step:
+    """Return a step for floats that are sets of elements: a union, of a maximum one that is noted.
+
+    A minimum is the maximum of a row whose scale is negative.
+    """
+    current, varying = binder.current, [source for source in sources if source.scalar is None]
+    function: Function = element_sets.union if varying else element_sets.empty
+    if instruction.root == "ex2":
+        function = element_sets.empty
+    elif instruction.root in ("max", "min"):
+
+        def function(*operands: Any) -> Array:
+            made = element_sets.union(*operands)
+            current.machine.note_maximum(element_sets.members(made))
+            return made
+
+    if ptx_type in PACKED:
+        function = packed(function, ptx_type)
+    return computed(function, target, *(varying or sources[:1]))
 
 
 def _with_one_nan(step: Step, target: Target) -> Step:

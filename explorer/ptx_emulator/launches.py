@@ -31,6 +31,7 @@ from explorer.ptx_emulator.binding import (
     bind_step,
 )
 from explorer.ptx_emulator.counters import Counters
+from explorer.ptx_emulator.element_sets import MaximaSeen
 from explorer.ptx_emulator.findings import Aborted, Finding, Kind, LaunchError, UnsupportedPtx
 from explorer.ptx_emulator.geometry import (
     Geometry,
@@ -131,6 +132,7 @@ def launch(
     blocks: Sequence[int] | Numbers | None = None,
     limits: LaunchLimits | None = None,
     reproducible: bool = False,
+    maxima: MaximaSeen | None = None,
 ) -> LaunchResult:
     """Execute the kernel `entry` for every thread of the grid, and check what it does.
 
@@ -151,6 +153,8 @@ def launch(
 
     If the result is to be `reproducible`, additions of floats by several threads to one address are
     findings unless synchronisation fixes their order: the bits of such a sum depend on it.
+
+    With `maxima`, floats are sets of elements (`element_sets`), and it notes what maxima are of.
 
     A launch beyond the kernel's own bounds (.maxntid, .reqntid), or beyond `limits`, is not
     executed: that is a finding, as a GPU would refuse it.
@@ -177,6 +181,7 @@ def launch(
     state.others_write = others_write
     state.schedule, state.seed, state.reproducible = Schedule(schedule), seed, reproducible
     state.compares_orders, state.late_copies = compares_orders, late_copies
+    state.maxima = maxima
     complete = _run_batches(state, resident_blocks, batch_lanes, step_limit)
     _note_written(state)
     counters = log.counters if counting else Counters()
@@ -296,10 +301,13 @@ def _run(machine: Machine, constants: dict[str, int], step_limit: int) -> bool:
     entry, scheduler = machine.entry, machine.part(Scheduler)
     remote = machine.shared_space.remote
     scheduler.on_exit.append(lambda lanes: remote.exited(lanes, scheduler.exited))
-    names = frozenset(constants)
+    of_sets = machine.of_sets
+    key = frozenset(constants), of_sets
     # Taken out while it is in use: its registers hold this batch's values.
-    bound = entry.bound.pop(names, None) or BoundSteps(
-        RegisterFile(entry.registers, register_slots(entry)), len(entry.instructions)
+    bound = entry.bound.pop(key, None) or BoundSteps(
+        RegisterFile(entry.registers, register_slots(entry)),
+        len(entry.instructions),
+        of_sets=of_sets,
     )
     bound.registers.allot(machine.shape, constants)
     bound.current.machine = machine
@@ -310,7 +318,7 @@ def _run(machine: Machine, constants: dict[str, int], step_limit: int) -> bool:
     except Aborted:
         complete = False
     del bound.current.machine  # A batch is large, and what is bound lives as long as the kernel.
-    entry.bound[names] = bound
+    entry.bound[key] = bound
     if machine.log.traffic is not None:
         _count_instructions(machine, scheduler)
     scheduler.release()

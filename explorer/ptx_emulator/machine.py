@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.ptx_emulator.batch import Batch, LaunchLog
+from explorer.ptx_emulator.element_sets import MaximaSeen
 from explorer.ptx_emulator.findings import UnsupportedPtx
 from explorer.ptx_emulator.geometry import Geometry, Layout, Numbers, SpecialRegisters
 from explorer.ptx_emulator.lanes import WARP, Lanes
@@ -74,6 +75,8 @@ class LaunchState:
     """Whether what is rounded to 16 bits is noted, to be compared with another order's."""
     reproducible: bool = False
     """Sums of floats whose order is not fixed are findings."""
+    maxima: MaximaSeen | None = None
+    """What notes of which elements maxima are made, where floats are sets of these."""
     shadows: dict[int, Shadow] = field(default_factory=dict)
     """Shadows of global memory, by the address of the allocation."""
 
@@ -96,6 +99,8 @@ class Machine(Batch):
         self.schedule = launch.schedule
         self.late_copies = launch.late_copies
         self.compares_orders = launch.compares_orders
+        self.of_sets = launch.maxima is not None
+        self._maxima = launch.maxima
         self.random = np.random.default_rng([launch.seed, part.start])
         self.reproducible = launch.reproducible
         self._rounded = np.zeros(self.ordering.lanes, np.uint64)
@@ -149,6 +154,11 @@ class Machine(Batch):
         """Note numbers that these lanes round to 16 bits, which mostly hides an order of theirs."""
         self._rounded[lanes.flat] *= np.uint64(6364136223846793005)
         self._rounded[lanes.flat] += values.view(np.uint32)
+
+    def note_maximum(self, sets: NDArray[np.unsignedinteger[Any]]) -> None:
+        """Note of which elements some maxima are made, where floats are sets of them."""
+        if self._maxima is not None:
+            self._maxima.note(sets)
 
     # Names and places.
 

@@ -238,8 +238,9 @@ class Entry:
     directives: Directives = Directives()
     facts: dict[Callable[["Entry"], Any], Any] = field(default_factory=dict)
     """Cached results of the functions that `once_an_entry` wraps."""
-    bound: dict[frozenset[str], Any] = field(default_factory=dict)
-    """Steps that serve for any batch, by the names of constant registers: `binding.BoundSteps`."""
+    bound: dict[tuple[frozenset[str], bool], Any] = field(default_factory=dict)
+    """Steps that serve for any batch, by the names of constant registers and by whether floats are
+    sets: `binding.BoundSteps`."""
 
 
 _Fact = TypeVar("_Fact")

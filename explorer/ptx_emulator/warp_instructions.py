@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from explorer.ptx_emulator import element_sets
 from explorer.ptx_emulator.binding import Binder, Control, Modifiers, Step, binds, controls
 from explorer.ptx_emulator.findings import Kind
 from explorer.ptx_emulator.lanes import WARP, Lanes, all_of, any_of, distinct
@@ -322,12 +323,21 @@ def bind_redux(binder: Binder, instruction: Instruction) -> Step:
     """Bind redux.sync: one integer reduction over the lanes of a mask."""
     mods = Modifiers(instruction)
     mods.one_of(("sync",))
-    reduce = _REDUCTIONS[mods.one_of(_REDUCTIONS)]
+    name = mods.one_of(_REDUCTIONS)
+    reduce = _REDUCTIONS[name]
     ptx_type = mods.one_of(("u32", "s32", "b32"))
     mods.finish()
     target = binder.target(instruction.operands[0], ptx_type)
     value = binder.source(instruction.operands[1], ptx_type)
     mask = binder.source(instruction.operands[2], "b32")
+    current, of_sets = binder.current, binder.of_sets and name in ("max", "min")
+
+    def reduced(values: Array, starts: NDArray[np.int64]) -> Array:
+        if not of_sets:
+            return np.asarray(reduce.reduceat(values, starts))
+        made = element_sets.united_by_class(reduce, values, starts)
+        current.machine.note_maximum(made.view(np.uint32))
+        return made
 
     def step(lanes: Lanes) -> None:
         members = _members(lanes, mask)
@@ -336,7 +346,7 @@ def bind_redux(binder: Binder, instruction: Instruction) -> Step:
         _, group = np.unique(keys, return_inverse=True)
         order = np.argsort(group, kind="stable")
         starts = np.flatnonzero(np.diff(group[order], prepend=-1))
-        target.put(lanes, reduce.reduceat(values[order], starts).astype(values.dtype)[group])
+        target.put(lanes, reduced(values[order], starts).astype(values.dtype)[group])
 
     return step
 

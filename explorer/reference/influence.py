@@ -29,13 +29,13 @@ THOROUGH_ELEMENTS = 2**23
 """Most elements of all rows of subsets together in a check that may take some seconds."""
 
 THOROUGH_PEAKS = 2**25
-"""Most elements of all rows of peaks together in such a check, if a thread reads at most
+"""Most elements of all rows together whose peaks are suspects, if a thread reads at most
 `FEW_ROUNDS` vectors of a row: a peak at every second of 8192 columns, and in each vector of eight
 of 16384."""
 
 FEW_ROUNDS = 64
-"""Vectors of a row per thread above which a thorough check has proportionally fewer peaks, since
-each takes longer."""
+"""Vectors of a row per thread above which fewer elements are tried, in proportion, since each takes
+longer."""
 
 MOST_PEAKS = 256
 """Most rows of peaks, and most rows of one NaN: each thread of a block of 256 has both."""
@@ -194,10 +194,10 @@ def peaks(cols: int, dtype: DType, operator: Operator, shares: Shares | None) ->
     nans = most_nans if shares is None else min(most_nans, shares.workers(cols))
     if operator.is_gradient:
         places = places_of(cols, min(rows, GRADIENT_PEAKS), shares)
-    elif shares is not None and shares.thorough:
-        places = _thorough_places(cols, rows, shares)
     else:
         places = places_of(cols, rows, shares)
+    if shares is not None:
+        places += _suspects(cols, rows, shares)
     return [
         *(_peak(place, number, dtype, shares) for number, place in enumerate(places)),
         *map(one_nan, places_of(cols, nans, shares, turn=1), range(cols)),
@@ -232,19 +232,16 @@ PEAK = 1000.0
 in f64 too."""
 
 
-def _thorough_places(cols: int, rows: int, shares: Shares) -> list[int]:
-    """Return every place of a row, or random places of each vector, or some of each share.
+def _suspects(cols: int, rows: int, shares: Shares) -> tuple[int, ...]:
+    """Return as many suspects as take some seconds with `rows` other rows, but at least `rows`."""
+    most = fewer_of_long_loops(THOROUGH_PEAKS, cols, shares) // cols
+    return shares.suspects[: max(rows, most)]
 
-    Their number is such that a check takes some seconds, but at least `rows`.
-    """
+
+def fewer_of_long_loops(elements: int, cols: int, shares: Shares) -> int:
+    """Return how many elements may be tried where `elements` may be of a thread's short loops."""
     rounds = cols / (shares.workers(cols) * shares.width)
-    most = max(rows, int(THOROUGH_PEAKS / cols / max(1, rounds / FEW_ROUNDS)))
-    width, vectors = shares.width, ceil(cols / shares.width)
-    if most < vectors:
-        return places_of(cols, most, shares)
-    order = np.random.default_rng([cols, width]).random((vectors, width)).argsort(axis=1)
-    places = (np.arange(vectors) * width)[:, None] + order[:, : most // vectors]
-    return [int(place) for place in places.reshape(-1) if place < cols]
+    return int(elements / max(1, rounds / FEW_ROUNDS))
 
 
 def _alone(rng: np.random.Generator, cols: int, place: int, value: float, offset: float) -> Row:

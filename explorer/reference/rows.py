@@ -38,8 +38,10 @@ class Shares:
     threads: int
     block_vectors: int
     thorough: bool = False
-    """Whether every element of a row is to be a peak, and subsets are to have all elements, as far
+    """Whether subsets of a row are to have all its elements, and some kinds all their rows, as far
     as that is a matter of seconds: for text that a person has edited."""
+    suspects: tuple[int, ...] = ()
+    """Elements that are to be peaks too, since a row's maximum may omit them."""
 
     def workers(self, cols: int) -> int:
         """Return the threads, of all blocks, that have a vector of a row."""

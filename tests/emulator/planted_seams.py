@@ -14,6 +14,7 @@ from planted_kernels import (
     LENGTHS,
     LOG,
     LOG_RESULT,
+    MAXIMUM,
     P1000,
     P4096,
     PRODUCT,
@@ -50,6 +51,7 @@ slices = partial(plant, "slices of other widths")
 placed = partial(plant, "alignment as promised")
 again = partial(plant, "second launches")
 behind = partial(plant, "behind a maximum")
+left_out = partial(plant, "left out of a maximum")
 signs = partial(plant, "signs of zeros")
 subnormal = partial(plant, "subnormal results")
 
@@ -589,3 +591,59 @@ for base, factor in ((LOSS_GRADIENT, "const float factor ="), (BOTH, "const floa
             f"{factor} fmaxf(-1e30f, loss_grad_of_rows[index])",
         ),
     )
+
+# ------------------------------------------------------------------ maxima of many threads
+
+COMBINED = "const float reference = reduce_row(maximum, Max{});"
+OF_A_CLUSTER = Config(threads=1024, threads_per_row=1024, cluster=4, cache_holds="input")
+left_out(
+    "one thread of the 4096 of a cluster",
+    (Problem(64, 131072), OF_A_CLUSTER),
+    (
+        COMBINED,
+        COMBINED.replace(
+            "maximum,", "blockIdx.x % 4 == 2 && threadIdx.x == 77 ? -infinity() : maximum,"
+        ),
+    ),
+)
+left_out(
+    "one element of 13000",
+    (Problem(64, 13000), replace(HELD, threads=512, threads_per_row=512)),
+    (MAXIMUM, f"if (thread_in_row != 300 || i != 6) {MAXIMUM}"),
+)
+left_out(
+    "one lane of a reduction of integers",
+    (
+        Problem(64, 8192),
+        replace(KEPT, threads=512, threads_per_row=512, reduction="shuffle-redux"),
+    ),
+    (COMBINED, COMBINED.replace("maximum,", "thread_in_row == 500 ? -infinity() : maximum,")),
+)
+left_out(
+    "one thread of two launches, whose sum stays",
+    (
+        Problem(64, 65536, DType.BF16),
+        Config(
+            algorithm="online-block-max",
+            cache="none",
+            cache_holds="input",
+            launches="two",
+        ),
+    ),
+    (
+        "const float reference = fmaxf(state.maximum, maximum);",
+        "const float reference = threadIdx.x == 99 && blockIdx.x % 2 == 1\n"
+        "      ? fminf(state.maximum, maximum) : fmaxf(state.maximum, maximum);",
+    ),
+)
+left_out(
+    "one vector of f64",
+    (
+        Problem(64, 9000, DType.F64),
+        Config(cache="none", cache_holds="input", exp="expf", threads_per_row=256),
+    ),
+    (
+        "for (int i = 0; i < kWidth; ++i) maximum = fmax(maximum, x[i]);",
+        "if (first != 3000) for (int i = 0; i < kWidth; ++i) maximum = fmax(maximum, x[i]);",
+    ),
+)

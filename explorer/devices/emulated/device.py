@@ -28,6 +28,7 @@ from explorer.ptx_emulator import (
     Kind,
     LaunchLimits,
     LaunchResult,
+    MaximaSeen,
     Module,
     Schedule,
     UnsupportedPtx,
@@ -380,11 +381,13 @@ def launched(
     counting: bool = True,
     grid: int | None = None,
     blocks: Sequence[int] | NDArray[np.int64] | None = None,
+    maxima: MaximaSeen | None = None,
 ) -> LaunchResult:
     """Make all launches of a kernel in order, until one does not run to its end.
 
     `values` has a value for each name of an argument. `grid` replaces the number of blocks of each
-    launch, of which only `blocks` are executed. Raises NotEmulated and LaunchRefused.
+    launch, of which only `blocks` are executed. With `maxima`, floats are sets of elements. Raises
+    NotEmulated and LaunchRefused.
     """
     findings: list[Finding] = []
     counters, steps, work, rounded = Counters(), 0, 0, 0
@@ -410,6 +413,7 @@ def launched(
                 blocks=blocks,
                 limits=kernel.limits,
                 reproducible=True,
+                maxima=maxima,
             )
         findings += result.findings
         counters = counters.plus(result.counters)

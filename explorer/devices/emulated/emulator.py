@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 from explorer.compile.compiler import SOURCE_NAME, CompileFailure, Compiler, Kernel, compile_in_time
 from explorer.devices.device import Device, Facts, Setting
@@ -25,6 +26,7 @@ from explorer.devices.emulated.far import (
     is_addressable,
     order_of,
 )
+from explorer.devices.emulated.maxima import suspected
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.devices.runs import (
     MOST_ELEMENTS,
@@ -154,6 +156,11 @@ class Emulator(Device):
             limits = launch_limits(compiled.resources, self.arch)
             kernel = replace(kernel, limits=limits, promise=program.promise)
             ordered = self._run_in_every_order(program, kernel, wanted[0])
+            if program.is_thorough and rows is None and not ordered.findings:
+                launches = partial(_launched_for, program, kernel)
+                wanted = emulated_runs(
+                    program, rows, suspected(program, launches, self._step_limit)
+                )
             variables = Variables()
             for run in () if ordered.findings else wanted:
                 told(len(done), len(wanted))
