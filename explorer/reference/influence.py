@@ -40,6 +40,10 @@ longer."""
 MOST_PEAKS = 256
 """Most rows of peaks, and most rows of one NaN: each thread of a block of 256 has both."""
 
+PEAKS_BESIDE_SETS = 64
+"""Most of these rows where rows of sets show what the maximum takes, but for suspects
+(`Shares.suspects`)."""
+
 FEWEST_PEAKS = 2
 """Fewest rows of peaks, however wide they are."""
 
@@ -190,12 +194,13 @@ def peaks(cols: int, dtype: DType, operator: Operator, shares: Shares | None) ->
     threads, warps, vectors or rounds of a loop, as far as there are rows.
     """
     rows = min(cols, MOST_PEAKS, max(FEWEST_PEAKS, PEAK_ELEMENTS // cols))
+    drawn = rows if shares is None else min(rows, PEAKS_BESIDE_SETS)
     most_nans = min(rows, max(1, NAN_ELEMENTS // cols))
     nans = most_nans if shares is None else min(most_nans, shares.workers(cols))
     if operator.is_gradient:
         places = places_of(cols, min(rows, GRADIENT_PEAKS), shares)
     else:
-        places = places_of(cols, rows, shares)
+        places = places_of(cols, drawn, shares)
     if shares is not None:
         places += _suspects(cols, rows, shares)
     return [
@@ -233,8 +238,8 @@ in f64 too."""
 
 
 def _suspects(cols: int, rows: int, shares: Shares) -> tuple[int, ...]:
-    """Return as many suspects as take some seconds with `rows` other rows, but at least `rows`."""
-    most = fewer_of_long_loops(THOROUGH_PEAKS, cols, shares) // cols
+    """Return `rows` of the suspects, or in a thorough check as many as take some seconds."""
+    most = fewer_of_long_loops(THOROUGH_PEAKS, cols, shares) // cols if shares.thorough else 0
     return shares.suspects[: max(rows, most)]
 
 

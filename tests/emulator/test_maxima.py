@@ -12,7 +12,7 @@ from virtual_arch import ARCH
 from explorer.compile.compiler import Compiler
 from explorer.devices.emulated.device import STEP_LIMIT, EmulatedKernel
 from explorer.devices.emulated.emulator import _launched_for
-from explorer.devices.emulated.maxima import suspected
+from explorer.devices.emulated.maxima import _tested, suspected
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.model.config import Config
 from explorer.model.element import DType
@@ -77,6 +77,16 @@ def test_so_does_a_causal_mask():
 def test_a_gradient_has_no_maximum():
     program = ProgramUnderTest.of_config(Problem(64, 64, op=Op.SOFTMAX_BACKWARD), KEPT)
     assert suspects(program) == []
+
+
+@pytest.mark.parametrize(
+    ("cols", "thorough", "each"), [(1000, True, 1), (16384, True, 8), (1000, False, 1)]
+)
+def test_every_element_or_vector_is_tested_where_there_is_time(cols, thorough, each):
+    program = ProgramUnderTest.of_config(Problem(64, cols, DType.BF16), HELD)
+    places = _tested(replace(program, thorough=thorough), 8)
+    assert sorted(places // each) == [*range(cols // each)]
+    assert len(set(places % 8)) == 8
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

@@ -310,7 +310,7 @@ CUTS = [
 
 
 @pytest.mark.parametrize(("cols", "shares"), CUTS, ids=str)
-def test_each_thread_has_a_peak_and_a_nan_in_its_share(cols, shares):
+def test_each_thread_has_a_nan_in_its_share_and_as_many_as_there_are_peaks_a_peak(cols, shares):
     def sharers(places):
         vectors = [divmod(place // shares.width, shares.block_vectors) for place in places]
         return {(block, vector % shares.threads) for block, vector in vectors}
@@ -324,7 +324,8 @@ def test_each_thread_has_a_peak_and_a_nan_in_its_share(cols, shares):
         places = told[rows].argmax(axis=1)
         assert (told[rows].sum(axis=1) == 1).all()
         assert len(every) == shares.workers(cols)
-        assert sharers(places) == every, name
+        assert len(sharers(places)) == min(len(every), len(rows)), name
+        assert name == "peak" or len(rows) >= len(every)
 
 
 @pytest.mark.parametrize("turn", [0, 1])
@@ -441,14 +442,14 @@ def test_what_is_hidden_may_be_infinite_or_no_number(mask):
     assert np.isfinite(truth_of(problem, arrays).values).any(axis=1).sum() > 50
 
 
-@pytest.mark.parametrize(("cols", "dtype"), [(4096, DType.F32), (1001, DType.F16)])
-def test_a_thorough_check_has_a_peak_in_every_vector(cols, dtype):
-    shares = Shares(width=4, threads=128, block_vectors=cols, thorough=True)
-    problem = Problem(1, cols, dtype)
-    peaks = [p for p in patterns_for(problem, shares) if p.name == "peak"]
+@pytest.mark.parametrize(("thorough", "cols", "count"), [(True, 4096, 4096), (False, 1001, 256)])
+def test_suspects_are_peaks_too(thorough, cols, count):
+    suspects = np.random.default_rng(1).permutation(cols).tolist()
+    shares = Shares(4, 128, cols, thorough=thorough, suspects=tuple(suspects))
+    peaks = [p for p in patterns_for(Problem(1, cols), shares) if p.name == "peak"]
     rng = np.random.default_rng(0)
-    places = np.array([np.argmax(pattern.make(rng, cols)) for pattern in peaks])
-    assert set(places // 4) == set(range(-(-cols // 4))) and set(places % 4) == {0, 1, 2, 3}
+    places = [np.argmax(pattern.make(rng, cols)) for pattern in peaks]
+    assert set(suspects[:count]) <= set(places)
 
 
 @pytest.mark.sampled(3)

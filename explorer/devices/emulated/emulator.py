@@ -156,7 +156,7 @@ class Emulator(Device):
             limits = launch_limits(compiled.resources, self.arch)
             kernel = replace(kernel, limits=limits, promise=program.promise)
             ordered = self._run_in_every_order(program, kernel, wanted[0])
-            if program.is_thorough and rows is None and not ordered.findings:
+            if rows is None and not ordered.findings:
                 launches = partial(_launched_for, program, kernel)
                 wanted = emulated_runs(
                     program, rows, suspected(program, launches, self._step_limit)

@@ -29,6 +29,9 @@ some two seconds of emulation."""
 THREADS_OF_SETS = 2**24
 """The same if each tests other threads, of which rows of 131072 f32 have 4096."""
 
+PART_OF_SETS = 8
+"""A check that is not thorough has one in so many of these elements."""
+
 NUMBERED = {2: 7, 4: 9, 8: 10}
 """Most bits of a row's number, by the bytes of a float. More bits would number rows that a launch
 of `MOST_ELEMENTS` has not, and leave fewer for elements."""
@@ -73,8 +76,9 @@ def _tested(program: ProgramUnderTest, of_row: int) -> NDArray[np.int64]:
     """
     cols, shares = program.cols, shares_of(program)
     rng = np.random.default_rng([program.seed, cols])
+    part = 1 if program.is_thorough else PART_OF_SETS
     most, of_threads = (
-        max(1, fewer_of_long_loops(elements, cols, shares) // cols) * of_row
+        max(1, fewer_of_long_loops(elements // part, cols, shares) // cols) * of_row
         for elements in (ALL_OF_SETS, THREADS_OF_SETS)
     )
     of_each = np.arange(0, cols, shares.width)
