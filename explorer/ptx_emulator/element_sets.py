@@ -1,11 +1,11 @@
 """Launches in which floats are sets of elements, to see which elements reach a row's maximum.
 
-A row of numbers shows one element of which its maximum is made: the greatest. In these launches
-each bit of a float below its sign stands for an element, so that one row tells of as many elements
-as its type has bits. Maxima and all other arithmetic give the union of their operands; an
-exponential is the empty set, since what comes after it is no maximum. A literal, and what has the
-sign of a negative number, as the identity of a maximum has, is empty too. All else of a kernel, its
-addresses, shuffles, copies and integers among it, runs as ever. Comparisons take a set for 0.
+A row of numbers shows of one element alone whether the maximum takes it in: of the greatest. In
+these launches each bit of a float below its sign stands for an element, so that one row shows it of
+as many elements as its type has bits. Maxima and all other arithmetic give the union of their
+operands. An exponential is the empty set, since what comes after it is no maximum. A literal is
+empty too, and so is a negative number, which the identity of a maximum is. All else of a kernel,
+its addresses, shuffles, copies and integers among it, runs as ever. Comparisons take a set for 0.
 
 A conversion keeps the upper bits, as that between f32 and bf16 does. A maximum that is chosen by a
 comparison is not seen.
@@ -115,8 +115,8 @@ def compared(compare: Function) -> Function:
 def united_by_class(extreme: np.ufunc, values: Array, starts: NDArray[np.int64]) -> Array:
     """Return, for each group of integers, the union of those with the uppermost bit of its extreme.
 
-    The groups begin at `starts`. Integers that are ordered as floats are have sets of numbers in
-    one class of that bit, and the identity of a maximum, which is negative, in the other.
+    The groups begin at `starts`. Of integers that are ordered as floats are, those with one value
+    of that bit are sets, and those with the other are negative, as the identity of a maximum is.
     """
     bits = values.view(STORAGE[values.itemsize])
     sign = bits.dtype.type(8 * bits.itemsize - 1)

@@ -41,6 +41,7 @@ GRADIENTS = (Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD)
 OVER_ROWS = [op for op in Op if OPERATORS[op].over is Extent.MATRIX]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("gpu", GPUS, ids=str)
 def test_random_problems_need_no_repair_on_any_gpu(gpu):
     """A repaired config is legal, but nobody has thought of it."""
@@ -50,6 +51,7 @@ def test_random_problems_need_no_repair_on_any_gpu(gpu):
         assert config_for(problem, gpu) == idea
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("gpu", GPUS, ids=str)
 def test_gradients_of_losses_need_no_repair_on_any_gpu(gpu):
     """Of the sizes of problems that are drawn, which are of operators of matrices alone."""

@@ -340,6 +340,7 @@ def test_a_recording_of_another_problem(explorer, recording):
     refused(ran, "--cols 512 --rows 256 --dtype f32")
 
 
+@pytest.mark.exhaustive
 def test_unknown_and_rejected_trials(explorer, searched):
     refused(explorer("emit", "99999", *SHAPE), "trial 99999 does not exist")
     (study,) = optuna.get_all_study_summaries("sqlite:///studies/explorer.db")

@@ -17,6 +17,8 @@ from explorer.system.user_files import (
     check_replaceable,
 )
 
+pytestmark = pytest.mark.exhaustive
+
 RESULTS = Path(__file__).resolve().parents[2] / "studies" / "results"
 JOURNEY_FILE = RESULTS / "journey-h200-f32-4096.json"
 COMPARISON_FILE = RESULTS / "compare-h200-f16.json"

@@ -13,6 +13,8 @@ from command_line import keep_search
 from explorer.devices.recording import read_recording, write_recording
 from explorer.model.outcome import Measured
 
+pytestmark = pytest.mark.exhaustive
+
 BOTH = ("--objectives", "time,error")
 
 
@@ -97,6 +99,7 @@ def test_the_front_is_that_of_the_recording_and_is_shown_again(explorer, exact, 
     assert "time against error, replayed" in explorer("studies").out
 
 
+@pytest.mark.exhaustive
 def test_a_front_that_was_not_searched(explorer, exact):
     assert explorer("search", *SHAPE, "--trials", "10").code == 0
     ran = explorer("show", *SHAPE, *BOTH)

@@ -14,6 +14,8 @@ from rich.cells import cell_len
 from explorer.report.table import LONGEST_WORD
 from explorer.space.space import Count
 
+pytestmark = pytest.mark.exhaustive
+
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 WIDTHS = (60, 80, 120, 200)
 WIDE = 1000

@@ -281,6 +281,7 @@ def test_where_little_is_written_the_limit_reads_and_stores_nothing():
         assert not shape.stores and {one.waits for one in shape.variations()} == {0}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("is_read")
 def test_what_is_read_is_loaded_in_machine_code_too():
     """The compiler drops loads whose result can change nothing."""

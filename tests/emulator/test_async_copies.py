@@ -21,7 +21,7 @@ ASYNC = {"cache": "shared", "cache_holds": "input", "staging": "async"}
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("rows", "cols", "dtype"),
-    [(9, 37, DType.F32), (9, 1000, DType.BF16), (9, 1003, DType.F16), (9, 1000, DType.F64)],
+    [(9, 37, DType.F32), (9, 1003, DType.F16)],
 )
 def test_every_choice_at_ragged_and_whole_rows(emulator, rows, cols, dtype):
     problem = Problem(rows, cols, dtype)

@@ -44,8 +44,8 @@ def drawn(seed):
     return problem, Space(problem, GPU).sample(rng)
 
 
-@pytest.mark.sampled(10)
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.sampled(24)
+@pytest.mark.parametrize("seed", range(24))
 def test_legal_configs_are_verified(seed):
     problem, config = drawn(seed)
     program = replace(ProgramUnderTest.of_config(problem, config), seed=seed)
@@ -61,6 +61,7 @@ def test_probabilities_of_16_bits_are_inaccurate_and_not_wrong():
     assert verdict.status is Status.INACCURATE, verdict.sentence
 
 
+@pytest.mark.exhaustive
 def test_fp16_keeps_the_digits_of_small_weights():
     problem = replace(PROBLEM, dtype="f16", out_dtype=None)
     program = ProgramUnderTest.of_config(problem, BY_TILES)
@@ -140,6 +141,7 @@ def test_no_length_is_far_beyond_the_keys():
         assert lengths.max() < run.problem.cols + 5000 and lengths.max() > 0
 
 
+@pytest.mark.exhaustive
 def test_a_config_whose_parts_small_problems_do_not_fill_is_verified():
     config = Config(
         core="fma",

@@ -35,14 +35,14 @@ def first_rows(problem, config, arrays):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("cols", "dtype"), [(37, DType.F32), (1000, DType.BF16), (1001, DType.F32), (8193, DType.F16)]
+    ("cols", "dtype"), [(37, DType.F32), (1000, DType.BF16), (8193, DType.F16)]
 )
 def test_no_choice_makes_a_row_depend_on_the_others(cols, dtype):
     many = Problem(MANY if cols <= 1001 else MANY_WIDE, cols, dtype)
     arrays = verification_inputs(many)
     few = {name: array[:FEW] for name, array in arrays.items()}
     few_sizes = {"threads": (64, 256)} if cols > 1000 else {}
-    for config in covering(Space(many, H200, few_sizes))[::2]:
+    for config in covering(Space(many, H200, few_sizes))[::3]:
         expected = first_rows(many, config, arrays)
         got = first_rows(many.resized(rows=FEW), config, few)
         assert (got == expected).all(), config.to_json(brief=True)

@@ -22,9 +22,7 @@ RING = Config(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("rows", "cols", "dtype"), [(40, 1000, DType.F32), (19, 256, DType.BF16), (40, 250, DType.F64)]
-)
+@pytest.mark.parametrize(("rows", "cols", "dtype"), [(19, 256, DType.BF16), (40, 250, DType.F64)])
 def test_every_choice(emulator, rows, cols, dtype):
     problem = Problem(rows, cols, dtype)
     sizes = {"threads": (32, 64), "threads_per_row": threads_a_row(cols)}

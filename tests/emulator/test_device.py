@@ -243,7 +243,7 @@ def test_a_result_that_is_inexact_is_told_from_one_that_is_wrong():
     assert off.status is Status.WRONG and "of 18 elements are wrong" in off.sentence
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", [result.name for result in results(SEVERAL)][1:])
 @pytest.mark.parametrize("odd", [0, 2])
 def test_a_result_that_is_not_written_or_written_beside_is_found(name, odd):

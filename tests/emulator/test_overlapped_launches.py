@@ -31,8 +31,8 @@ def overlapped(problem=PROBLEM, config=CONFIG):
     return ProgramUnderTest.of(emit(problem, config, overlapped=True))
 
 
-@pytest.mark.sampled(24)
-@pytest.mark.parametrize("kernel", SAMPLE[::3], ids=lambda kernel: kernel.kind)
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("kernel", SAMPLE[::6], ids=lambda kernel: kernel.kind)
 def test_kernels_of_the_sample_wait_before_they_read_or_write(emulator, kernel):
     verdict = emulator.verify(overlapped(kernel.problem, kernel.config))
     assert verdict.status in FAULTLESS, f"{kernel}: {verdict.sentence}"

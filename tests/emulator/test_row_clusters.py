@@ -28,7 +28,7 @@ def verify_all(emulator, problem, configs):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("cols", "dtype"),
-    [(8193, DType.F32), (8200, DType.BF16), (16384, DType.F32), (33301, DType.BF16)],
+    [(8200, DType.F32), (33301, DType.BF16)],
 )
 def test_every_choice_at_ragged_and_whole_rows(emulator, cols, dtype):
     """Every second config: choices that clusters do not change are in other arrays."""
@@ -70,7 +70,7 @@ def test_gradients_by_clusters(emulator, op, cols, changes):
     problem = Problem(3, cols, op=op, **changes)
     configs = covering(Space(problem, H200, CLUSTERS))
     assert {config.cache for config in configs} == {"registers", "shared", "none"}
-    verify_all(emulator, problem, configs[cols % 2 :: 2])
+    verify_all(emulator, problem, configs[cols % 4 :: 4])
 
 
 GRADIENT = Config(exp="exp2f", cache_holds="input", cluster=4, exchange="mbarrier")

@@ -29,6 +29,8 @@ from explorer.tuning.benchmark import (
 from explorer.tuning.proposer import Proposer
 from explorer.tuning.search import run_search
 
+pytestmark = pytest.mark.exhaustive
+
 
 def run(*words):
     return CliRunner().invoke(app, list(words))

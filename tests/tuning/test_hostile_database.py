@@ -15,6 +15,8 @@ from explorer.tuning.storage import open_storage
 from explorer.tuning.study_attributes import finals_text
 from explorer.tuning.study_reader import load_trial
 
+pytestmark = pytest.mark.exhaustive
+
 
 @pytest.fixture
 def path(base, tmp_path):

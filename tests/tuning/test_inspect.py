@@ -184,6 +184,7 @@ def test_where_several_studies_fit_they_are_named(storage):
         assert all(name in str(raised.value) for name in names)
 
 
+@pytest.mark.exhaustive
 def test_timing_modes_and_versions_of_replays_are_told_apart(storage):
     class Warm(FakeEvaluator):
         @property

@@ -18,6 +18,8 @@ from storages import Memory
 from explorer.tuning.bulk_storage import ABANDONED_AFTER, BulkStorage
 from explorer.tuning.storage import Journal, PublicStorage
 
+pytestmark = pytest.mark.exhaustive
+
 TABLES = ("trials", "trial_values", "trial_params", "trial_user_attributes")
 STARTED = datetime.datetime(2026, 1, 2, 3, 4, 5)
 DISTRIBUTIONS = {

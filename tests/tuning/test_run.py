@@ -81,6 +81,7 @@ def test_it_finds_the_optimum_within_one_percent(optimum_us):
     assert max(found) <= 1.03
 
 
+@pytest.mark.exhaustive
 def test_it_beats_random_points():
     evaluator, rng = FakeEvaluator(), random.Random(1)
     space = Space(evaluator.problem, evaluator.gpu)
@@ -90,6 +91,7 @@ def test_it_beats_random_points():
     assert model_us(result.finals.winner.trial.config) < best_random
 
 
+@pytest.mark.exhaustive
 def test_one_seed_gives_one_sequence_where_configs_are_of_a_recording():
     """On a GPU what is compiled, and what waits for the GPU, depends on the clock."""
     evaluated = []
@@ -604,6 +606,7 @@ def test_the_database_speaks_for_itself(tmp_path):
     assert kept["dashboard:note_ver"] == 2
 
 
+@pytest.mark.exhaustive
 def test_new_finals_take_the_place_of_an_earlier_versions(tmp_path):
     """Those were in one attribute, which would otherwise be read for ever."""
     storage = open_storage(str(tmp_path / "a.db"))
@@ -680,6 +683,7 @@ def test_the_words_of_the_efforts_have_their_numbers():
     assert numbers == [e.trials for e in Effort] + [e.patience for e in Effort]
 
 
+@pytest.mark.exhaustive
 def test_what_cannot_gain_ends_after_its_patience():
     evaluator = Level()
     result = run_search(evaluator, Memory(), effort=Effort.DEFAULT)

@@ -114,6 +114,7 @@ def test_a_study_of_something_else_is_refused(study):
         made.ask(PARAMETERS)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["h200-f32-1501", "h200-f32-32768"])
 def test_by_its_name_a_search_is_the_one_without_a_name(name):
     def trials(**options):

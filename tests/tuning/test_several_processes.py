@@ -23,6 +23,8 @@ from explorer.tuning.storage import open_storage
 from explorer.tuning.study_attributes import StudyIdentity
 from explorer.tuning.study_reader import load_history
 
+pytestmark = pytest.mark.exhaustive
+
 PROBLEM = Problem(64, 256)
 
 
@@ -44,6 +46,7 @@ def test_two_duplicate_nothing_and_learn_from_each_other(url, what):
     assert view.since is None
 
 
+@pytest.mark.exhaustive
 def test_one_that_is_killed_leaves_its_kernels_for_ten_minutes(url, monkeypatch):
     """What it had RUNNING may be evaluated once ten minutes have passed.
 

@@ -27,6 +27,8 @@ from explorer.tuning.storage import Journal, open_storage
 from explorer.tuning.study_reader import load_history
 from explorer.tuning.study_writer import merge_trials
 
+pytestmark = pytest.mark.exhaustive
+
 PROBLEM = Problem(64, 256)
 
 

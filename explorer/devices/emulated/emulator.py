@@ -157,10 +157,7 @@ class Emulator(Device):
             kernel = replace(kernel, limits=limits, promise=program.promise)
             ordered = self._run_in_every_order(program, kernel, wanted[0])
             if rows is None and not ordered.findings:
-                launches = partial(_launched_for, program, kernel)
-                wanted = emulated_runs(
-                    program, rows, suspected(program, launches, self._step_limit)
-                )
+                wanted = self._runs_with_suspects(program, kernel)
             variables = Variables()
             for run in () if ordered.findings else wanted:
                 told(len(done), len(wanted))
@@ -180,6 +177,13 @@ class Emulator(Device):
         except LaunchRefused as refusal:
             done.append(Emulation(first, reason=f"it cannot be launched: {refusal}"))
         return self._verdict(program, done)
+
+    def _runs_with_suspects(
+        self, program: ProgramUnderTest, kernel: EmulatedKernel
+    ) -> tuple[Run, ...]:
+        """Return the runs of a program, with peaks at what its maxima may omit."""
+        launches = partial(_launched_for, program, kernel)
+        return emulated_runs(program, suspects=suspected(program, launches, self._step_limit))
 
     def _with_what_is_left(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, done: Sequence[Emulation]
