@@ -17,6 +17,7 @@ from explorer.cli.options import (
     with_options,
 )
 from explorer.cli.output import is_given, show_result
+from explorer.cli.own_kernel import OwnOptions
 from explorer.cli.problem import with_problem_unless
 from explorer.model.accuracy import Accuracy
 from explorer.model.errors import InvalidInput
@@ -24,14 +25,14 @@ from explorer.model.problem import MAX_COLS, MAX_ROWS, USUAL
 from explorer.model.query import ProblemQuery, needed, whole_number
 
 if TYPE_CHECKING:
-    from explorer.evaluate.verify import Checks
-    from explorer.export.choice import Scope
+    from explorer.devices.program_under_test import ProgramUnderTest
 
 What = Annotated[
     str | None,
     argument(
         "WHAT",
-        "best, a trial's number, heuristic, a preset, a config as JSON, or an emitted FILE.cu.",
+        "best, a trial's number, heuristic, a preset, a config as JSON, or a FILE.cu: emitted, or "
+        "with a kernel of your own.",
         completions.variants,
     ),
 ]
@@ -73,10 +74,10 @@ VerifyDevice = Annotated[
 ]
 
 
-NOT_OF_A_FILE = (
-    *(name for name in USUAL if name not in ("rows", "cols")),
-    *("axis", "strength", "storage", "objectives", "batch_invariant"),
-)
+NOT_OF_OWN = ("strength", "storage", "objectives", "batch_invariant")
+"""Parameters without a say where a kernel of one's own is verified."""
+
+NOT_OF_A_FILE = (*(n for n in USUAL if n not in ("rows", "cols")), "axis", *NOT_OF_OWN)
 """Parameters without a say where an emitted file is verified, whose text tells the problem."""
 
 
@@ -86,6 +87,7 @@ def verify(
     query: ProblemQuery | None,
     rows: int | None,
     of: KernelOptions,
+    own: OwnOptions,
     out: JsonOption,
     what: What = None,
     all_: All = False,
@@ -99,7 +101,9 @@ def verify(
 
     Exit code 1: a kernel is wrong. Exit code 2: a kernel could not be checked to the end.
     """
-    from explorer.evaluate.verify import space_checks
+    from explorer.devices.names import gpu_limits
+    from explorer.evaluate.verify import Checks, space_checks
+    from explorer.export.choice import named_checks
     from explorer.report.table import notices
     from explorer.report.verification import (
         VerifyProgress,
@@ -109,15 +113,17 @@ def verify(
     )
 
     _check_said_once(what, sample, all_=all_)
-    if what is not None and what.endswith(".cu"):
-        _check_file_says_the_rest(context)
     if not all_ and is_given(context, "strength"):
         raise InvalidInput("--strength belongs to --all; leave it out")
     if what is None:
+        own.check_none("--all and --sample check emitted kernels")
         drawn = None if sample is None else (sample, seed or 0)
         checks = space_checks(needed(query).problem(), rows, of.gpu, drawn=drawn, strength=strength)
+    elif (program := own.program(context, what, query)) is not None:
+        _check_file_says_the_rest(context, program)
+        checks = Checks((program,), gpu_limits(of.gpu).arch, rows)
     else:
-        checks = _checks(what, rows, of.scope(query))
+        checks = named_checks(what, rows, of.scope(query))
     checks = checks.drawn_by(seed, thorough=thorough)
     with VerifyProgress(len(checks.programs), notices()) as progress:
         verdicts = checks.verdicts(device, of.goal.accuracy, progress.told)
@@ -140,7 +146,7 @@ def _check_said_once(what: str | None, sample: int | None, *, all_: bool) -> Non
     if not given:
         raise InvalidInput(
             "what to verify is not said: give one of best, a trial's number, heuristic, a preset, "
-            "a config as JSON, an emitted FILE.cu, --all, or --sample 20"
+            "a config as JSON, a FILE.cu, --all, or --sample 20"
         )
     if len(given) > 1:
         often = "twice" if len(given) == 2 else "three times"
@@ -148,26 +154,19 @@ def _check_said_once(what: str | None, sample: int | None, *, all_: bool) -> Non
         raise InvalidInput(f"what to verify is said {often}: {listed}; give one")
 
 
-def _check_file_says_the_rest(context: typer.Context) -> None:
+def _check_file_says_the_rest(context: typer.Context, program: "ProgramUnderTest") -> None:
     """Raise InvalidInput for an option that would change nothing."""
-    for name in NOT_OF_A_FILE:
+    for name in NOT_OF_OWN if program.is_own else NOT_OF_A_FILE:
+        if is_given(context, name) and program.is_own:
+            raise InvalidInput(
+                f"--{name.replace('_', '-')} says nothing of a kernel of your own; leave it out"
+            )
         if is_given(context, name):
             raise InvalidInput(
                 f"--{name.replace('_', '-')} says nothing of an emitted file, whose text tells "
                 "what it computes; leave it out (--cols, --rows, --accuracy, --seed, --device and "
                 "--gpu count)"
             )
-
-
-def _checks(what: str, rows: int | None, scope: "Scope") -> "Checks":
-    """Return the file or the variant that WHAT names."""
-    from explorer.evaluate.verify import SOURCE_SUFFIX, file_checks
-    from explorer.export.choice import named_checks
-
-    if what.endswith(SOURCE_SUFFIX):
-        cols = None if scope.query is None else scope.query.cols
-        return file_checks(what, cols, rows, scope.gpu)
-    return named_checks(what, rows, scope)
 
 
 # ------------------------------------------------------------------ explorer time

@@ -15,7 +15,7 @@ from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.units import emit
 from explorer.codegen.variant import MAIN_MACRO, Launch, Variant, split_source
 from explorer.devices.host_check import AS_EMITTED, HostCheck, check_host
-from explorer.model.config import Config
+from explorer.model.config import Config, brief_words
 from explorer.model.errors import InvalidInput, brief
 from explorer.model.key_split import WORD_BYTES, KeySplit
 from explorer.model.problem import Mask, Problem
@@ -90,6 +90,26 @@ class ProgramUnderTest:
         return self.run_time_cols or self.problem.cols
 
     @property
+    def compiled_source(self) -> str:
+        """The text that is compiled; its lines have the numbers of the file's."""
+        return self.source
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a kernel that a person wrote without this project."""
+        return False
+
+    @property
+    def words(self) -> str:
+        """Its config in words."""
+        return brief_words(self.config)
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether an element of the output may be written more than once."""
+        return self.config.rewrites
+
+    @property
     def is_thorough(self) -> bool:
         """Whether it is tried in every size and row of which others are tried in some."""
         return self.is_edited or self.thorough
@@ -117,7 +137,7 @@ class ProgramUnderTest:
         return not self.problem.attends and (self.split.width == 1 or not self.split.aligned)
 
     @property
-    def promise(self) -> Promise:
+    def promise(self) -> Promise | None:
         """What the addresses of its matrices are multiples of, if these are aligned."""
         if self.problem.attends:
             return Promise(WORD_BYTES, WORD_BYTES)
@@ -274,7 +294,7 @@ def read_emitted(path: Path) -> ProgramUnderTest:
     without any, those of the config. Raises InvalidInput if the file does not define its launches,
     or if nvcc would compile another kernel than is checked here.
     """
-    source = _read_source(path)
+    source = read_source(path)
     try:
         problem, config = told = _from_header(source)
         plan = LaunchPlan.read(source) or LaunchPlan.of(problem, config).bound(source)
@@ -303,12 +323,15 @@ def read_emitted(path: Path) -> ProgramUnderTest:
     return replace(known, header_cols=header_cols)
 
 
-def _read_source(path: Path) -> str:
+def read_source(path: Path) -> str:
     """Return the text of a file without an editor's byte order mark and CRLF."""
-    text = read_text(
-        path, most_bytes=LARGEST_FILE_BYTES, remedy="name a file that explorer emit wrote"
-    )
+    text = read_text(path, most_bytes=LARGEST_FILE_BYTES, remedy="name a file with a kernel")
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
+
+
+def has_command(source: str) -> bool:
+    """Return whether a source names the `explorer emit` that wrote it."""
+    return _COMMAND.search(source) is not None
 
 
 def _emitted(problem: Problem, config: Config, **options: bool) -> Variant | None:

@@ -222,6 +222,8 @@ def run_beyond_short(program: ProgramUnderTest) -> Run | None:
     """
     if not program.is_thorough or program.config.static_cols or program.split.across_rows:
         return None
+    if program.is_own:
+        return None
     if program.problem.attends:  # keys as wide as rows would be too many
         return None
     unit, most = program.cols_unit, _most_of_an_edit(program)
@@ -552,6 +554,8 @@ def _other_cols(program: ProgramUnderTest) -> list[int]:
     far as shared memory allows.
     """
     own, unit, config = program.cols, program.cols_unit, program.config
+    if program.is_own:
+        return _fewer_cols(program)
     width = program.split.row_width
     a_round = config.threads_per_row * width * config.unroll
     middle = min(own, ROUNDS * a_round // unit * unit)
@@ -565,6 +569,19 @@ def _other_cols(program: ProgramUnderTest) -> list[int]:
     remainders = _remainders(own, a_round, width) if unit < width else []
     beside = [middle - unit, middle + unit, whole, ragged, *remainders, unit, 2 * unit, *above]
     return [cols for cols in dict.fromkeys(beside) if 1 <= cols <= most and cols != own]
+
+
+def _fewer_cols(program: ProgramUnderTest) -> list[int]:
+    """Return fewer columns than its own for a kernel that a person wrote, in whole units.
+
+    They leave every remainder of a vector of four, of a warp and of a block, where its loops end.
+    More columns than were asked for may be more than the kernel is for.
+    """
+    own, unit, threads = program.cols, program.cols_unit, program.config.threads_per_row
+    near = [own - number * unit for number in (1, 2, 3)]
+    seams = [threads - unit, threads, threads + unit, WARP + unit, RAGGED_COLS, 2 * unit, unit]
+    whole = dict.fromkeys(cols // unit * unit for cols in (*near, *seams))
+    return [cols for cols in whole if 1 <= cols < own]
 
 
 def _most_of_an_edit(program: ProgramUnderTest) -> int:
@@ -599,7 +616,7 @@ def _at_seams(program: ProgramUnderTest) -> list[int]:
     of its steps.
     """
     unit, width, config = program.cols_unit, program.split.row_width, program.config
-    if program.split.across_rows:
+    if program.split.across_rows or program.is_own:
         return []
     most, threads = max(_other_cols(program), default=1), config.threads_per_row
     rng = np.random.default_rng([program.seed, program.cols])
