@@ -22,6 +22,7 @@ from explorer.model.problem import Mask, Problem
 from explorer.model.query import needed, query_from_words
 from explorer.model.work_split import WorkSplit
 from explorer.ptx_emulator import MAX_BLOCK, MAX_GRID, MOST_BYTES
+from explorer.reference.inputs import Held
 from explorer.reference.layout import Promise
 from explorer.system.plain_data import shown
 from explorer.system.user_files import read_text
@@ -101,13 +102,18 @@ class ProgramUnderTest:
 
     @property
     def words(self) -> str:
-        """Its config in words."""
-        return brief_words(self.config)
+        """Its config in words, from which a person may have gone on."""
+        return f"{'edited from ' if self.is_edited else ''}{brief_words(self.config)}"
 
     @property
     def rewrites(self) -> bool:
         """Whether an element of the output may be written more than once."""
         return self.config.rewrites
+
+    @property
+    def judged_on(self) -> Held | None:
+        """What rows hold that decide whether it is right; None for all that PyTorch computes."""
+        return None
 
     @property
     def is_thorough(self) -> bool:

@@ -22,7 +22,9 @@ from explorer.model.gpu_spec import WARP
 from explorer.model.problem import Mask, Problem
 from explorer.reference.inputs import (
     Case,
+    Held,
     arithmetic_pattern_count,
+    count_of,
     pattern_count,
     rows_that_repeat,
     special_count,
@@ -171,7 +173,8 @@ def emulated_runs(program: ProgramUnderTest, rows: int | None = None) -> tuple[R
         return tuple(map(Run, attention_cases(program, rows)))
     own = _own_cases(program, rows)
     whole = own[0].problem
-    return (*map(Run, own), *_more_runs(program, _of_rows(program, whole, rows), rows))
+    runs = (*map(Run, own), *_more_runs(program, _of_rows(program, whole, rows), rows))
+    return _judged_by(program, runs)
 
 
 def gpu_runs(program: ProgramUnderTest) -> tuple[Run, ...]:
@@ -181,10 +184,33 @@ def gpu_runs(program: ProgramUnderTest) -> tuple[Run, ...]:
     split = program.split
     problem = program.problem.resized(cols=program.cols)
     own = verification_problem(problem, split.block_rows, split.rows_together)
-    return (
+    runs = (
         Run(_suited(program, Case(own))),
         *_more_runs(program, _of_rows(program, own, None), None),
     )
+    return _judged_by(program, runs)
+
+
+def _judged_by(program: ProgramUnderTest, runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    """Return the runs that a program is judged by: with rows that hold what it is judged on."""
+    only = program.judged_on
+    if only is None:
+        return runs
+    return tuple(replace(run, case=replace(run.case, only=only)) for run in runs)
+
+
+def odd_runs(program: ProgramUnderTest) -> Iterator[tuple[Held, Run]]:
+    """Yield a run for each kind of row that a program is not judged on, but is said to be wrong on.
+
+    These are rows with infinities and NaN, at the kernel's own columns.
+    """
+    problem = program.problem.resized(cols=program.cols)
+    for kind in (Held.MASKED, Held.OTHER) if program.judged_on is Held.FINITE else ():
+        count = count_of(problem, kind)
+        if count:
+            most = max(1, MOST_ELEMENTS // problem.cols)
+            few = _that_fit(program, problem, min(count, most), most)
+            yield kind, Run(Case(few, only=kind))
 
 
 def striding_run(program: ProgramUnderTest, most_strides: int) -> Run | None:
@@ -415,7 +441,7 @@ def _drawn(program: ProgramUnderTest, of: Sequence[Item], count: int = DRAWN) ->
 
 def _at_plain_scales(program: ProgramUnderTest, few: Problem) -> Iterator[Run]:
     """Yield runs at scales that need no multiplication, on rows of special values."""
-    if few.scale is None or program.split.across_rows:
+    if few.scale is None or program.split.across_rows or program.judged_on is not None:
         return
     for scale in _drawn(program, PLAIN_SCALES):
         problem = replace(few, scale=scale)

@@ -32,6 +32,7 @@ from explorer.devices.runs import (
     Run,
     emulated_runs,
     few_blocks,
+    odd_runs,
     run_beyond_short,
     striding_run,
     too_large,
@@ -244,6 +245,17 @@ class Emulator(Device):
         self._run_far_blocks(program, kernel, done)
         self._run_many_strides(program, kernel, done)
         self._run_beyond_short(program, kernel, done)
+        if done[-1].status not in _ENDS:
+            done[0] = replace(done[0], odd_rows=self._wrong_on(program, kernel))
+
+    def _wrong_on(self, program: ProgramUnderTest, kernel: EmulatedKernel) -> tuple[str, ...]:
+        """Return of which rows that it is not judged on a program is wrong, in words."""
+        wrong = (
+            kind.value
+            for kind, run in odd_runs(program)
+            if self._run(program, kernel, run).status is Status.WRONG
+        )
+        return tuple(wrong)
 
     def _say_what_arrival_decides(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]
@@ -292,10 +304,10 @@ class Emulator(Device):
         strides = any(step.grid_on(1) < step.grid for step in launched.launches)
         rounds = 2 if strides and problem.inner == 1 else 1
         together, blocks = program.split.rows_together, program.blocks_together
-        beyond = far_problems(problem, block_rows, together, rounds=rounds, blocks=blocks)
         own = [problem] if is_addressable(problem) and not problem.attends else []
-        if program.is_own:  # its indices may have 32 bits, which suffice for its own problem
-            beyond = ()
+        beyond: tuple[Problem, ...] = ()
+        if not program.is_own:  # indices of 32 bits suffice for the problem of a person's kernel
+            beyond = far_problems(problem, block_rows, together, rounds=rounds, blocks=blocks)
         for far in (*own, *beyond):
             program.check_emulated(far, whole=False)
             done.append(
@@ -309,13 +321,11 @@ class Emulator(Device):
                     rounding=program.rounding(far),
                     step_limit=self._step_limit,
                     accuracy=self._accuracy,
+                    only=program.judged_on,
                 )
             )
-        if (
-            not program.is_own
-            and not beyond
-            and not any(far.input_elements > FAR_ELEMENTS for far in own)
-        ):
+        reaches = program.is_own or any(far.input_elements > FAR_ELEMENTS for far in own)
+        if not beyond and not reaches:
             why = (
                 f"the emulator has no addresses for rows beyond {FAR_ELEMENTS} elements of this "
                 "width: verify it on a GPU"
