@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 SUFFIX = ".cu"
 """The ending by which a file is told from other things that WHAT can be."""
 
+
+def is_file(what: str | None) -> bool:
+    """Return whether WHAT names a file."""
+    return what is not None and what.endswith(SUFFIX)
+
+
 Kernel = Annotated[
     str | None,
     option("--kernel NAME", "Your kernel in FILE.cu, with its template's arguments: NAME<256>."),
@@ -99,7 +105,7 @@ class OwnOptions:
         from explorer.devices.own_kernel import is_emitted, read_own
         from explorer.devices.program_under_test import read_emitted
 
-        if not what.endswith(SUFFIX):
+        if not is_file(what):
             self.check_none(f"{what} is no file")
             return None
         path = Path(what)

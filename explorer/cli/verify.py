@@ -17,7 +17,7 @@ from explorer.cli.options import (
     with_options,
 )
 from explorer.cli.output import is_given, show_result
-from explorer.cli.own_kernel import OwnOptions
+from explorer.cli.own_kernel import OwnOptions, is_file
 from explorer.cli.problem import with_problem_unless
 from explorer.model.accuracy import Accuracy
 from explorer.model.errors import InvalidInput
@@ -113,7 +113,7 @@ def verify(
     )
 
     _check_said_once(what, sample, all_=all_)
-    if not all_ and is_given(context, "strength"):
+    if not all_ and not is_file(what) and is_given(context, "strength"):
         raise InvalidInput("--strength belongs to --all; leave it out")
     if what is None:
         own.check_none("--all and --sample check emitted kernels")

@@ -6,6 +6,7 @@ ten rows that are wrong, it is returned; nothing is said of numbers that none of
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def _likely(problem: Problem, rows: Array, made: Array, due: Array, threads: int
         return Mistake("only rows that hold infinities or NaN are wrong", _EXPONENTIAL)
     x, got, truth, wrong = x[told], got[told], truth[told], wrong[told]
     is_log = problem.op == Op.LOG_SOFTMAX
-    for mistake, tried in _mistakes(x, is_log, threads):
+    for mistake, tried in _Rows(x, is_log, threads).mistakes():
         if _same(tried, got, SAME[made.dtype.itemsize]).all(axis=1).mean() > 0.9:
             return mistake
     return _by_place(x, got, truth, wrong, is_log)
@@ -92,146 +93,148 @@ def _same(one: Numbers, other: Numbers, most: float) -> NDArray[np.bool_]:
     return np.asarray(close, np.bool_)
 
 
-def _softmax(
-    x: Numbers,
-    greatest: Numbers,
-    is_log: bool,
-    counted: NDArray[np.bool_] | None = None,
-    more: float = 0.0,
-) -> Numbers:
-    """Return softmax in fp32 with another maximum, of `counted` terms, and `more` in the sum."""
-    terms = np.exp(x - greatest)
-    total = (terms if counted is None else np.where(counted, terms, 0)).sum(axis=1, keepdims=True)
-    total = (total + np.float32(more)).astype(np.float32)
-    result: Numbers = x - greatest - np.log(total) if is_log else terms / total
-    return result
+Tried = Iterator[tuple[Mistake, Numbers]]
+"""Mistakes, each with the numbers of a kernel that has it."""
 
 
-def _mistakes(x: Numbers, is_log: bool, threads: int) -> Iterator[tuple[Mistake, Numbers]]:
-    """Yield mistakes, each with the numbers of a kernel that has it."""
-    greatest = x.max(axis=1, keepdims=True)
-    yield (
-        Mistake(
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of which softmax, or its logarithm, is computed with a mistake, in fp32."""
+
+    x: Numbers
+    is_log: bool
+    threads: int
+
+    @cached_property
+    def greatest(self) -> Numbers:
+        """The maximum of each row."""
+        return np.asarray(self.x.max(axis=1, keepdims=True), np.float32)
+
+    def result(self, terms: Numbers, total: Numbers, greatest: Numbers | None = None) -> Numbers:
+        """Return the result from exponentials and their sum."""
+        shifted = self.x - (self.greatest if greatest is None else greatest)
+        return shifted - np.log(total) if self.is_log else terms / total
+
+    def softmax(
+        self,
+        greatest: Numbers,
+        counted: NDArray[np.bool_] | None = None,
+        more: float = 0.0,
+    ) -> Numbers:
+        """Return softmax with another maximum, of `counted` terms, and `more` in the sum."""
+        terms = np.exp(self.x - greatest)
+        summed = terms if counted is None else np.where(counted, terms, np.float32(0))
+        return self.result(terms, summed.sum(axis=1, keepdims=True) + np.float32(more), greatest)
+
+    def mistakes(self) -> Tried:
+        """Yield the known mistakes, the more common ones first."""
+        yield from self.of_identities()
+        yield from self.of_terms()
+        yield from self.of_tails()
+        yield from self.of_threads()
+        yield from self.of_rescaling()
+
+    def of_identities(self) -> Tried:
+        """Yield maxima and sums that begin at a wrong number."""
+        at_zero = Mistake(
             "the maximum looks as if it began at 0, or at FLT_MIN, which is above 0: its identity "
             "is -INFINITY",
             (
-                _begins("(?:0?\\.?0*f?|FLT_MIN)", _OF_A_MAXIMUM) + "|FLT_MIN",
-                _begins("0\\.?0*f?", _OF_NO_SUM),
+                _begins(r"(?:0?\.?0*f?|FLT_MIN)", _OF_A_MAXIMUM) + "|FLT_MIN",
+                _begins(r"0\.?0*f?", _OF_NO_SUM),
             ),
-        ),
-        _softmax(x, np.maximum(greatest, 0), is_log),
-    )
-    yield (
-        Mistake(
-            "it looks as if no maximum were subtracted before the exponential, which overflows",
-            _EXPONENTIAL,
-        ),
-        _softmax(x, np.zeros_like(greatest), is_log),
-    )
-    for number in IDENTITIES:
-        yield (
-            Mistake(
+        )
+        yield at_zero, self.softmax(np.maximum(self.greatest, np.float32(0)))
+        for number in IDENTITIES:
+            below = Mistake(
                 f"the maximum looks as if it began at {number:g}: its identity is -INFINITY",
                 (_begins(r"-\s*\d[\d.]*(?:e\+?\d+)?f?", r"\w+"),),
-            ),
-            _softmax(x, np.maximum(greatest, np.float32(number)), is_log),
-        )
-    for more, what in ((1.0, "1"), (float(threads), "1 in each thread")):
-        yield (
-            Mistake(
+            )
+            yield below, self.softmax(np.maximum(self.greatest, np.float32(number)))
+        for more, what in ((1.0, "1"), (float(self.threads), "1 in each thread")):
+            of_sum = Mistake(
                 f"the sum looks as if it began at {what}: its identity is 0",
                 (_begins(r"1\.?0*f?", r"\w+"),),
-            ),
-            _softmax(x, greatest, is_log, more=more),
-        )
-    powers = np.exp2(x - greatest)
-    total = powers.sum(axis=1, keepdims=True)
-    yield (
-        Mistake(
-            "it looks like powers of 2 in place of powers of e: exp2f takes x * log2(e)",
-            ("exp2|ex2",),
-        ),
-        x - greatest - np.log(total) if is_log else powers / total,
-    )
-    if is_log:
-        total = np.exp(x - greatest).sum(axis=1, keepdims=True)
-        yield (
-            Mistake(
-                "it looks like x - (maximum + log(sum)), which loses the digits of the logarithm "
-                "where the maximum is large: subtract the maximum first",
-                (r"log\w*\s*\(",),
-            ),
-            x - (greatest + np.log(total)),
-        )
-    if not is_log:
-        yield Mistake("it looks as if nothing were divided by the sum"), np.exp(x - greatest)
-    yield from _of_lost_terms(x, greatest, is_log, threads)
+            )
+            yield of_sum, self.softmax(self.greatest, more=more)
 
-
-def _of_lost_terms(
-    x: Numbers, greatest: Numbers, is_log: bool, threads: int
-) -> Iterator[tuple[Mistake, Numbers]]:
-    """Yield sums that leave out a row's tail, or what some threads have added up."""
-    cols = np.arange(x.shape[1])
-    ends = [
-        (width, len(cols) // width * width)
-        for width in (*VECTORS, WARP, threads)
-        if 0 < len(cols) // width * width < len(cols)
-    ]
-    for width, end in ends:
-        yield (
-            Mistake(
-                f"the sum looks as if it left out the last {len(cols) - end} of {len(cols)} "
-                f"columns, which are no whole {width}: a tail is missing",
-                _TAIL,
-            ),
-            _softmax(x, greatest, is_log, cols < end),
+    def of_terms(self) -> Tried:
+        """Yield exponentials that are others, and results without a step."""
+        plain = Mistake(
+            "it looks as if no maximum were subtracted before the exponential, which overflows",
+            _EXPONENTIAL,
         )
-    owner = cols % threads
-    for count, what in (
-        (1, "the first thread has"),
-        (WARP, "the first warp has"),
-        (threads // 2, "the first half of the threads have"),
-    ):
-        if 0 < count < min(threads, len(cols)):
-            yield (
-                Mistake(
+        yield plain, self.softmax(np.zeros_like(self.greatest))
+        powers = np.exp2(self.x - self.greatest)
+        of_two = "it looks like powers of 2 in place of powers of e: exp2f takes x * log2(e)"
+        total = powers.sum(axis=1, keepdims=True)
+        yield Mistake(of_two, ("exp2|ex2",)), self.result(powers, total)
+        terms = np.exp(self.x - self.greatest)
+        if not self.is_log:
+            yield Mistake("it looks as if nothing were divided by the sum"), terms
+            return
+        rounded = Mistake(
+            "it looks like x - (maximum + log(sum)), which loses the digits of the logarithm where "
+            "the maximum is large: subtract the maximum first",
+            (r"log\w*\s*\(",),
+        )
+        yield rounded, self.x - (self.greatest + np.log(terms.sum(axis=1, keepdims=True)))
+
+    def of_tails(self) -> Tried:
+        """Yield sums that leave out the last columns."""
+        cols = np.arange(self.x.shape[1])
+        for width in (*VECTORS, WARP, self.threads):
+            end = len(cols) // width * width
+            if 0 < end < len(cols):
+                lost = Mistake(
+                    f"the sum looks as if it left out the last {len(cols) - end} of {len(cols)} "
+                    f"columns, which are no whole {width}: a tail is missing",
+                    _TAIL,
+                )
+                yield lost, self.softmax(self.greatest, cols < end)
+        if len(cols) > self.threads:
+            once = Mistake(
+                f"the sum looks as if it were of the first {self.threads} columns alone: each "
+                "thread adds up one, and no more",
+                (r"\+=.*exp", r"exp"),
+            )
+            yield once, self.softmax(self.greatest, cols < self.threads)
+
+    def of_threads(self) -> Tried:
+        """Yield sums without what some threads have added up."""
+        owner = np.arange(self.x.shape[1]) % self.threads
+        for count, what in (
+            (1, "the first thread has"),
+            (WARP, "the first warp has"),
+            (self.threads // 2, "the first half of the threads have"),
+        ):
+            if 0 < count < min(self.threads, len(owner)):
+                lost = Mistake(
                     f"the sum looks as if it were of what {what} added up alone: partial sums of "
                     "other threads are lost",
                     _PARTIAL_SUMS,
-                ),
-                _softmax(x, greatest, is_log, owner < count),
-            )
-    if len(cols) > threads:
-        yield (
-            Mistake(
-                f"the sum looks as if it were of the first {threads} columns alone: each thread "
-                "adds up one, and no more",
-                (r"\+=.*exp", r"exp"),
-            ),
-            _softmax(x, greatest, is_log, cols < threads),
-        )
-    own = np.stack([np.where(owner == one, x, -np.inf).max(axis=1) for one in range(threads)])
-    terms = np.exp(x - own[owner].T)
-    total = terms.sum(axis=1, keepdims=True)
-    yield (
-        Mistake(
+                )
+                yield lost, self.softmax(self.greatest, owner < count)
+
+    def of_rescaling(self) -> Tried:
+        """Yield sums of terms of several maxima, as an online softmax has them."""
+        terms, owner = np.exp(self.x - self.greatest), np.arange(self.x.shape[1]) % self.threads
+        each = [np.where(owner == one, self.x, -np.inf).max(axis=1) for one in range(self.threads)]
+        total = np.exp(self.x - np.stack(each)[owner].T).sum(axis=1, keepdims=True)
+        merged = Mistake(
             "the threads' sums look as if they were added up without exp(own maximum - row's "
             "maximum), by which each is to be multiplied",
             _PARTIAL_SUMS,
-        ),
-        x - greatest - np.log(total) if is_log else np.exp(x - greatest) / total,
-    )
-    running = np.maximum.accumulate(x, axis=1)
-    total = np.exp(x - running).sum(axis=1, keepdims=True)
-    yield (
-        Mistake(
+        )
+        yield merged, self.result(terms, total)
+        running = np.maximum.accumulate(self.x, axis=1)
+        total = np.exp(self.x - running).sum(axis=1, keepdims=True)
+        not_rescaled = Mistake(
             "the running sum looks as if it were not multiplied by exp(old maximum - new maximum) "
             "where the maximum grows",
             _RUNNING_SUM,
-        ),
-        x - greatest - np.log(total) if is_log else np.exp(x - greatest) / total,
-    )
+        )
+        yield not_rescaled, self.result(terms, total)
 
 
 def _by_place(

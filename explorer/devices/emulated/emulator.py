@@ -89,6 +89,11 @@ MORE_LAUNCHES = 6
 MOST_WORK_OF_SPINNING = 2_000_000_000
 """Most work of all runs of a kernel whose threads spin: some 20 seconds on one core."""
 
+ODD_ORDER = (
+    "it deals out its rows to blocks in an order of its own, in which blocks far from block 0 "
+    "cannot be emulated: verify it on a GPU"
+)
+
 _ENDS = (Status.WRONG, Status.UNVERIFIED)
 
 
@@ -292,14 +297,9 @@ class Emulator(Device):
         problem = program.problem.resized(cols=program.cols)
         launched = _launched_for(program, kernel, near.problem)
         order = order_of(near, launched, block_rows)
-        if order is Order.OTHER and program.is_own:
-            return  # blocks may stride over the rows as they like: the report says so
         if order is Order.OTHER:
-            why = (
-                "it deals out its rows to blocks in an order of its own, in which blocks far from "
-                "block 0 cannot be emulated: verify it on a GPU"
-            )
-            done.append(Emulation(near.problem, reason=why))
+            if not program.is_own:  # whose blocks may stride over the rows: the report says so
+                done.append(Emulation(near.problem, reason=ODD_ORDER))
             return
         strides = any(step.grid_on(1) < step.grid for step in launched.launches)
         rounds = 2 if strides and problem.inner == 1 else 1
@@ -309,21 +309,7 @@ class Emulator(Device):
         if not program.is_own:  # indices of 32 bits suffice for the problem of a person's kernel
             beyond = far_problems(problem, block_rows, together, rounds=rounds, blocks=blocks)
         for far in (*own, *beyond):
-            program.check_emulated(far, whole=False)
-            done.append(
-                emulate_far(
-                    _launched_for(program, kernel, far),
-                    far,
-                    block_rows,
-                    order=order,
-                    rounds=rounds,
-                    drawn=FarTiles.of(program.seed, thorough=program.is_thorough),
-                    rounding=program.rounding(far),
-                    step_limit=self._step_limit,
-                    accuracy=self._accuracy,
-                    only=program.judged_on,
-                )
-            )
+            done.append(self._run_far(program, kernel, far, order, rounds))
         reaches = program.is_own or any(far.input_elements > FAR_ELEMENTS for far in own)
         if not beyond and not reaches:
             why = (
@@ -331,6 +317,29 @@ class Emulator(Device):
                 "width: verify it on a GPU"
             )
             done.append(Emulation(problem, reason=why))
+
+    def _run_far(
+        self,
+        program: ProgramUnderTest,
+        kernel: EmulatedKernel,
+        far: Problem,
+        order: Order,
+        rounds: int,
+    ) -> Emulation:
+        """Return the run of a few far blocks of a problem."""
+        program.check_emulated(far, whole=False)
+        return emulate_far(
+            _launched_for(program, kernel, far),
+            far,
+            program.block_rows,
+            order=order,
+            rounds=rounds,
+            drawn=FarTiles.of(program.seed, thorough=program.is_thorough),
+            rounding=program.rounding(far),
+            step_limit=self._step_limit,
+            accuracy=self._accuracy,
+            only=program.judged_on,
+        )
 
     def _run_many_strides(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]
