@@ -1,6 +1,7 @@
 """The options of a kernel of one's own, and the file that WHAT names where it names one."""
 
-from dataclasses import asdict, dataclass
+import re
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
     from explorer.devices.own_kernel import OwnLaunch
     from explorer.devices.program_under_test import ProgramUnderTest
 
-SUFFIX = ".cu"
-"""The ending by which a file is told from other things that WHAT can be."""
+_FILE = re.compile(r"(.+\.cu)(?::([\w:<>, ]+))?")
+"""How a file is told from other things that WHAT can be: FILE.cu, or FILE.cu:KERNEL."""
 
 
 def is_file(what: str | None) -> bool:
     """Return whether WHAT names a file."""
-    return what is not None and what.endswith(SUFFIX)
+    return what is not None and _FILE.fullmatch(what) is not None
 
 
 Kernel = Annotated[
@@ -105,10 +106,16 @@ class OwnOptions:
         from explorer.devices.own_kernel import is_emitted, read_own
         from explorer.devices.program_under_test import read_emitted
 
-        if not is_file(what):
-            self.check_none(f"{what} is no file")
+        match = _FILE.fullmatch(what)
+        if match is None:
             return None
-        path = Path(what)
+        path, launch = Path(match[1]), self.launch
+        if match[2] is not None:
+            if launch.kernel is not None:
+                raise InvalidInput(
+                    f"the kernel is said twice: {match[2]} and --kernel {launch.kernel}; give one"
+                )
+            launch = replace(launch, kernel=match[2])
         if is_emitted(path):
             self.check_none(f"the header of {what}, which explorer emit wrote, says it")
             return read_emitted(path).at_cols(None if query is None else query.cols)
@@ -117,4 +124,4 @@ class OwnOptions:
                 f"{what} has no 'explorer emit' line in its header comment, so that it is taken "
                 "for a kernel of your own, and its columns are missing: give --cols 1000"
             )
-        return read_own(path, self.launch, query, reads_dtype=not is_given(context, "dtype"))
+        return read_own(path, launch, query, reads_dtype=not is_given(context, "dtype"))

@@ -14,14 +14,13 @@ from explorer.cli.options import (
     Timing,
     argument,
     option,
-    with_options,
 )
 from explorer.cli.output import is_given, show_result
 from explorer.cli.own_kernel import OwnOptions, is_file
 from explorer.cli.problem import with_problem_unless
 from explorer.model.accuracy import Accuracy
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import MAX_COLS, MAX_ROWS, USUAL
+from explorer.model.problem import USUAL
 from explorer.model.query import ProblemQuery, needed, whole_number
 
 if TYPE_CHECKING:
@@ -121,8 +120,10 @@ def verify(
         checks = space_checks(needed(query).problem(), rows, of.gpu, drawn=drawn, strength=strength)
     elif (program := own.program(context, what, query)) is not None:
         _check_file_says_the_rest(context, program)
-        checks = Checks((program,), gpu_limits(of.gpu).arch, rows)
+        executed = None if program.is_own else rows
+        checks = Checks((program,), gpu_limits(of.gpu).arch, executed)
     else:
+        own.check_none(f"{what} is no file")
         checks = named_checks(what, rows, of.scope(query))
     checks = checks.drawn_by(seed, thorough=thorough)
     with VerifyProgress(len(checks.programs), notices()) as progress:
@@ -172,19 +173,10 @@ def _check_file_says_the_rest(context: typer.Context, program: "ProgramUnderTest
 # ------------------------------------------------------------------ explorer time
 
 
-File = Annotated[str, argument("FILE.cu", "A file that explorer emit wrote, edited or not.")]
-Cols = Annotated[
-    int | None,
-    option(
-        "--cols C",
-        "Columns, where the kernel takes them at run time; default: the file's.",
-        whole_number("cols", 1, MAX_COLS),
-    ),
-]
-Rows = Annotated[
-    int | None,
-    option(
-        "--rows R", "Rows of the matrix; default: the file's.", whole_number("rows", 1, MAX_ROWS)
+File = Annotated[
+    str,
+    argument(
+        "FILE.cu", "A file that explorer emit wrote, edited or not, or one with your own kernel."
     ),
 ]
 GpuDevice = Annotated[
@@ -197,27 +189,31 @@ GpuDevice = Annotated[
 ]
 
 
-@with_options
+@with_problem_unless("FILE.cu is an emitted file")
 def time(
+    context: typer.Context,
     file: File,
+    query: ProblemQuery | None,
+    rows: int | None,
+    own: OwnOptions,
     out: JsonOption,
-    cols: Cols = None,
-    rows: Rows = None,
     device: GpuDevice = "auto",
     timing: Timing = "cold",
     accuracy: AccuracyLevel = Accuracy.DEFAULT,
 ) -> None:
-    """Verify an emitted file, then time it.
+    """Verify the kernel of a file, then time it.
 
     Exit code 1: it is wrong. Exit code 2: it could not be verified.
     """
-    from explorer.devices.program_under_test import read_emitted
     from explorer.evaluate.verify import time_file
     from explorer.report.verification import exit_code, print_timed_file, timed_file_data
 
-    path = Path(file)
-    program = read_emitted(path).at_cols(cols)
+    program = own.program(context, file, query)
+    if program is None:
+        raise InvalidInput(f"{file} is no file whose name ends in .cu: name one with a kernel")
+    _check_file_says_the_rest(context, program)
     timed = time_file(program, device, rows, timing, accuracy)
+    path = Path(file)
     show_result(
         out.form,
         partial(print_timed_file, timed, path),

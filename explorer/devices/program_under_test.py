@@ -14,6 +14,7 @@ from typing import Any
 from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.units import emit
 from explorer.codegen.variant import MAIN_MACRO, Launch, Variant, split_source
+from explorer.compile.usual_headers import without_printf
 from explorer.devices.host_check import AS_EMITTED, HostCheck, check_host
 from explorer.model.config import Config, brief_words
 from explorer.model.errors import InvalidInput, brief
@@ -94,6 +95,18 @@ class ProgramUnderTest:
     def compiled_source(self) -> str:
         """The text that is compiled; its lines have the numbers of the file's."""
         return self.source
+
+    @property
+    def emulated_source(self) -> str:
+        """The text that is compiled to be emulated: a person's calls of printf do nothing there."""
+        return without_printf(self.compiled_source) if self.has_own_text else self.compiled_source
+
+    @property
+    def variant(self) -> Variant:
+        """What is compiled, and its launches, on its problem at the columns to check it at."""
+        problem = self.problem.resized(cols=self.cols)
+        launched, scratch = self.launches(problem), self.scratch_bytes(problem)
+        return Variant(problem, self.config, self.compiled_source, launched, scratch)
 
     @property
     def is_own(self) -> bool:

@@ -21,6 +21,7 @@ from explorer.model.problem import Mask, inputs, output, scalars
 from explorer.ptx_emulator import Finding, SourceLine
 from explorer.reference.check import Check
 from explorer.reference.layout import misalignment
+from explorer.report.profile import what_data
 from explorer.report.progress import LiveLine
 from explorer.report.table import data_of, notes
 from explorer.report.text import (
@@ -99,7 +100,7 @@ def verdict_data(verdict: Verdict) -> Data:
         "status": str(verdict.status),
         "by": verdict.by,
         "sentence": verdict.sentence,
-        **_what(program),
+        **what_data(program),
         "hint": verdict.hint or None,
         "wrong_rows": list(verdict.runs[0].odd_rows) if verdict.runs else [],
         "cols": program.cols,
@@ -109,11 +110,6 @@ def verdict_data(verdict: Verdict) -> Data:
         "thorough": program.is_thorough,
         "runs": [_run(run, program) for run in verdict.runs],
     }
-
-
-def _what(program: ProgramUnderTest) -> Data:
-    """Return the config of an emitted kernel, or the launch of a person's own."""
-    return {"launch": program.words} if program.is_own else {"config": program.config.as_dict()}
 
 
 def _run(run: Emulation, program: ProgramUnderTest) -> Data:

@@ -12,6 +12,7 @@ from explorer.devices.cuda.verification import LAST_ELEMENTS, LastRows, last_par
 from explorer.model.element import DType
 from explorer.model.problem import Mask, Problem, inputs, results
 from explorer.ops import Op
+from explorer.reference.inputs import Case
 from explorer.reference.layout import in_memory
 
 
@@ -103,7 +104,7 @@ def test_patterns_take_the_place_of_the_last_rows_for_one_launch(monkeypatch, pr
     part = last_part(problem)
     assert part.rows < problem.rows and part.rows % problem.inner == 0
     before = {name: array.copy() for name, array in sets.memory.items()}
-    last = LastRows(problem, part, sets, 0, None)
+    last = LastRows(problem, Case(part), sets, 0, None)
     last.put()
     assert sets.prepared == 1
     for operand in inputs(part):

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from explorer.compile.compiler import SOURCE_NAME, CompileFailure, Compiler, Kernel, compile_in_time
-from explorer.compile.usual_headers import without_printf
 from explorer.devices.device import Device, Facts, Setting
 from explorer.devices.emulated.device import (
     STEP_LIMIT,
@@ -192,10 +191,9 @@ class Emulator(Device):
         return replace(kernel, most_work=left)
 
     def _compiled(self, program: ProgramUnderTest) -> Kernel:
-        source = program.compiled_source
         if program.is_edited or program.has_own_text:
-            return compile_in_time(self._compiler, without_printf(source))
-        return self._compiler.compile(source)
+            return compile_in_time(self._compiler, program.emulated_source)
+        return self._compiler.compile(program.emulated_source)
 
     def _verdict(self, program: ProgramUnderTest, runs: list[Emulation]) -> Verdict:
         return Verdict.of_runs(program, tuple(runs), f"emulation for {self.arch}")
