@@ -117,6 +117,8 @@ class OwnOptions:
                 )
             launch = replace(launch, kernel=match[2])
         if is_emitted(path):
+            if match[2] is not None:
+                raise InvalidInput(f"{path} was written by explorer emit: leave :{match[2]} out")
             self.check_none(f"the header of {what}, which explorer emit wrote, says it")
             return read_emitted(path).at_cols(None if query is None else query.cols)
         if query is None:

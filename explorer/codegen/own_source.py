@@ -172,6 +172,8 @@ class OwnKernel:
     parameters: tuple[Parameter, ...]
     template: tuple[str, ...] = ()
     """The names of its template's parameters."""
+    example: tuple[str, ...] = ()
+    """An argument for each of them."""
     bounds: str = ""
     """What its launch bounds are, in its own text."""
     item: _Item = field(default=_Item("", 0), repr=False)
@@ -296,7 +298,7 @@ class OwnSource:
                 raise InvalidInput(
                     f"{kernel.name} is a template of {listed}, and {self.file} does not say what "
                     f"{'they are' if len(kernel.template) > 1 else 'it is'}: write --kernel "
-                    f"'{kernel.name}<{_example(len(kernel.template))}>'"
+                    f"'{kernel.name}<{', '.join(kernel.example)}>'"
                 )
             return kernel, ()
         if not kernel.template:
@@ -389,10 +391,6 @@ class OwnSource:
         return inlined.replace("static", "      ") + brace + body
 
 
-def _example(count: int) -> str:
-    return ", ".join(["256", "float", "4"][:count])
-
-
 def _without_template(head: str) -> str:
     """Return a declaration's head without its list of template parameters."""
     while match := _TEMPLATE.match(head):
@@ -415,12 +413,13 @@ def _before_colon(head: str) -> list[str]:
 def _kernel_of(item: _Item) -> OwnKernel | None:
     """Return the kernel that an item defines; None if it is not understood."""
     head = item.text
-    template: tuple[str, ...] = ()
+    template, example = tuple[str, ...](), tuple[str, ...]()
     match = _TEMPLATE.match(head)
     if match:
         end = _closed(head, match.end() - 1)
         listed = split(head[match.end() : end - 1])
         template = tuple(_WORD.findall(one.partition("=")[0])[-1] for one in listed)
+        example = tuple("float" if re.match("typename|class", one) else "256" for one in listed)
         head = head[end:]
     bounds = re.search(r"__launch_bounds__\s*\(", head)
     told = head[bounds.end() : _closed(head, bounds.end() - 1) - 1] if bounds else ""
@@ -430,7 +429,8 @@ def _kernel_of(item: _Item) -> OwnKernel | None:
         return None
     listed = split(head[name.end() : _closed(head, name.end() - 1) - 1])
     parameters = tuple(_parameter(one) for one in listed if one != "void")
-    return OwnKernel(item.scope + name[1], parameters, template, " ".join(told.split()), item)
+    bounds_told = " ".join(told.split())
+    return OwnKernel(item.scope + name[1], parameters, template, example, bounds_told, item)
 
 
 def _parameter(text: str) -> Parameter:

@@ -5,6 +5,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -74,7 +75,10 @@ class CompileFailure(Exception):  # an outcome of a variant, not an error of the
     def __init__(self, log: str) -> None:
         self.log = log
         lines = [line for line in log.splitlines() if "error" in line] or log.splitlines()
-        super().__init__(lines[0].strip() if lines else "no log")
+        first = lines[0].strip() if lines else "no log"
+        lacks_cccl = re.search(r'cannot open source file "(?:nv|cuda|cub|thrust)/', first)
+        remedy = "; pip install nvidia-cuda-cccl brings these headers" if lacks_cccl else ""
+        super().__init__(first + remedy)
 
 
 @cache

@@ -104,6 +104,11 @@ class OwnProgram(ProgramUnderTest):
         return self.launch_words
 
     @property
+    def told_by(self) -> str:
+        """What tells its launches, in words."""
+        return f"the launch of {self.words}"
+
+    @property
     def any_alignment(self) -> bool:
         """Whether its matrices may be unaligned: those of cudaMalloc are not."""
         return False
@@ -430,9 +435,9 @@ def _blocks_or_bytes(file: str, launches: HostLaunches, launch: OwnLaunch, name:
     sizes = {f"sizeof({kind})": str(size) for kind, size in TYPE_BYTES.items()}
     try:
         LaunchPlan((), {}, sizes).value(said, {"rows": 1000, "cols": 1000})
-    except InvalidInput as error:
+    except InvalidInput:
         raise InvalidInput(
-            f"{name} is {shown(said)}, which cannot be evaluated ({brief(error)}): write it in "
-            "rows, cols and numbers, such as (rows + 7) / 8"
+            f"{name} is {shown(said)}, which cannot be evaluated: write it in rows, cols, whole "
+            "numbers, + - * / %, min and max, such as (rows + 7) / 8"
         ) from None
     return said

@@ -114,6 +114,11 @@ class ProgramUnderTest:
         return False
 
     @property
+    def told_by(self) -> str:
+        """What tells its launches, in words."""
+        return f"the header of {self.file}"
+
+    @property
     def words(self) -> str:
         """Its config in words, from which a person may have gone on."""
         return f"{'edited from ' if self.is_edited else ''}{brief_words(self.config)}"
@@ -195,21 +200,21 @@ class ProgramUnderTest:
         Raises InvalidInput for cols that do not suit the kernel, and for impossible launches.
         """
         self._check_cols(problem.cols)
-        with _blaming_header(self.file):
+        with _blaming(self.told_by):
             launched = self.plan.launches(problem.rows, problem.cols)
             check_launches(self.plan, launched, problem)
         return launched
 
     def scratch_bytes(self, problem: Problem) -> int:
         """Return the bytes of scratch memory that its launches share; raises InvalidInput."""
-        with _blaming_header(self.file):
+        with _blaming(self.told_by):
             size = self.plan.scratch_bytes(problem.rows, problem.cols)
             check_scratch(size, problem)
         return size
 
     def planned_shared_bytes(self, cols: int) -> int:
         """Return its first launch's shared memory at `cols`, unchecked; raises InvalidInput."""
-        with _blaming_header(self.file):
+        with _blaming(self.told_by):
             return self.plan.launches(1, cols)[0].shared_bytes
 
     def check_emulated(self, problem: Problem, *, whole: bool) -> None:
@@ -218,7 +223,7 @@ class ProgramUnderTest:
         If it is not emulated as a `whole`, a few far rows are.
         """
         launched, size = self.launches(problem), self.scratch_bytes(problem)
-        with _blaming_header(self.file):
+        with _blaming(self.told_by):
             if whole:
                 check_emulated(launched, size, problem)
             else:
@@ -239,12 +244,12 @@ class ProgramUnderTest:
 
 
 @contextmanager
-def _blaming_header(file: str) -> Iterator[None]:
-    """Add to an InvalidInput that it is about the header of `file`."""
+def _blaming(teller: str) -> Iterator[None]:
+    """Add to an InvalidInput what tells the launches that it is about."""
     try:
         yield
     except InvalidInput as error:
-        raise InvalidInput(f"the header of {file}: {brief(error)}") from None
+        raise InvalidInput(f"{teller}: {brief(error)}") from None
 
 
 # ------------------------------------------------------------------ file
@@ -613,6 +618,6 @@ def _check(
     elif name == "shared" and value > 0:
         instead = ", or ask for fewer --cols"
     raise InvalidInput(
-        f"{name} is {value} at rows = {problem.rows}, cols = {problem.cols}; {limit}: mend that "
-        f"line{instead}"
+        f"{name} is {value} at rows = {problem.rows}, cols = {problem.cols}; {limit}: mend that"
+        f"{instead}"
     )

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -211,21 +210,24 @@ def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
 
 
 def _told_together(verdict: Verdict) -> Iterator[tuple[str, Emulation]]:
-    """Yield each run and its shape, and verified ones of a shape in a row as one, in words.
+    """Yield each run and its shape in words, and verified ones that are told together as one.
 
-    Of a file all verified runs that follow each other are one, whatever their shapes.
+    These are those of a shape that follow each other, and of a file all after the first one.
     """
-    program, first_run = verdict.program, verdict.runs[0]
-
-    def told(run: Emulation) -> tuple[object, ...]:
-        alone = () if run.status is Status.VERIFIED and not run.left_out else (id(run),)
-        shape: tuple[object, ...] = (run.problem, run.misaligned_by)
-        if program.has_own_text and run is not first_run:
-            shape = ()
-        return *shape, run.accuracy, bool(run.elements), *alone
-
-    for _, group in groupby(verdict.runs, told):
-        first, *others = group
+    program, groups = verdict.program, list[list[Emulation]]()
+    by_key: dict[tuple[object, ...], list[Emulation]] = {}
+    for number, run in enumerate(verdict.runs):
+        key: tuple[object, ...] = (run.accuracy, bool(run.elements))
+        if number == 0 or not program.has_own_text:
+            key = (run.problem, run.misaligned_by, *key)
+        if run.status is not Status.VERIFIED or run.left_out:
+            key = (id(run),)
+        if key not in by_key:
+            if not program.has_own_text:
+                by_key.clear()
+            groups.append(by_key.setdefault(key, []))
+        by_key[key].append(run)
+    for first, *others in groups:
         if not others:
             yield _shape_words(first, program), first
             continue
@@ -233,6 +235,8 @@ def _told_together(verdict: Verdict) -> Iterator[tuple[str, Emulation]]:
         largest = replace(first, checks=tuple(map(Check.largest, by_result)))
         if all(run.problem == first.problem for run in others):
             yield f"{1 + len(others)} times {_shape_words(first, program)}", largest
+        elif first.elements:
+            yield f"{1 + len(others)} sizes, at rows far from the first ones", largest
         else:
             cols = [run.problem.cols for run in (first, *others)]
             yield f"{len(cols)} other sizes of {min(cols)} to {max(cols)} columns", largest
