@@ -100,6 +100,15 @@ class OwnOptions:
     ) -> "ProgramUnderTest | None":
         """Return the program in the file that WHAT names; None if WHAT names no file.
 
+        Raises InvalidInput as `of_file`.
+        """
+        return self.of_file(context, what, query) if is_file(what) else None
+
+    def of_file(
+        self, context: typer.Context, what: str, query: ProblemQuery | None
+    ) -> "ProgramUnderTest":
+        """Return the program in a file.
+
         An emitted file tells its problem itself; that of a kernel of one's own is `query`. Raises
         InvalidInput for a file that cannot be read as either.
         """
@@ -107,18 +116,15 @@ class OwnOptions:
         from explorer.devices.program_under_test import read_emitted
 
         match = _FILE.fullmatch(what)
-        if match is None:
-            return None
-        path, launch = Path(match[1]), self.launch
-        if match[2] is not None:
-            if launch.kernel is not None:
-                raise InvalidInput(
-                    f"the kernel is said twice: {match[2]} and --kernel {launch.kernel}; give one"
-                )
-            launch = replace(launch, kernel=match[2])
+        path, kernel = (Path(match[1]), match[2]) if match else (Path(what), None)
+        launch = self.launch
+        if kernel is not None and launch.kernel is not None:
+            raise InvalidInput(
+                f"the kernel is said twice: {kernel} and --kernel {launch.kernel}; give one"
+            )
         if is_emitted(path):
-            if match[2] is not None:
-                raise InvalidInput(f"{path} was written by explorer emit: leave :{match[2]} out")
+            if kernel is not None:
+                raise InvalidInput(f"{path} was written by explorer emit: leave :{kernel} out")
             self.check_none(f"the header of {what}, which explorer emit wrote, says it")
             return read_emitted(path).at_cols(None if query is None else query.cols)
         if query is None:
@@ -126,4 +132,5 @@ class OwnOptions:
                 f"{what} has no 'explorer emit' line in its header comment, so that it is taken "
                 "for a kernel of your own, and its columns are missing: give --cols 1000"
             )
+        launch = replace(launch, kernel=kernel or launch.kernel)
         return read_own(path, launch, query, reads_dtype=not is_given(context, "dtype"))

@@ -36,7 +36,7 @@ ProfileDevice = Annotated[
 ]
 
 
-@with_problem_unless("WHAT is an emitted file")
+@with_problem_unless("a file says it")
 def profile(
     context: typer.Context,
     what: FileOrWhat,
@@ -101,7 +101,7 @@ Show = Annotated[
 ]
 
 
-@with_problem_unless("A or B is an emitted file")
+@with_problem_unless("a file says it")
 def diff(
     context: typer.Context,
     a: First,

@@ -80,7 +80,7 @@ NOT_OF_A_FILE = (*(n for n in USUAL if n not in ("rows", "cols")), "axis", *NOT_
 """Parameters without a say where an emitted file is verified, whose text tells the problem."""
 
 
-@with_problem_unless("WHAT is a file")
+@with_problem_unless("a file says it")
 def verify(
     context: typer.Context,
     query: ProblemQuery | None,
@@ -189,7 +189,7 @@ GpuDevice = Annotated[
 ]
 
 
-@with_problem_unless("FILE.cu is an emitted file")
+@with_problem_unless("a file says it")
 def time(
     context: typer.Context,
     file: File,
@@ -208,9 +208,7 @@ def time(
     from explorer.evaluate.verify import time_file
     from explorer.report.verification import exit_code, print_timed_file, timed_file_data
 
-    program = own.program(context, file, query)
-    if program is None:
-        raise InvalidInput(f"{file} is no file whose name ends in .cu: name one with a kernel")
+    program = own.of_file(context, file, query)
     _check_file_says_the_rest(context, program)
     timed = time_file(program, device, rows, timing, accuracy)
     path = Path(file)

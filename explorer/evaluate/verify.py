@@ -213,8 +213,8 @@ def time_file(
     """
     problem = program.problem.resized(rows, program.cols)
     instead = (
-        "check the kernel without one, and count what it moves and does: explorer verify, and "
-        f"explorer profile, of {program.file}"
+        "explorer profile counts what the kernel does without one, and this checks it: explorer "
+        f"verify {program.file}"
     )
     with open_device(gpu_alone(device, "a time", instead)) as opened:
         setting = Setting(problem, timing, accuracy=accuracy, only=program.judged_on)

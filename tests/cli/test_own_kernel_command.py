@@ -26,12 +26,13 @@ def mine(explorer, tmp_path):
 BAD = {
     "verify right.cu": "right.cu has no 'explorer emit' line in its header comment, so that it is "
     "taken for a kernel of your own, and its columns are missing: give --cols 1000",
-    "verify right.cu --cols 64": f"right.cu has several kernels, {KERNELS}: name one by --kernel; "
-    "a softmax that takes several launches cannot be checked as one",
-    "verify right.cu --cols 64 --kernel onlin": f"right.cu has no kernel 'onlin'; it has {KERNELS}; "
-    "the nearest is online",
+    "verify right.cu --cols 64": f"right.cu has several kernels, {KERNELS}: name one by "
+    "--kernel; a softmax that takes several launches cannot be checked as one",
+    "verify right.cu --cols 64 --kernel onlin": f"right.cu has no kernel 'onlin'; it has "
+    f"{KERNELS}; the nearest is online",
     "verify right.cu --cols 64 --kernel online,talkative": "kernel is 'online,talkative'; one "
-    "kernel in one launch is checked, and a softmax that takes several launches cannot be: name one",
+    "kernel in one launch is checked, and a softmax that takes several launches cannot be: name "
+    "one",
     "verify right.cu:online --cols 64 --kernel online": "the kernel is said twice: online and "
     "--kernel online; give one",
     "verify right.cu:registers_of_a_warp --cols 64": "lesson::registers_of_a_warp is a template of "
@@ -50,8 +51,8 @@ BAD = {
     "verify right.cu:online --cols 64 --args input,output,rows,width": "args name width, which is "
     "no operand: there are input, output, rows, cols, mask_rows, input_stride, output_stride, "
     "ids_stride, numbers such as 1.0f, and expressions such as cols/4",
-    "verify right.cu:online --cols 64 --block 2000": "block is 2000; a block has 1 to 1024 threads: "
-    "take fewer, and let each thread have several columns",
+    "verify right.cu:online --cols 64 --block 2000": "block is 2000; a block has 1 to 1024 "
+    "threads: take fewer, and let each thread have several columns",
     "verify right.cu:online --cols 64 --block 32,8": "block is 32,8; blocks of two dimensions are "
     "not served: make it one of 32 * 8 threads, with threadIdx.x / 32 and threadIdx.x % 32",
     "verify right.cu:online --cols 64 --block many": "block is 'many'; write its threads, such as "
@@ -83,8 +84,8 @@ BAD = {
     "diff shared-tree heuristic --cols 1000 --kernel a": "--kernel says how a kernel of your own "
     "is launched, and neither of the two is a file: leave it out",
     "time right.cu:online --cols 64": "a time needs a GPU, and there is none: no NVIDIA driver "
-    "(libcuda.so.1 is not found); check the kernel without one, and count what it moves and does: "
-    "explorer verify, and explorer profile, of right.cu",
+    "(libcuda.so.1 is not found); explorer profile counts what the kernel does without one, and "
+    "this checks it: explorer verify right.cu",
 }
 
 
@@ -101,13 +102,13 @@ SOURCES = {
     "#include <torch/extension.h>\n__global__ void k(float* x) {}": ", line 1, includes "
     "torch/extension.h, and PyTorch's headers cannot be compiled here: put the kernel into a file "
     "without them",
-    '#include "common.h"\n__global__ void k(float* x) {}': ", line 1, includes 'common.h', which is "
-    "no header of CUDA's: put what the kernel needs of it into the file",
+    '#include "common.h"\n__global__ void k(float* x) {}': ", line 1, includes 'common.h', which "
+    "is no header of CUDA's: put what the kernel needs of it into the file",
     "#ifdef __CUDACC_RTC__\n#endif\n__global__ void k(float* x) {}": ", line 1, asks for "
     "__CUDACC_RTC__, so that nvcc may compile another kernel than the one that is checked: take "
     "the condition out",
-    "__global__ void k(float* input, float* output)\n{ output[threadIdx.y] = 0; }": ", line 2, uses "
-    "threadIdx.y: blocks and grids of two dimensions are not served; make them one, with "
+    "__global__ void k(float* input, float* output)\n{ output[threadIdx.y] = 0; }": ", line 2, "
+    "uses threadIdx.y: blocks and grids of two dimensions are not served; make them one, with "
     "threadIdx.x / 32 and threadIdx.x % 32 for a block of 32 x 8",
     "__global__ void __cluster_dims__(2) k(float* input, float* output) {}": ", line 1, launches "
     "clusters of blocks, which is served for emitted kernels alone",

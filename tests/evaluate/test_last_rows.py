@@ -12,7 +12,6 @@ from explorer.devices.cuda.verification import LAST_ELEMENTS, LastRows, last_par
 from explorer.model.element import DType
 from explorer.model.problem import Mask, Problem, inputs, results
 from explorer.ops import Op
-from explorer.reference.inputs import Case
 from explorer.reference.layout import in_memory
 
 
@@ -98,13 +97,12 @@ PROBLEMS = [
 def test_patterns_take_the_place_of_the_last_rows_for_one_launch(monkeypatch, problem):
     driver, sets, tools = Driver(), Sets(problem), Tools()
     monkeypatch.setattr(verification, "driver", driver)
-    monkeypatch.setattr(
-        verification, "Case", lambda part: SimpleNamespace(arrays=lambda _: drawn(part))
-    )
     part = last_part(problem)
     assert part.rows < problem.rows and part.rows % problem.inner == 0
     before = {name: array.copy() for name, array in sets.memory.items()}
-    last = LastRows(problem, Case(part), sets, 0, None)
+    last = LastRows(
+        problem, SimpleNamespace(problem=part, arrays=lambda _: drawn(part)), sets, 0, None
+    )
     last.put()
     assert sets.prepared == 1
     for operand in inputs(part):
