@@ -10,11 +10,13 @@ import typer
 from explorer.cli.options import option
 from explorer.cli.output import is_given
 from explorer.model.errors import InvalidInput
+from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery, option_of, whole_number
 
 if TYPE_CHECKING:
     from explorer.devices.own_kernel import OwnLaunch
     from explorer.devices.program_under_test import ProgramUnderTest
+    from explorer.model.peer import PeerName
 
 _FILE = re.compile(r"(.+\.cu)(?::([\w:<>, ]+))?")
 """How a file is told from other things that WHAT can be: FILE.cu, or FILE.cu:KERNEL."""
@@ -23,6 +25,12 @@ _FILE = re.compile(r"(.+\.cu)(?::([\w:<>, ]+))?")
 def is_file(what: str | None) -> bool:
     """Return whether WHAT names a file."""
     return what is not None and _FILE.fullmatch(what) is not None
+
+
+def _path_and_kernel(what: str) -> tuple[Path, str | None]:
+    """Return the file that WHAT names, and its kernel if it names one."""
+    match = _FILE.fullmatch(what)
+    return (Path(match[1]), match[2]) if match else (Path(what), None)
 
 
 Kernel = Annotated[
@@ -67,6 +75,15 @@ Multiple = Annotated[
 ]
 
 
+With = Annotated[
+    str | None,
+    option(
+        "--with FILE.cu",
+        "Time a kernel of your own as well: FILE.cu, FILE.cu:KERNEL, or several between commas.",
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class OwnOptions:
     """How a kernel of one's own is launched, where its file does not say it."""
@@ -104,19 +121,45 @@ class OwnOptions:
         """
         return self.of_file(context, what, query) if is_file(what) else None
 
+    def peers(
+        self, context: typer.Context, named: str | None, problem: Problem
+    ) -> "tuple[PeerName, ...]":
+        """Return the kernels of the files between commas as peers, each read for a problem.
+
+        Raises InvalidInput as `of_file`, so that it is known before anything is measured.
+        """
+        from explorer.devices.own_kernel import own_peer
+
+        if named is None:
+            self.check_none("--with names no file")
+            return ()
+        found = []
+        for what in re.split(r",(?![^<]*>)", named):
+            query = ProblemQuery.of(problem)
+            program = self.of_file(context, what.strip(), query, reads_dtype=False)
+            path, kernel = _path_and_kernel(what.strip())
+            launch = replace(self.launch, kernel=kernel or self.kernel)
+            found.append(own_peer(path, launch, program))
+        return tuple(found)
+
     def of_file(
-        self, context: typer.Context, what: str, query: ProblemQuery | None
+        self,
+        context: typer.Context,
+        what: str,
+        query: ProblemQuery | None,
+        *,
+        reads_dtype: bool = True,
     ) -> "ProgramUnderTest":
         """Return the program in a file.
 
-        An emitted file tells its problem itself; that of a kernel of one's own is `query`. Raises
-        InvalidInput for a file that cannot be read as either.
+        An emitted file tells its problem itself; that of a kernel of one's own is `query`, in the
+        type of its first array if that is to be read and --dtype is not given. Raises InvalidInput
+        for a file that cannot be read as either.
         """
         from explorer.devices.own_kernel import is_emitted, read_own
         from explorer.devices.program_under_test import read_emitted
 
-        match = _FILE.fullmatch(what)
-        path, kernel = (Path(match[1]), match[2]) if match else (Path(what), None)
+        path, kernel = _path_and_kernel(what)
         launch = self.launch
         if kernel is not None and launch.kernel is not None:
             raise InvalidInput(
@@ -133,4 +176,5 @@ class OwnOptions:
                 "for a kernel of your own, and its columns are missing: give --cols 1000"
             )
         launch = replace(launch, kernel=kernel or launch.kernel)
-        return read_own(path, launch, query, reads_dtype=not is_given(context, "dtype"))
+        reads_dtype = reads_dtype and not is_given(context, "dtype")
+        return read_own(path, launch, query, reads_dtype=reads_dtype)

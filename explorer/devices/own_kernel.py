@@ -5,9 +5,10 @@ arguments of a template, the block, the grid and the shared memory of its only l
 is asked for. The program has a launch plan as an emitted file has one.
 """
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from explorer.codegen.launch_plan import LaunchPlan, PlannedLaunch
@@ -31,6 +32,7 @@ from explorer.devices.program_under_test import (
 from explorer.model.config import Config
 from explorer.model.element import TYPE_BYTES, DType
 from explorer.model.errors import InvalidInput, brief
+from explorer.model.peer import PeerName
 from explorer.model.problem import Problem, inputs, results, scalars
 from explorer.model.query import ProblemQuery
 from explorer.ptx_emulator import MAX_BLOCK
@@ -441,3 +443,17 @@ def _blocks_or_bytes(file: str, launches: HostLaunches, launch: OwnLaunch, name:
             "numbers, + - * / %, min and max, such as (rows + 7) / 8"
         ) from None
     return said
+
+
+# ------------------------------------------------------------------ as a peer
+
+
+TARGET = "explorer.devices.cuda.own_peer:prepare_of"
+
+
+def own_peer(path: Path, launch: OwnLaunch, program: ProgramUnderTest) -> PeerName:
+    """Return the peer of a file, named by the file and its kernel; `program` is it on a problem."""
+    kernel = program.words.partition("<")[0] if program.is_own else "edited"
+    name = path.stem.replace(".", "_")  # a dot would begin one of several forms
+    given = json.dumps({"path": str(path.absolute()), **asdict(launch)})
+    return PeerName(f"{name}:{kernel}", TARGET, given)
