@@ -138,3 +138,11 @@ def test_rows_with_infinities_do_not_decide_but_are_told():
     verdict = judged("published.cu", "online", 8, args=ALL, **said)
     assert verdict.status is Status.VERIFIED
     assert "-inf among numbers, as a mask leaves it" in verdict.runs[0].odd_rows
+
+
+def test_the_guide_says_which_published_kernels_are_right():
+    guide = (FOLDER.parents[1] / "explorer" / "guide" / "your-kernel.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \|[^|]*\| (\w[\w ]*) \|", guide, re.MULTILINE))
+    told = {name.partition("<")[0]: what for name, (_, what) in PUBLISHED.items()}
+    assert rows.pop("unfused_max") == "not served"
+    assert rows == {name: "right" if what is None else "wrong" for name, what in told.items()}
