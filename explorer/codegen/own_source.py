@@ -123,12 +123,18 @@ def _end_of_declaration(code: str, start: int, end: int) -> int:
             at = _closed(code, at)
         elif character == "{":
             at = _closed(code, at)
-            before = code[start:at]
-            if has_list and not _TYPE.match(before) and "=" not in before.partition("{")[0]:
+            if has_list and _is_function(code[start:at].partition("{")[0]):
                 return at
         else:
             at += 1
     return end
+
+
+def _is_function(head: str) -> bool:
+    """Return whether what stands before a body is of a function, and not of a type or a value."""
+    before_list = _without_template(head).partition("(")[0]
+    is_value = "=" in before_list and "operator" not in before_list
+    return _TYPE.match(head) is None and not is_value
 
 
 # ------------------------------------------------------------------ kernels
@@ -351,7 +357,7 @@ class OwnSource:
             return _WORD.findall(text)
         words = set(_WORD.findall(head))
         function = re.search(r"([A-Za-z_]\w*)\s*\(", _without_qualifiers(_without_template(head)))
-        if function and "=" not in head.partition("(")[0]:
+        if function and _is_function(head):
             on_gpu = words & self.markers or "constexpr" in words
             return [function[1]] if on_gpu and "__global__" not in words else []
         return _WORD.findall(text.partition("{")[0]) if _CONSTANT.match(text) else []

@@ -20,10 +20,10 @@ _LIMITS = {
 _NUMBERS = ("lowest", "min", "max", "epsilon", "infinity", "quiet_NaN")
 
 _CONSTANTS = {
-    "INFINITY": "__int_as_float(0x7f800000)",
+    "INFINITY": "__builtin_bit_cast(float, 0x7f800000)",
     "HUGE_VALF": "INFINITY",
     "HUGE_VAL": "double(INFINITY)",
-    "NAN": "__int_as_float(0x7fffffff)",
+    "NAN": "__builtin_bit_cast(float, 0x7fffffff)",
     "FLT_MAX": "3.402823466e+38F",
     "FLT_MIN": "1.175494351e-38F",
     "FLT_EPSILON": "1.192092896e-07F",
@@ -53,14 +53,18 @@ _TYPES = {
     "uintptr_t": "unsigned long",
 }
 
-LEFT_OUT_PRINT = "explorer_no_printf"
-"""What a call of `printf` becomes where a kernel is checked: the emulator prints nothing."""
+_EMULATED = {
+    "printf": ("explorer_printf", "(...) 0"),
+    "assert": ("explorer_assert", "(is_so) ((is_so) ? (void)0 : __trap())"),
+}
+"""What calls become where a kernel is emulated, which prints nothing and stops at a trap."""
 
 
 def _prelude() -> str:
     lines = [f"#define {name} {value}" for name, value in _CONSTANTS.items()]
     lines += [f"typedef {meant} {name};" for name, meant in _TYPES.items()]
-    lines += [f"#define {LEFT_OUT_PRINT}(...) 0", "namespace std {"]
+    lines += [f"#define {name}{meant}" for name, meant in _EMULATED.values()]
+    lines += ["namespace std {"]
     lines += [f"using ::{name};" for name in _TYPES]
     lines += ["template <typename T> struct numeric_limits;"]
     for name, values in _LIMITS.items():
@@ -85,8 +89,9 @@ _OF_THE_HOST = (
 HEADERS: dict[str, str] = {**dict.fromkeys(_OF_THE_HOST, ""), PRELUDE: _prelude()}
 """Text by the name by which sources include it; empty where `PRELUDE` has what is needed of it."""
 
+_REPLACED = [name for name, _ in _EMULATED.values()]
 _NAMED = re.compile(
-    rf"\b(?:{'|'.join([*_CONSTANTS, *_TYPES, 'numeric_limits', LEFT_OUT_PRINT])})\b"
+    rf"\b(?:{'|'.join([*_CONSTANTS, *_TYPES, 'numeric_limits', *_REPLACED])})\b"
     rf"|#[ \t]*include[ \t]*[<\"](?:{'|'.join(map(re.escape, _OF_THE_HOST))})[>\"]"
 )
 
@@ -96,6 +101,8 @@ def names_usual(source: str) -> bool:
     return _NAMED.search(source) is not None
 
 
-def without_printf(source: str) -> str:
-    """Return a source whose calls of `printf` do nothing, line for line."""
-    return re.sub(r"\bprintf\b(?=\s*\()", LEFT_OUT_PRINT, source)
+def emulated_text(source: str) -> str:
+    """Return a source whose calls of `printf` do nothing, and whose `assert` traps, in place."""
+    for name, (instead, _) in _EMULATED.items():
+        source = re.sub(rf"\b{name}\b(?=\s*\()", instead, source)
+    return source

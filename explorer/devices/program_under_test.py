@@ -14,7 +14,7 @@ from typing import Any
 from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.units import emit
 from explorer.codegen.variant import MAIN_MACRO, Launch, Variant, split_source
-from explorer.compile.usual_headers import without_printf
+from explorer.compile.usual_headers import emulated_text
 from explorer.devices.host_check import AS_EMITTED, HostCheck, check_host
 from explorer.model.config import Config, brief_words
 from explorer.model.errors import InvalidInput, brief
@@ -98,8 +98,8 @@ class ProgramUnderTest:
 
     @property
     def emulated_source(self) -> str:
-        """The text that is compiled to be emulated: a person's calls of printf do nothing there."""
-        return without_printf(self.compiled_source) if self.has_own_text else self.compiled_source
+        """The text that is compiled to be emulated, where a person's calls of printf do nothing."""
+        return emulated_text(self.compiled_source) if self.has_own_text else self.compiled_source
 
     @property
     def variant(self) -> Variant:

@@ -53,6 +53,7 @@ HINTS = {
     Kind.MISALIGNED: "it looks like vectors of a row that does not begin at a multiple of them, as "
     "float4 where cols is no multiple of 4: if the kernel is for such columns alone, say "
     "--cols-multiple 4",
+    Kind.TRAP: "it stopped itself, as where an assert fails",
     Kind.SCHEDULE: "it looks like atomicAdd of floating-point numbers, whose order is another each "
     "time",
 }
@@ -93,8 +94,8 @@ class Emulation:
     """Whether another order of threads gave rows to other blocks."""
     mistake: Mistake | None = None
     """What wrong numbers look like; None if they look like no common mistake."""
-    odd_rows: tuple[str, ...] = ()
-    """What rows hold on which the kernel is wrong, but by which it is not judged."""
+    remarks: tuple[str, ...] = ()
+    """Sentences on what does not decide whether a person's own kernel is right."""
     stored_at: SourceLine | None = None
     """Where wrong numbers were stored."""
     elements: int = 0

@@ -1,7 +1,8 @@
 """Which common mistake a wrong softmax looks like, by its numbers.
 
-Each mistake is a softmax computed otherwise, in fp32 as kernels do. If one of them explains nine of
-ten rows that are wrong, it is returned; nothing is said of numbers that none of them explains.
+Each mistake is a softmax computed otherwise, in fp32 as kernels do. If one of them explains the
+rows that are wrong, and nearly all that are right, it is returned; nothing is said of numbers that
+none of them explains.
 """
 
 from collections.abc import Iterator
@@ -19,13 +20,32 @@ from explorer.reference.layout import Array
 
 Numbers = NDArray[np.float32]
 
-MOST_ROWS = 64
-"""Most wrong rows that are tried to be explained."""
+MOST_ROWS = 128
+"""Most wrong rows, and right ones, that are tried to be explained."""
+
+EXPLAINED = (0.9, 0.98)
+"""Shares of wrong rows and of right ones that a mistake has to explain."""
 
 SAME = {2: 2e-2, 4: 2e-3, 8: 1e-6}
 """Relative difference up to which a number is the one that a mistake gives, by its bytes."""
 
-IDENTITIES = (-1.0, -10.0, -100.0, -1e3, -1e4, -1e5, -1e6, -1e9, -1e10, -1e20, -1e30)
+IDENTITIES = (
+    -1.0,
+    -10.0,
+    -100.0,
+    -1e3,
+    -1e4,
+    -1e5,
+    -1e6,
+    -1e9,
+    -1e10,
+    -1e20,
+    -1e30,
+    -1e37,
+    -1e38,
+    -3e38,
+    -3.4e38,
+)
 """Numbers that are taken for the identity of a maximum, beside 0."""
 
 VECTORS = (2, 4, 8, 16)
@@ -76,15 +96,32 @@ def _likely(problem: Problem, rows: Array, made: Array, due: Array, threads: int
     got, truth = made.astype(np.float32), due.astype(np.float32)
     wrong = ~_same(got, truth, SAME[made.dtype.itemsize])
     is_finite = np.isfinite(x).all(axis=1)
-    told = np.flatnonzero(wrong.any(axis=1) & is_finite)[:MOST_ROWS]
+    is_wrong = wrong.any(axis=1)
+    told = _some(is_wrong & is_finite)
     if not told.size:
         return Mistake("only rows that hold infinities or NaN are wrong", _EXPONENTIAL)
-    x, got, truth, wrong = x[told], got[told], truth[told], wrong[told]
     is_log = problem.op == Op.LOG_SOFTMAX
-    for mistake, tried in _Rows(x, is_log, threads).mistakes():
-        if _same(tried, got, SAME[made.dtype.itemsize]).all(axis=1).mean() > 0.9:
+    right = _some(~is_wrong & is_finite)
+    rows_of = _Rows(x[told], is_log, threads), _Rows(x[right], is_log, threads)
+    same = SAME[made.dtype.itemsize]
+    wrong_ones, right_ones = (rows.mistakes() for rows in rows_of)
+    for (mistake, tried), (_, kept) in zip(wrong_ones, right_ones, strict=True):
+        shares = (_share(tried, got[told], same), _share(kept, got[right], same))
+        if shares[0] >= EXPLAINED[0] and shares[1] >= EXPLAINED[1]:
             return mistake
+    x, got, truth, wrong = x[told], got[told], truth[told], wrong[told]
     return _by_place(x, got, truth, wrong, is_log)
+
+
+def _some(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the numbers of some rows of those that are chosen, from the first to the last."""
+    numbers = np.flatnonzero(chosen)
+    return numbers[:: max(1, -(-len(numbers) // MOST_ROWS))]
+
+
+def _share(tried: Numbers, got: Numbers, most: float) -> float:
+    """Return the share of rows that are the same; 1 if there are none."""
+    return float(_same(tried, got, most).all(axis=1).mean()) if len(got) else 1.0
 
 
 def _same(one: Numbers, other: Numbers, most: float) -> NDArray[np.bool_]:
@@ -136,6 +173,12 @@ class _Rows:
 
     def of_identities(self) -> Tried:
         """Yield maxima and sums that begin at a wrong number."""
+        for number in IDENTITIES:
+            below = Mistake(
+                f"the maximum looks as if it began at about {number:g}: its identity is -INFINITY",
+                (_begins(r"-\s*\d[\d.]*(?:e\+?\d+)?f?", r"\w+"),),
+            )
+            yield below, self.softmax(np.maximum(self.greatest, np.float32(number)))
         at_zero = Mistake(
             "the maximum looks as if it began at 0, or at FLT_MIN, which is above 0: its identity "
             "is -INFINITY",
@@ -145,12 +188,6 @@ class _Rows:
             ),
         )
         yield at_zero, self.softmax(np.maximum(self.greatest, np.float32(0)))
-        for number in IDENTITIES:
-            below = Mistake(
-                f"the maximum looks as if it began at {number:g}: its identity is -INFINITY",
-                (_begins(r"-\s*\d[\d.]*(?:e\+?\d+)?f?", r"\w+"),),
-            )
-            yield below, self.softmax(np.maximum(self.greatest, np.float32(number)))
         for more, what in ((1.0, "1"), (float(self.threads), "1 in each thread")):
             of_sum = Mistake(
                 f"the sum looks as if it began at {what}: its identity is 0",

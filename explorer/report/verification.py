@@ -101,7 +101,7 @@ def verdict_data(verdict: Verdict) -> Data:
         "sentence": verdict.sentence,
         **what_data(program),
         "hint": verdict.hint or None,
-        "wrong_rows": list(verdict.runs[0].odd_rows) if verdict.runs else [],
+        "remarks": list(_remarks(verdict)),
         "cols": program.cols,
         "most_cols": verdict.most_cols,
         "dtype": str(program.problem.dtype),
@@ -239,14 +239,15 @@ def _told_together(verdict: Verdict) -> Iterator[tuple[str, Emulation]]:
             yield f"{1 + len(others)} sizes, at rows far from the first ones", largest
         else:
             cols = [run.problem.cols for run in (first, *others)]
-            yield f"{len(cols)} other sizes of {min(cols)} to {max(cols)} columns", largest
+            least, most = min(cols), max(cols)
+            sizes = f"sizes of {least} to {most} columns" if least < most else "numbers of rows"
+            yield f"{len(cols)} other {sizes}", largest
 
 
 def _remarks(verdict: Verdict) -> Iterator[str]:
     """Yield what is to be said of a file besides its verdict."""
     program = verdict.program
-    for held in verdict.runs[0].odd_rows if verdict.runs else ():
-        yield f"on rows that hold {held}, it gives other results than PyTorch does"
+    yield from verdict.runs[0].remarks if verdict.runs else ()
     is_right = verdict.status is Status.VERIFIED
     if program.is_own and is_right and not any(run.elements for run in verdict.runs):
         yield (

@@ -137,7 +137,9 @@ def test_rows_with_infinities_do_not_decide_but_are_told():
     said, _ = PUBLISHED["online"]
     verdict = judged("published.cu", "online", 8, args=ALL, **said)
     assert verdict.status is Status.VERIFIED
-    assert "-inf among numbers, as a mask leaves it" in verdict.runs[0].odd_rows
+    assert "rows that hold -inf among numbers, as a mask leaves it" in " ".join(
+        verdict.runs[0].remarks
+    )
 
 
 def test_the_guide_says_which_published_kernels_are_right():

@@ -1,7 +1,7 @@
 """The device `emulated`: it compiles a program with line info, and runs it on the emulator."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu_for
 from explorer.model.outcome import Resources
 from explorer.model.problem import Problem
-from explorer.ptx_emulator import LaunchLimits, Schedule, decided_by_arrival, spins
+from explorer.ptx_emulator import Kind, LaunchLimits, Schedule, decided_by_arrival, spins
 from explorer.reference.inputs import Case, normal_inputs
 from explorer.reference.layout import Array
 
@@ -249,16 +249,15 @@ class Emulator(Device):
         self._run_many_strides(program, kernel, done)
         self._run_beyond_short(program, kernel, done)
         if done[-1].status not in _ENDS:
-            done[0] = replace(done[0], odd_rows=self._wrong_on(program, kernel))
+            remarks = [remark for run in (ordered, *done) for remark in run.remarks]
+            wrong = self._wrong_on(program, kernel)
+            done[0] = replace(done[0], remarks=tuple(dict.fromkeys([*remarks, *wrong])))
 
-    def _wrong_on(self, program: ProgramUnderTest, kernel: EmulatedKernel) -> tuple[str, ...]:
-        """Return of which rows that it is not judged on a program is wrong, in words."""
-        wrong = (
-            kind.value
-            for kind, run in odd_runs(program)
-            if self._run(program, kernel, run).status is Status.WRONG
-        )
-        return tuple(wrong)
+    def _wrong_on(self, program: ProgramUnderTest, kernel: EmulatedKernel) -> Iterator[str]:
+        """Yield on which rows that it is not judged on a program is wrong, in sentences."""
+        for kind, run in odd_runs(program):
+            if self._run(program, kernel, run).status is Status.WRONG:
+                yield f"on rows that hold {kind.value}, it gives other results than PyTorch does"
 
     def _say_what_arrival_decides(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]
@@ -326,7 +325,7 @@ class Emulator(Device):
     ) -> Emulation:
         """Return the run of a few far blocks of a problem."""
         program.check_emulated(far, whole=False)
-        return emulate_far(
+        made = emulate_far(
             _launched_for(program, kernel, far),
             far,
             program.block_rows,
@@ -338,6 +337,7 @@ class Emulator(Device):
             accuracy=self._accuracy,
             only=program.judged_on,
         )
+        return _judged_on_numbers(made) if program.is_own else made
 
     def _run_many_strides(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]
@@ -394,7 +394,7 @@ class Emulator(Device):
         variables: Variables | None = None,
     ) -> Emulation:
         program.check_emulated(run.problem, whole=True)
-        return emulate(
+        made = emulate(
             _launched_for(program, kernel, run.problem),
             run.problem,
             arrays or run.case.arrays(program.seed),
@@ -407,6 +407,25 @@ class Emulator(Device):
             counting=False,
             variables=variables,
         )
+        return _judged_on_numbers(made) if program.is_own else made
+
+
+def _judged_on_numbers(run: Emulation) -> Emulation:
+    """Return a run whose sums may have other last bits in another order of threads.
+
+    So it is with `atomicAdd` of floating-point numbers, as many kernels have it. It is remarked.
+    """
+    others = [one for one in run.findings if one.kind is not Kind.SCHEDULE]
+    orders = [one for one in run.findings if one.kind is Kind.SCHEDULE]
+    if not orders:
+        return run
+    place = orders[0].source
+    at = f" at {place.file}:{place.line}" if place else ""
+    remark = (
+        "the last bits of its results depend on the order in which threads run, as of sums by "
+        f"atomicAdd{at}"
+    )
+    return replace(run, findings=tuple(others), remarks=(remark,), left_out="")
 
 
 def _silent(*_: int) -> None:
