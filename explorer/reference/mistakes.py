@@ -29,24 +29,8 @@ EXPLAINED = (0.9, 0.98)
 SAME = {2: 2e-2, 4: 2e-3, 8: 1e-6}
 """Relative difference up to which a number is the one that a mistake gives, by its bytes."""
 
-IDENTITIES = (
-    -1.0,
-    -10.0,
-    -100.0,
-    -1e3,
-    -1e4,
-    -1e5,
-    -1e6,
-    -1e9,
-    -1e10,
-    -1e20,
-    -1e30,
-    -1e37,
-    -1e38,
-    -3e38,
-    -3.4e38,
-)
-"""Numbers that are taken for the identity of a maximum, beside 0."""
+IDENTITIES = (-3.4e38, -3e38, *(-(10.0**n) for n in (38, 37, 30, 20, 10, 9, 6, 5, 4, 3, 2, 1, 0)))
+"""Numbers that are taken for the identity of a maximum, beside 0: the first that explains it."""
 
 VECTORS = (2, 4, 8, 16)
 """Elements of a vector, of which a row's last ones may be none."""
@@ -173,12 +157,6 @@ class _Rows:
 
     def of_identities(self) -> Tried:
         """Yield maxima and sums that begin at a wrong number."""
-        for number in IDENTITIES:
-            below = Mistake(
-                f"the maximum looks as if it began at about {number:g}: its identity is -INFINITY",
-                (_begins(r"-\s*\d[\d.]*(?:e\+?\d+)?f?", r"\w+"),),
-            )
-            yield below, self.softmax(np.maximum(self.greatest, np.float32(number)))
         at_zero = Mistake(
             "the maximum looks as if it began at 0, or at FLT_MIN, which is above 0: its identity "
             "is -INFINITY",
@@ -188,6 +166,12 @@ class _Rows:
             ),
         )
         yield at_zero, self.softmax(np.maximum(self.greatest, np.float32(0)))
+        for number in IDENTITIES:
+            below = Mistake(
+                f"the maximum looks as if it began at about {number:g}: its identity is -INFINITY",
+                (_begins(r"-\s*\d[\d.]*(?:e\+?\d+)?f?", r"\w+"),),
+            )
+            yield below, self.softmax(np.maximum(self.greatest, np.float32(number)))
         for more, what in ((1.0, "1"), (float(self.threads), "1 in each thread")):
             of_sum = Mistake(
                 f"the sum looks as if it began at {what}: its identity is 0",
