@@ -48,7 +48,12 @@ class Mistake:
 _END = r"\s*[;:,)}]"
 _EXPONENTIAL = (r"exp\w*\s*\(",)
 _RUNNING_SUM = (r"\+=.*exp|exp.*\+.*exp", *_EXPONENTIAL)
-_PARTIAL_SUMS = (r"\+=.*shfl|shfl.*\+", r"\]\s*\+=|\+.*\]", r"atomicAdd", r"\+=")
+_PARTIAL_SUMS = (
+    r"\+=.*shfl|shfl.*\+",
+    r"\]\s*\+=|\]\s*=\s*\w+\[[^\]]*\]\s*[;+]|sum\w*\s*=\s*\w+\[|atomicAdd",
+    r"\+=.*exp",
+)
+_SUMS = (r"exp2f?\s*\((?!.*(?:1\.44|[lL][oO][gG]))", *_PARTIAL_SUMS)
 _TAIL = (r"\bfor\b.*(?:/\s*\w|>>\s*\d|\+\s*\w+\s*<|-\s*\w+\s*;)", r"\bfor\b")
 
 
@@ -186,11 +191,17 @@ class _Rows:
             _EXPONENTIAL,
         )
         yield plain, self.softmax(np.zeros_like(self.greatest))
+        terms, raw = np.exp(self.x - self.greatest), np.exp(self.x)
+        lacking = "it looks as if the maximum were subtracted in the {}, and not in the {}"
+        of_sum = Mistake(lacking.format("terms", "sum"), _EXPONENTIAL)
+        yield of_sum, self.result(terms, raw.sum(axis=1, keepdims=True))
+        if not self.is_log:
+            of_terms = Mistake(lacking.format("sum", "terms"), _EXPONENTIAL)
+            yield of_terms, raw / terms.sum(axis=1, keepdims=True)
         powers = np.exp2(self.x - self.greatest)
         of_two = "it looks like powers of 2 in place of powers of e: exp2f takes x * log2(e)"
         total = powers.sum(axis=1, keepdims=True)
         yield Mistake(of_two, ("exp2|ex2",)), self.result(powers, total)
-        terms = np.exp(self.x - self.greatest)
         if not self.is_log:
             yield Mistake("it looks as if nothing were divided by the sum"), terms
             return
@@ -277,7 +288,7 @@ def _by_place(
     if spread and all(np.ptp(row) <= 2e-2 * max(np.abs(row).max(), 1e-30) for row in spread):
         by = "number is added to" if is_log else "factor is in"
         return Mistake(
-            f"the same {by} every element of a row: the row's sum is wrong, its terms are right",
-            _PARTIAL_SUMS,
+            f"the same {by} every element of a row: its sum is wrong, or what all terms share",
+            _SUMS,
         )
     return None
