@@ -8,6 +8,8 @@ uses is left out.
 
 import re
 
+from explorer.codegen.variant import split_source
+
 PRELUDE = "explorer_usual.h"
 """The name of the text that stands before a source, as nvcc's own headers do."""
 
@@ -96,9 +98,13 @@ _NAMED = re.compile(
 )
 
 
+_FOR_NVCC_ALONE = re.compile(r"^#ifndef __CUDACC_RTC__$.*?^#endif", re.DOTALL | re.MULTILINE)
+
+
 def names_usual(source: str) -> bool:
-    """Return whether a source names anything that these headers stand for."""
-    return _NAMED.search(source) is not None
+    """Return whether what NVRTC reads of a source names anything that these headers stand for."""
+    read = _FOR_NVCC_ALONE.sub("", split_source(source)[0])
+    return _NAMED.search(read) is not None
 
 
 def emulated_text(source: str) -> str:
