@@ -60,11 +60,6 @@ class OwnLaunch:
     cols_multiple: int = 1
     """The kernel is for multiples of so many columns."""
 
-    @property
-    def is_given(self) -> bool:
-        """Whether anything is said, as nobody does of an emitted file."""
-        return self != OwnLaunch()
-
 
 # ------------------------------------------------------------------ the program
 
