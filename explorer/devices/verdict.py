@@ -59,6 +59,12 @@ HINTS = {
 }
 """What each kind of finding looks like, in a sentence."""
 
+ROUNDS = (
+    "it looks like rounding alone: of a long sum that a thread adds up term by term, or of __expf "
+    "and other fast functions; --accuracy fast allows 25 times the error"
+)
+"""The same of a person's own kernel that is inaccurate."""
+
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
@@ -280,6 +286,8 @@ class Verdict:
         run = self.deciding_run
         if run is None or self.status in (Status.VERIFIED, Status.UNVERIFIED):
             return ""
+        if self.status is Status.INACCURATE:
+            return ROUNDS if self.program.is_own else ""
         if run.findings:
             return HINTS.get(run.findings[0].kind, "")
         return run.mistake.sentence if run.mistake else ""

@@ -88,7 +88,8 @@ def _likely(problem: Problem, rows: Array, made: Array, due: Array, threads: int
     is_wrong = wrong.any(axis=1)
     told = _some(is_wrong & is_finite)
     if not told.size:
-        return Mistake("only rows that hold infinities or NaN are wrong", _EXPONENTIAL)
+        odd = Mistake("only rows that hold infinities or NaN are wrong", _EXPONENTIAL)
+        return odd if is_wrong.any() else None
     is_log = problem.op == Op.LOG_SOFTMAX
     right = _some(~is_wrong & is_finite)
     rows_of = _Rows(x[told], is_log, threads), _Rows(x[right], is_log, threads)

@@ -337,7 +337,7 @@ def hint_lines(verdict: Verdict) -> list[str]:
     if run is None or (not verdict.hint and run.stored_at is None):
         return []
     lines = [verdict.hint] if verdict.hint else []
-    if run.findings or not program.has_own_text:
+    if run.findings or not program.has_own_text or verdict.status is Status.INACCURATE:
         return lines
     suspects = _suspects(program, run.mistake.lines if run.mistake else ())
     for number in suspects[:MOST_SUSPECTS]:

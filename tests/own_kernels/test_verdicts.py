@@ -142,6 +142,15 @@ def test_rows_with_infinities_do_not_decide_but_are_told():
     )
 
 
+@pytest.mark.exhaustive
+def test_a_long_sum_of_one_thread_is_inaccurate_and_no_mistake():
+    said, _ = PUBLISHED["one_thread_a_block"]
+    verdict = judged("published.cu", "one_thread_a_block", 2000, args=ALL, **said)
+    assert verdict.status is Status.INACCURATE
+    (line,) = hint_lines(verdict)
+    assert line.startswith("it looks like rounding alone")
+
+
 def test_the_guide_says_which_published_kernels_are_right():
     guide = (FOLDER.parents[1] / "explorer" / "guide" / "your-kernel.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \|[^|]*\| (\w[\w ]*) \|", guide, re.MULTILINE))
