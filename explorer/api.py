@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from explorer.export.choice import What
     from explorer.export.emission import Emitted
     from explorer.model.evaluator import Evaluator
-    from explorer.model.peer import Entered, NotEntered, PeerBench
+    from explorer.model.peer import Entered, NotEntered, PeerBench, PeerName
     from explorer.model.tuned_table import TunedProblem, TunedTable
     from explorer.tuning.contest import Entry
     from explorer.tuning.peer_comparison import PeerRun
@@ -486,6 +486,7 @@ def compare(
     problems: "Problem | ProblemQuery | Iterable[Problem] | None" = None,
     *,
     peers: Sequence[str] | None = None,
+    own: "Sequence[PeerName]" = (),
     peer_limit_s: float = 180.0,
     heuristic: bool = False,
     device: str = "auto",
@@ -505,6 +506,7 @@ def compare(
     Args:
         problems: One or several, unless keywords say one (`ProblemKeywords`).
         peers: Their names, or module:attribute; None: all that are known.
+        own: Kernels of your own, timed beside them (`explorer.devices.own_kernel.own_peer`).
         peer_limit_s: Seconds for a peer to compile, tune and verify.
         heuristic: Time the heuristic's kernel, not a search's best.
         device: `auto` or `cuda:N`.
@@ -541,7 +543,7 @@ def compare(
     chosen = chosen_peers(_names("peers", peers or ()))
     level = Accuracy.parse(accuracy)
     stored = _storage(storage)
-    settings = RunSettings(tuple(chosen), heuristic, timing, level, seed)
+    settings = RunSettings((*chosen, *own), heuristic, timing, level, seed)
     listeners = Listeners(heard, on_peer, progress or (lambda _: None), on_progress)
     opened = open_peer_benches(_text("device", device), timing, seed, level)
     with opened as benches, PeersAhead(benches.gpu) as ahead:

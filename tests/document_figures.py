@@ -23,6 +23,7 @@ from planted_bugs import counts, grouped
 
 from explorer.choose import config_for
 from explorer.codegen.units import emit
+from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.evaluate.profile import inspect
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config, brief_words, parameters
@@ -901,7 +902,8 @@ def side_by_side(one: str, other: str, cols: str, rows: str, *names: str) -> str
     """Return rows of the table of figures by which `explorer diff` compares two presets."""
     problem, gpu = Problem(int(rows), int(cols)), known_gpu("NVIDIA H200")
     sides = [
-        inspect(emit(problem, find_preset(name).config(problem, gpu)), gpu) for name in (one, other)
+        inspect(ProgramUnderTest.of_config(problem, find_preset(name).config(problem, gpu)), gpu)
+        for name in (one, other)
     ]
     table = figures_table(Difference((one, other), (sides[0], sides[1]), None))
     told = {str(row[0]): row for row in table.rows}

@@ -28,6 +28,7 @@ from explorer.cli.output import (
     say,
     show_result,
 )
+from explorer.cli.own_kernel import OwnOptions, With
 from explorer.cli.problem import Also, Draw, Dtypes, IdsPerRow, drawn, listed, numbers_of
 from explorer.model.element import USUAL_TYPE
 from explorer.model.errors import InvalidInput, NotFound
@@ -104,7 +105,9 @@ SLOWER = 1
 
 @with_options
 def compare(
+    context: typer.Context,
     of: MeasureOptions,
+    own: OwnOptions,
     out: TableOptions,
     cols: Cols = None,
     rows: Rows = None,
@@ -114,6 +117,7 @@ def compare(
     also: Also = None,
     draw: Draw = None,
     peers: Peers = None,
+    with_: With = None,
     peer_limit: Limit = "180s",  # type: ignore[assignment]
     heuristic: Heuristic = False,
     storage: Storage = None,
@@ -131,25 +135,22 @@ def compare(
     check_plot(plot)
     before = read_compared(against) if against is not None else None
     if kept is not None:
-        check_nothing_is_measured(
-            cols=cols,
-            rows=rows,
-            ids_per_row=ids_per_row,
-            also=also,
-            draw=draw,
-            peers=peers,
-            heuristic=heuristic,
-            save=save,
-        )
+        given: dict[str, object] = {"cols": cols, "rows": rows, "ids_per_row": ids_per_row}
+        given |= {"also": also, "with": with_}
+        given |= {"draw": draw, "peers": peers, "heuristic": heuristic, "save": save}
+        check_nothing_is_measured(**given)
+        own.check_none("--from measures nothing")
         again = read_compared(kept)
         _show(again, out.form, plot, kept=True)
         raise typer.Exit(_held_against(again, before))
     sizes, how = (_named(cols, rows), "") if draw is None else _drawn(cols, rows, draw, of.seed)
     if save is not None:
         check_replaceable(save, COMPARISON, _SAVE_REMEDY)
+    problems = listed(sizes, dtype, [op], also, ids_per_row)
     measured = partial(
         api.compare,
-        listed(sizes, dtype, [op], also, ids_per_row),
+        problems,
+        own=own.peers(context, with_, problems[0]),
         peers=words("peers", peers) if peers is not None else None,
         peer_limit_s=peer_limit,
         heuristic=heuristic,

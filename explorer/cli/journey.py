@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from explorer.cli.options import (
     Device,
     Kept,
@@ -17,6 +19,7 @@ from explorer.cli.options import (
     option,
 )
 from explorer.cli.output import check_nothing_is_measured, keep_result, say, show_result, stopped
+from explorer.cli.own_kernel import OwnOptions, With
 from explorer.cli.problem import with_problem_unless
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.query import ProblemQuery, needed, rows_notice
@@ -24,6 +27,7 @@ from explorer.system.user_files import JOURNEY, check_replaceable, studies_folde
 
 if TYPE_CHECKING:
     from explorer.model.evaluator import Evaluator
+    from explorer.model.peer import PeerName
     from explorer.tuning.contest import Entry
     from explorer.tuning.journey import Journey
 
@@ -52,9 +56,12 @@ class Where(MeasureOptions):
 
 @with_problem_unless("--from names a file")
 def journey(
+    context: typer.Context,
     query: ProblemQuery | None,
     of: Where,
+    own: OwnOptions,
     out: TableOptions,
+    with_: With = None,
     budget: Budget = None,
     plot: Plot = None,
     save: Save = False,
@@ -65,9 +72,13 @@ def journey(
     from explorer.report.charts import check_plot
 
     if kept is not None:
-        check_nothing_is_measured(cols=query, save=save, budget=budget)
+        check_nothing_is_measured(cols=query, save=save, budget=budget, **{"with": with_})
     check_plot(plot)
-    made = _run(needed(query), of, budget, save) if kept is None else report.read_journey(kept)
+    if kept is None:
+        peers = own.peers(context, with_, needed(query).problem())
+        made = _run(needed(query), of, budget, save, peers)
+    else:
+        made = report.read_journey(kept)
     show_result(
         out.form,
         partial(report.print_journey, made, kept=kept is not None),
@@ -79,7 +90,13 @@ def journey(
     )
 
 
-def _run(query: ProblemQuery, of: Where, budget_s: float | None, save: bool) -> "Journey":
+def _run(
+    query: ProblemQuery,
+    of: Where,
+    budget_s: float | None,
+    save: bool,
+    own: "tuple[PeerName, ...]",
+) -> "Journey":
     """Measure a journey, and keep it where that is wanted.
 
     Raises InvalidInput if no published kernel computes the op, or if there is neither a GPU nor a
@@ -112,9 +129,8 @@ def _run(query: ProblemQuery, of: Where, budget_s: float | None, save: bool) -> 
             for notice in [*evaluator.notices, *rows_notice(problem, query.rows)]:
                 say(notice)
             with JourneyLine(notices()) as line:
-                made = run_journey(
-                    evaluator, partial(_best, evaluator, of, budget_s), on_progress=line
-                )
+                best = partial(_best, evaluator, of, budget_s)
+                made = run_journey(evaluator, best, own=own, on_progress=line)
     except NotFound as error:
         raise NotFound(f"{why}, and {error}" if why else str(error)) from None
     if path is not None:

@@ -14,24 +14,24 @@ from explorer.cli.options import (
     Timing,
     argument,
     option,
-    with_options,
 )
 from explorer.cli.output import is_given, show_result
+from explorer.cli.own_kernel import OwnOptions, is_file
 from explorer.cli.problem import with_problem_unless
 from explorer.model.accuracy import Accuracy
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import MAX_COLS, MAX_ROWS, USUAL
+from explorer.model.problem import USUAL
 from explorer.model.query import ProblemQuery, needed, whole_number
 
 if TYPE_CHECKING:
-    from explorer.evaluate.verify import Checks
-    from explorer.export.choice import Scope
+    from explorer.devices.program_under_test import ProgramUnderTest
 
 What = Annotated[
     str | None,
     argument(
         "WHAT",
-        "best, a trial's number, heuristic, a preset, a config as JSON, or an emitted FILE.cu.",
+        "best, a trial's number, heuristic, a preset, a config as JSON, or a FILE.cu: emitted, or "
+        "with a kernel of your own.",
         completions.variants,
     ),
 ]
@@ -73,19 +73,20 @@ VerifyDevice = Annotated[
 ]
 
 
-NOT_OF_A_FILE = (
-    *(name for name in USUAL if name not in ("rows", "cols")),
-    *("axis", "strength", "storage", "objectives", "batch_invariant"),
-)
+NOT_OF_OWN = ("strength", "storage", "objectives", "batch_invariant")
+"""Parameters without a say where a kernel of one's own is verified."""
+
+NOT_OF_A_FILE = (*(n for n in USUAL if n not in ("rows", "cols")), "axis", *NOT_OF_OWN)
 """Parameters without a say where an emitted file is verified, whose text tells the problem."""
 
 
-@with_problem_unless("WHAT is a file")
+@with_problem_unless("a file says it")
 def verify(
     context: typer.Context,
     query: ProblemQuery | None,
     rows: int | None,
     of: KernelOptions,
+    own: OwnOptions,
     out: JsonOption,
     what: What = None,
     all_: All = False,
@@ -99,7 +100,9 @@ def verify(
 
     Exit code 1: a kernel is wrong. Exit code 2: a kernel could not be checked to the end.
     """
-    from explorer.evaluate.verify import space_checks
+    from explorer.devices.names import gpu_limits
+    from explorer.evaluate.verify import Checks, space_checks
+    from explorer.export.choice import named_checks
     from explorer.report.table import notices
     from explorer.report.verification import (
         VerifyProgress,
@@ -109,15 +112,19 @@ def verify(
     )
 
     _check_said_once(what, sample, all_=all_)
-    if what is not None and what.endswith(".cu"):
-        _check_file_says_the_rest(context)
-    if not all_ and is_given(context, "strength"):
+    if not all_ and not is_file(what) and is_given(context, "strength"):
         raise InvalidInput("--strength belongs to --all; leave it out")
     if what is None:
+        own.check_none("--all and --sample check emitted kernels")
         drawn = None if sample is None else (sample, seed or 0)
         checks = space_checks(needed(query).problem(), rows, of.gpu, drawn=drawn, strength=strength)
+    elif (program := own.program(context, what, query)) is not None:
+        _check_file_says_the_rest(context, program)
+        executed = None if program.is_own else rows
+        checks = Checks((program,), gpu_limits(of.gpu).arch, executed)
     else:
-        checks = _checks(what, rows, of.scope(query))
+        own.check_none(f"{what} is no file")
+        checks = named_checks(what, rows, of.scope(query))
     checks = checks.drawn_by(seed, thorough=thorough)
     with VerifyProgress(len(checks.programs), notices()) as progress:
         verdicts = checks.verdicts(device, of.goal.accuracy, progress.told)
@@ -140,7 +147,7 @@ def _check_said_once(what: str | None, sample: int | None, *, all_: bool) -> Non
     if not given:
         raise InvalidInput(
             "what to verify is not said: give one of best, a trial's number, heuristic, a preset, "
-            "a config as JSON, an emitted FILE.cu, --all, or --sample 20"
+            "a config as JSON, a FILE.cu, --all, or --sample 20"
         )
     if len(given) > 1:
         often = "twice" if len(given) == 2 else "three times"
@@ -148,9 +155,13 @@ def _check_said_once(what: str | None, sample: int | None, *, all_: bool) -> Non
         raise InvalidInput(f"what to verify is said {often}: {listed}; give one")
 
 
-def _check_file_says_the_rest(context: typer.Context) -> None:
+def _check_file_says_the_rest(context: typer.Context, program: "ProgramUnderTest") -> None:
     """Raise InvalidInput for an option that would change nothing."""
-    for name in NOT_OF_A_FILE:
+    for name in NOT_OF_OWN if program.is_own else NOT_OF_A_FILE:
+        if is_given(context, name) and program.is_own:
+            raise InvalidInput(
+                f"--{name.replace('_', '-')} says nothing of a kernel of your own; leave it out"
+            )
         if is_given(context, name):
             raise InvalidInput(
                 f"--{name.replace('_', '-')} says nothing of an emitted file, whose text tells "
@@ -159,33 +170,13 @@ def _check_file_says_the_rest(context: typer.Context) -> None:
             )
 
 
-def _checks(what: str, rows: int | None, scope: "Scope") -> "Checks":
-    """Return the file or the variant that WHAT names."""
-    from explorer.evaluate.verify import SOURCE_SUFFIX, file_checks
-    from explorer.export.choice import named_checks
-
-    if what.endswith(SOURCE_SUFFIX):
-        cols = None if scope.query is None else scope.query.cols
-        return file_checks(what, cols, rows, scope.gpu)
-    return named_checks(what, rows, scope)
-
-
 # ------------------------------------------------------------------ explorer time
 
 
-File = Annotated[str, argument("FILE.cu", "A file that explorer emit wrote, edited or not.")]
-Cols = Annotated[
-    int | None,
-    option(
-        "--cols C",
-        "Columns, where the kernel takes them at run time; default: the file's.",
-        whole_number("cols", 1, MAX_COLS),
-    ),
-]
-Rows = Annotated[
-    int | None,
-    option(
-        "--rows R", "Rows of the matrix; default: the file's.", whole_number("rows", 1, MAX_ROWS)
+File = Annotated[
+    str,
+    argument(
+        "FILE.cu", "A file that explorer emit wrote, edited or not, or one with your own kernel."
     ),
 ]
 GpuDevice = Annotated[
@@ -198,27 +189,29 @@ GpuDevice = Annotated[
 ]
 
 
-@with_options
+@with_problem_unless("a file says it")
 def time(
+    context: typer.Context,
     file: File,
+    query: ProblemQuery | None,
+    rows: int | None,
+    own: OwnOptions,
     out: JsonOption,
-    cols: Cols = None,
-    rows: Rows = None,
     device: GpuDevice = "auto",
     timing: Timing = "cold",
     accuracy: AccuracyLevel = Accuracy.DEFAULT,
 ) -> None:
-    """Verify an emitted file, then time it.
+    """Verify the kernel of a file, then time it.
 
     Exit code 1: it is wrong. Exit code 2: it could not be verified.
     """
-    from explorer.devices.program_under_test import read_emitted
     from explorer.evaluate.verify import time_file
     from explorer.report.verification import exit_code, print_timed_file, timed_file_data
 
-    path = Path(file)
-    program = read_emitted(path).at_cols(cols)
+    program = own.of_file(context, file, query)
+    _check_file_says_the_rest(context, program)
     timed = time_file(program, device, rows, timing, accuracy)
+    path = Path(file)
     show_result(
         out.form,
         partial(print_timed_file, timed, path),

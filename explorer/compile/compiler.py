@@ -5,6 +5,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any, TypeVar
 
 from explorer.compile.resources import kernel_resources
+from explorer.compile.usual_headers import HEADERS, PRELUDE, names_usual
 from explorer.model.errors import ExplorerError
 from explorer.model.outcome import Resources
 from explorer.system.processes import usable_cores
@@ -54,6 +56,12 @@ def include_dir() -> Path | None:
     return None
 
 
+def _folders(include: Path | None) -> list[Path]:
+    """Return the folders to search for headers: CUDA's, and CCCL's with CUB if it is installed."""
+    folders = [] if include is None else [include, include / "cccl"]
+    return [folder for folder in folders if folder.is_dir()]
+
+
 # ------------------------------------------------------------------ NVRTC
 
 
@@ -67,7 +75,10 @@ class CompileFailure(Exception):  # an outcome of a variant, not an error of the
     def __init__(self, log: str) -> None:
         self.log = log
         lines = [line for line in log.splitlines() if "error" in line] or log.splitlines()
-        super().__init__(lines[0].strip() if lines else "no log")
+        first = lines[0].strip() if lines else "no log"
+        lacks_cccl = re.search(r'cannot open source file "(?:nv|cuda|cub|thrust)/', first)
+        remedy = "; pip install nvidia-cuda-cccl brings these headers" if lacks_cccl else ""
+        super().__init__(first + remedy)
 
 
 @cache
@@ -79,9 +90,19 @@ def nvrtc_version() -> str:
 
 
 def compile_source(source: str, options: tuple[str, ...]) -> Kernel:
-    """Compile CUDA C++ for the architecture in `options`; raises CompileFailure with the log."""
+    """Compile CUDA C++ for the architecture in `options`; raises CompileFailure with the log.
+
+    A source that names something of the C library has `usual_headers` in its place, whose texts
+    are not in the cache's key: another text needs another `_FORMAT`.
+    """
     nvrtc = _load()
-    program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), SOURCE_NAME.encode(), 0, [], []))
+    headers: dict[str, str] = {}
+    if names_usual(source):
+        headers, options = HEADERS, (*options, f"--pre-include={PRELUDE}")
+    texts, names = ([*map(str.encode, side)] for side in (headers.values(), headers))
+    program = _checked(
+        nvrtc.nvrtcCreateProgram(source.encode(), SOURCE_NAME.encode(), len(names), texts, names)
+    )
     try:
         encoded = [option.encode() for option in options]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
@@ -244,7 +265,7 @@ class Compiler:
             "--std=c++17",
             "--ptxas-options=-v",
             *(("--generate-line-info",) if line_info else ()),
-            *((f"--include-path={include}",) if include else ()),
+            *(f"--include-path={folder}" for folder in _folders(include)),
         )
 
     def compile(self, source: str) -> Kernel:

@@ -18,7 +18,7 @@ from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Environment, Outcome, Resources
 from explorer.model.peer import Entered, NotEntered, PeerName
 from explorer.model.problem import Problem
-from explorer.reference.inputs import Case
+from explorer.reference.inputs import Case, Held
 from explorer.reference.layout import Promise
 
 if TYPE_CHECKING:  # the process of a GPU, which reads the messages alone, need not import them
@@ -39,6 +39,8 @@ class Setting:
     """Of the inputs, of the order of rounds, and of that of emulated threads."""
     accuracy: Accuracy = Accuracy.DEFAULT
     """What kernels must meet, if a small run says nothing else."""
+    only: Held | None = None
+    """What the problem's last rows hold in the verification; None for anything."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,16 @@ from typing import Any
 from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.units import emit
 from explorer.codegen.variant import MAIN_MACRO, Launch, Variant, split_source
+from explorer.compile.usual_headers import emulated_text
 from explorer.devices.host_check import AS_EMITTED, HostCheck, check_host
-from explorer.model.config import Config
+from explorer.model.config import Config, brief_words
 from explorer.model.errors import InvalidInput, brief
 from explorer.model.key_split import WORD_BYTES, KeySplit
 from explorer.model.problem import Mask, Problem
 from explorer.model.query import needed, query_from_words
 from explorer.model.work_split import WorkSplit
 from explorer.ptx_emulator import MAX_BLOCK, MAX_GRID, MOST_BYTES
+from explorer.reference.inputs import Held
 from explorer.reference.layout import Promise
 from explorer.system.plain_data import shown
 from explorer.system.user_files import read_text
@@ -90,6 +92,48 @@ class ProgramUnderTest:
         return self.run_time_cols or self.problem.cols
 
     @property
+    def compiled_source(self) -> str:
+        """The text that is compiled; its lines have the numbers of the file's."""
+        return self.source
+
+    @property
+    def emulated_source(self) -> str:
+        """The text that is compiled to be emulated, where a person's calls of printf do nothing."""
+        return emulated_text(self.compiled_source) if self.has_own_text else self.compiled_source
+
+    @property
+    def variant(self) -> Variant:
+        """What is compiled, and its launches, on its problem at the columns to check it at."""
+        problem = self.problem.resized(cols=self.cols)
+        launched, scratch = self.launches(problem), self.scratch_bytes(problem)
+        return Variant(problem, self.config, self.compiled_source, launched, scratch)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a kernel that a person wrote without this project."""
+        return False
+
+    @property
+    def told_by(self) -> str:
+        """What tells its launches, in words."""
+        return f"the header of {self.file}"
+
+    @property
+    def words(self) -> str:
+        """Its config in words, from which a person may have gone on."""
+        return f"{'edited from ' if self.is_edited else ''}{brief_words(self.config)}"
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether an element of the output may be written more than once."""
+        return self.config.rewrites
+
+    @property
+    def judged_on(self) -> Held | None:
+        """What rows hold that decide whether it is right; None for all that PyTorch computes."""
+        return None
+
+    @property
     def is_thorough(self) -> bool:
         """Whether it is tried in every size and row of which others are tried in some."""
         return self.is_edited or self.thorough
@@ -117,7 +161,7 @@ class ProgramUnderTest:
         return not self.problem.attends and (self.split.width == 1 or not self.split.aligned)
 
     @property
-    def promise(self) -> Promise:
+    def promise(self) -> Promise | None:
         """What the addresses of its matrices are multiples of, if these are aligned."""
         if self.problem.attends:
             return Promise(WORD_BYTES, WORD_BYTES)
@@ -156,21 +200,21 @@ class ProgramUnderTest:
         Raises InvalidInput for cols that do not suit the kernel, and for impossible launches.
         """
         self._check_cols(problem.cols)
-        with _blaming_header(self.file):
+        with _blaming(self.told_by):
             launched = self.plan.launches(problem.rows, problem.cols)
             check_launches(self.plan, launched, problem)
         return launched
 
     def scratch_bytes(self, problem: Problem) -> int:
         """Return the bytes of scratch memory that its launches share; raises InvalidInput."""
-        with _blaming_header(self.file):
+        with _blaming(self.told_by):
             size = self.plan.scratch_bytes(problem.rows, problem.cols)
             check_scratch(size, problem)
         return size
 
     def planned_shared_bytes(self, cols: int) -> int:
         """Return its first launch's shared memory at `cols`, unchecked; raises InvalidInput."""
-        with _blaming_header(self.file):
+        with _blaming(self.told_by):
             return self.plan.launches(1, cols)[0].shared_bytes
 
     def check_emulated(self, problem: Problem, *, whole: bool) -> None:
@@ -179,7 +223,7 @@ class ProgramUnderTest:
         If it is not emulated as a `whole`, a few far rows are.
         """
         launched, size = self.launches(problem), self.scratch_bytes(problem)
-        with _blaming_header(self.file):
+        with _blaming(self.told_by):
             if whole:
                 check_emulated(launched, size, problem)
             else:
@@ -200,12 +244,12 @@ class ProgramUnderTest:
 
 
 @contextmanager
-def _blaming_header(file: str) -> Iterator[None]:
-    """Add to an InvalidInput that it is about the header of `file`."""
+def _blaming(teller: str) -> Iterator[None]:
+    """Add to an InvalidInput what tells the launches that it is about."""
     try:
         yield
     except InvalidInput as error:
-        raise InvalidInput(f"the header of {file}: {brief(error)}") from None
+        raise InvalidInput(f"{teller}: {brief(error)}") from None
 
 
 # ------------------------------------------------------------------ file
@@ -274,7 +318,7 @@ def read_emitted(path: Path) -> ProgramUnderTest:
     without any, those of the config. Raises InvalidInput if the file does not define its launches,
     or if nvcc would compile another kernel than is checked here.
     """
-    source = _read_source(path)
+    source = read_source(path)
     try:
         problem, config = told = _from_header(source)
         plan = LaunchPlan.read(source) or LaunchPlan.of(problem, config).bound(source)
@@ -303,12 +347,15 @@ def read_emitted(path: Path) -> ProgramUnderTest:
     return replace(known, header_cols=header_cols)
 
 
-def _read_source(path: Path) -> str:
+def read_source(path: Path) -> str:
     """Return the text of a file without an editor's byte order mark and CRLF."""
-    text = read_text(
-        path, most_bytes=LARGEST_FILE_BYTES, remedy="name a file that explorer emit wrote"
-    )
+    text = read_text(path, most_bytes=LARGEST_FILE_BYTES, remedy="name a file with a kernel")
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
+
+
+def has_command(source: str) -> bool:
+    """Return whether a source names the `explorer emit` that wrote it."""
+    return _COMMAND.search(source) is not None
 
 
 def _emitted(problem: Problem, config: Config, **options: bool) -> Variant | None:
@@ -571,6 +618,6 @@ def _check(
     elif name == "shared" and value > 0:
         instead = ", or ask for fewer --cols"
     raise InvalidInput(
-        f"{name} is {value} at rows = {problem.rows}, cols = {problem.cols}; {limit}: mend that "
-        f"line{instead}"
+        f"{name} is {value} at rows = {problem.rows}, cols = {problem.cols}; {limit}: mend that"
+        f"{instead}"
     )

@@ -22,7 +22,9 @@ from explorer.model.gpu_spec import WARP
 from explorer.model.problem import Mask, Problem
 from explorer.reference.inputs import (
     Case,
+    Held,
     arithmetic_pattern_count,
+    count_of,
     pattern_count,
     rows_that_repeat,
     special_count,
@@ -174,7 +176,8 @@ def emulated_runs(
         return tuple(map(Run, attention_cases(program, rows)))
     own = _own_cases(program, rows, tuple(suspects))
     whole = own[0].problem
-    return (*map(Run, own), *_more_runs(program, _of_rows(program, whole, rows), rows))
+    runs = (*map(Run, own), *_more_runs(program, _of_rows(program, whole, rows), rows))
+    return _judged_by(program, runs)
 
 
 def gpu_runs(program: ProgramUnderTest) -> tuple[Run, ...]:
@@ -184,10 +187,33 @@ def gpu_runs(program: ProgramUnderTest) -> tuple[Run, ...]:
     split = program.split
     problem = program.problem.resized(cols=program.cols)
     own = verification_problem(problem, split.block_rows, split.rows_together)
-    return (
+    runs = (
         Run(_suited(program, Case(own))),
         *_more_runs(program, _of_rows(program, own, None), None),
     )
+    return _judged_by(program, runs)
+
+
+def _judged_by(program: ProgramUnderTest, runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    """Return the runs that a program is judged by: with rows that hold what it is judged on."""
+    only = program.judged_on
+    if only is None:
+        return runs
+    return tuple(replace(run, case=replace(run.case, only=only)) for run in runs)
+
+
+def odd_runs(program: ProgramUnderTest) -> Iterator[tuple[Held, Run]]:
+    """Yield a run for each kind of row that a program is not judged on, but is said to be wrong on.
+
+    These are rows with infinities and NaN, at the kernel's own columns.
+    """
+    problem = program.problem.resized(cols=program.cols)
+    for kind in (Held.MASKED, Held.OTHER) if program.judged_on is Held.FINITE else ():
+        count = count_of(problem, kind)
+        if count:
+            most = max(1, MOST_ELEMENTS // problem.cols)
+            few = _that_fit(program, problem, min(count, most), most)
+            yield kind, Run(Case(few, only=kind))
 
 
 def striding_run(program: ProgramUnderTest, most_strides: int) -> Run | None:
@@ -224,6 +250,8 @@ def run_beyond_short(program: ProgramUnderTest) -> Run | None:
     shared memory cannot hold them.
     """
     if not program.is_thorough or program.config.static_cols or program.split.across_rows:
+        return None
+    if program.is_own:
         return None
     if program.problem.attends:  # keys as wide as rows would be too many
         return None
@@ -419,7 +447,7 @@ def _drawn(program: ProgramUnderTest, of: Sequence[Item], count: int = DRAWN) ->
 
 def _at_plain_scales(program: ProgramUnderTest, few: Problem) -> Iterator[Run]:
     """Yield runs at scales that need no multiplication, on rows of special values."""
-    if few.scale is None or program.split.across_rows:
+    if few.scale is None or program.split.across_rows or program.judged_on is not None:
         return
     for scale in _drawn(program, PLAIN_SCALES):
         problem = replace(few, scale=scale)
@@ -558,6 +586,8 @@ def _other_cols(program: ProgramUnderTest) -> list[int]:
     far as shared memory allows.
     """
     own, unit, config = program.cols, program.cols_unit, program.config
+    if program.is_own:
+        return _fewer_cols(program)
     width = program.split.row_width
     a_round = config.threads_per_row * width * config.unroll
     middle = min(own, ROUNDS * a_round // unit * unit)
@@ -571,6 +601,19 @@ def _other_cols(program: ProgramUnderTest) -> list[int]:
     remainders = _remainders(own, a_round, width) if unit < width else []
     beside = [middle - unit, middle + unit, whole, ragged, *remainders, unit, 2 * unit, *above]
     return [cols for cols in dict.fromkeys(beside) if 1 <= cols <= most and cols != own]
+
+
+def _fewer_cols(program: ProgramUnderTest) -> list[int]:
+    """Return fewer columns than its own for a kernel that a person wrote, in whole units.
+
+    They leave every remainder of a vector of four, of a warp and of a block, where its loops end.
+    More columns than were asked for may be more than the kernel is for.
+    """
+    own, unit, threads = program.cols, program.cols_unit, program.config.threads_per_row
+    near = [own - number * unit for number in (1, 2, 3)]
+    seams = [threads - unit, threads, threads + unit, WARP + unit, RAGGED_COLS, 2 * unit, unit]
+    whole = dict.fromkeys(cols // unit * unit for cols in (*near, *seams))
+    return [cols for cols in whole if 1 <= cols < own]
 
 
 def _most_of_an_edit(program: ProgramUnderTest) -> int:
@@ -605,7 +648,7 @@ def _at_seams(program: ProgramUnderTest) -> list[int]:
     of its steps.
     """
     unit, width, config = program.cols_unit, program.split.row_width, program.config
-    if program.split.across_rows:
+    if program.split.across_rows or program.is_own:
         return []
     most, threads = max(_other_cols(program), default=1), config.threads_per_row
     rng = np.random.default_rng([program.seed, program.cols])

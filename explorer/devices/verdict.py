@@ -8,9 +8,10 @@ from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.model.accuracy import Accuracy
 from explorer.model.outcome import Measured, Outcome, Stage
 from explorer.model.problem import Operand, Problem, results
-from explorer.ptx_emulator import Counters, Finding, Kind, Schedule
+from explorer.ptx_emulator import Counters, Finding, Kind, Schedule, SourceLine
 from explorer.reference.check import Check
 from explorer.reference.layout import of_result
+from explorer.reference.mistakes import Mistake
 
 # ------------------------------------------------------------------ emulation
 
@@ -29,6 +30,40 @@ WORST_FIRST = (Status.WRONG, Status.UNVERIFIED, Status.INACCURATE, Status.VERIFI
 
 INCONCLUSIVE = {Kind.LIMIT}
 """Findings that stem from a limit of the emulator, not from a defect."""
+
+
+HINTS = {
+    Kind.SHARED_RACE: "it looks like a missing __syncthreads(): one stands between what some "
+    "threads write to shared memory and what others read, also from one round of a loop to the "
+    "next, and before the memory is used again",
+    Kind.GLOBAL_RACE: "it looks as if several threads, or blocks, worked on the same element: the "
+    "grid, the rows of a block and the index of a thread have to agree",
+    Kind.UNINITIALISED_SHARED: "it looks as if fewer threads wrote to shared memory than are read "
+    "back, as where each warp writes one number and 32 are read: read as many as were written, "
+    "and take the identity for the others",
+    Kind.UNINITIALISED_GLOBAL: "it reads what the kernel itself is to write first",
+    Kind.BARRIER: "it looks like a __syncthreads() that only some threads of a block reach: under "
+    "a condition, in a loop with another number of rounds for each thread, or after a return",
+    Kind.WARP_MASK: "it looks like a shuffle or a vote that lanes of its mask do not reach, as in "
+    "a loop whose last round only some lanes make, or after a return",
+    Kind.OUT_OF_BOUNDS: "it looks like a missing guard, such as if (row < rows) or if (col < cols)",
+    Kind.READ_ONLY: "it writes to its input, which is only read unless --in-place is given",
+    Kind.NEVER_WRITTEN: "it looks like a tail that is left out, or like rows without a thread: the "
+    "grid and the loop over columns have to cover all",
+    Kind.MISALIGNED: "it looks like vectors of a row that does not begin at a multiple of them, as "
+    "float4 where cols is no multiple of 4: if the kernel is for such columns alone, say "
+    "--cols-multiple 4",
+    Kind.TRAP: "it stopped itself, as where an assert fails",
+    Kind.SCHEDULE: "it looks like atomicAdd of floating-point numbers, whose order is another each "
+    "time",
+}
+"""What each kind of finding looks like, in a sentence."""
+
+ROUNDS = (
+    "it looks like rounding alone: of a long sum that a thread adds up term by term, or of __expf "
+    "and other fast functions; --accuracy fast allows 25 times the error"
+)
+"""The same of a person's own kernel that is inaccurate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +98,12 @@ class Emulation:
     """The number of the block that wrote the output's first element of each row; -1 for none."""
     deals_by_order: bool = False
     """Whether another order of threads gave rows to other blocks."""
+    mistake: Mistake | None = None
+    """What wrong numbers look like; None if they look like no common mistake."""
+    remarks: tuple[str, ...] = ()
+    """Sentences on what does not decide whether a person's own kernel is right."""
+    stored_at: SourceLine | None = None
+    """Where wrong numbers were stored."""
     elements: int = 0
     """Elements of the output that were computed and checked; 0 for all of the problem's."""
 
@@ -238,6 +279,18 @@ class Verdict:
     def deciding_run(self) -> Emulation | None:
         """The first run with the verdict's status."""
         return next((run for run in self.runs if run.status is self.status), None)
+
+    @property
+    def hint(self) -> str:
+        """What it looks like: the mistake behind the first finding, or behind wrong numbers."""
+        run = self.deciding_run
+        if run is None or self.status in (Status.VERIFIED, Status.UNVERIFIED):
+            return ""
+        if self.status is Status.INACCURATE:
+            return ROUNDS if self.program.is_own else ""
+        if run.findings:
+            return HINTS.get(run.findings[0].kind, "")
+        return run.mistake.sentence if run.mistake else ""
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -19,7 +19,6 @@ from explorer.evaluate.compile_processes import CompileProcesses
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput
-from explorer.model.evaluator import Evaluator
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.peer import PeerBench
 from explorer.model.problem import Problem
@@ -44,7 +43,7 @@ def open_evaluator(
     *,
     meanwhile: Meanwhile | None = None,
     for_fastest: bool = False,
-) -> Iterator[Evaluator]:
+) -> Iterator[PeerBench]:
     """Open the evaluator of `auto`, `cuda:N` or `recorded:NAME` for a problem; close it at the end.
 
     `auto` is cuda:0 where a driver answers, else the recording of the problem. `meanwhile` is

@@ -16,10 +16,17 @@ from math import gcd, lcm
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from explorer.codegen.variant import Variant, scratch_bytes
-from explorer.compile.compiler import CompileFailure, Compiler, Kernel, nvrtc_version
+from explorer.codegen.variant import Variant
+from explorer.compile.compiler import (
+    SOURCE_NAME,
+    CompileFailure,
+    Compiler,
+    Kernel,
+    compile_in_time,
+    nvrtc_version,
+)
 from explorer.compile.resources import resources_on
-from explorer.devices.emulated.device import EmulatedKernel, NotEmulated, emulate
+from explorer.devices.emulated.device import EmulatedKernel, LaunchRefused, NotEmulated, emulate
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.devices.runs import FEW_ELEMENTS, MOST_ELEMENTS
 from explorer.model.errors import InvalidInput
@@ -38,9 +45,9 @@ LEAST_ROWS = 4
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Counts, resources and occupancy of a variant; counts are of the fewer rows of `emulated`."""
+    """Counts, resources and occupancy of a program; counts are of the fewer rows of `emulated`."""
 
-    variant: Variant
+    program: ProgramUnderTest
     gpu: GpuSpec
     nvrtc: str
     emulated: Problem
@@ -50,10 +57,15 @@ class Profile:
     occupancy: Occupancy
 
     @property
+    def variant(self) -> Variant:
+        """What is compiled, and its launches."""
+        return self.program.variant
+
+    @property
     def scale(self) -> float:
         """Blocks of the whole problem divided by the counted blocks."""
-        whole, part = self.variant.problem.rows, self.emulated.rows
-        each = 1 if self.emulated.attends else self.variant.config.rows_per_block
+        whole, part = self.program.problem.rows, self.emulated.rows
+        each = 1 if self.emulated.attends else self.program.config.rows_per_block
         return -(-whole // each) / -(-part // each)
 
     @property
@@ -62,37 +74,40 @@ class Profile:
         return self.emulated.rows * self.emulated.cols
 
 
-def profile(variant: Variant, gpu: GpuSpec) -> Profile:
-    """Compile a variant for a GPU, and count the work of some whole blocks on the emulator.
+def profile(program: ProgramUnderTest, gpu: GpuSpec) -> Profile:
+    """Compile a program for a GPU, and count the work of some whole blocks on the emulator.
 
     Raises InvalidInput if the source does not compile, rows are too wide to emulate, or the
     emulator does not know the PTX.
     """
-    program = ProgramUnderTest.of(variant)
+    variant = program.variant
     emulated = counted_problem(variant)
-    kernel = compiled_for(gpu, variant)
+    kernel = compiled_for(gpu, program)
     try:
         launches = program.launches(emulated)
         arrays = normal_inputs(emulated)
-        scratch = scratch_bytes(emulated, variant.config)
-        rewrites = variant.config.rewrites
-        steps = EmulatedKernel.of(kernel.ptx, launches, scratch, rewrites=rewrites)
+        scratch = program.scratch_bytes(emulated)
+        steps = EmulatedKernel.of(kernel.ptx, launches, scratch, rewrites=program.rewrites)
         ran = emulate(steps, emulated, arrays)
-    except NotEmulated as error:
+    except (NotEmulated, LaunchRefused) as error:
         raise InvalidInput(f"nothing is counted: {error}") from None
     if ran.unsupported or ran.check is None:
         raise InvalidInput(f"nothing is counted: {ran.sentence}")
     return Profile(
-        variant, gpu, nvrtc_version(), emulated, ran.counters, *occupied(gpu, variant, kernel)
+        program, gpu, nvrtc_version(), emulated, ran.counters, *occupied(gpu, variant, kernel)
     )
 
 
-def compiled_for(gpu: GpuSpec, variant: Variant) -> Kernel:
-    """Return the variant's kernel for a GPU; raises InvalidInput if it does not compile."""
+def compiled_for(gpu: GpuSpec, program: ProgramUnderTest) -> Kernel:
+    """Return a program's kernel for a GPU; raises InvalidInput if it does not compile."""
+    compiler = Compiler(gpu.arch)
     try:
-        return Compiler(gpu.arch).compile(variant.source)
+        if program.has_own_text:
+            return compile_in_time(compiler, program.emulated_source)
+        return compiler.compile(program.emulated_source)
     except CompileFailure as failure:
-        raise InvalidInput(f"the kernel does not compile for {gpu.arch}: {failure}") from None
+        said = str(failure).replace(SOURCE_NAME, program.file)
+        raise InvalidInput(f"the kernel does not compile for {gpu.arch}: {said}") from None
 
 
 def occupied(gpu: GpuSpec, variant: Variant, kernel: Kernel) -> tuple[Resources, Occupancy]:
@@ -158,9 +173,9 @@ def _check_emulated(rows: int, cols: int, advice: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A variant compiled for a GPU: its resources, profile and code."""
+    """A program compiled for a GPU: its resources, profile and code."""
 
-    variant: Variant
+    program: ProgramUnderTest
     gpu: GpuSpec
     resources: Resources
     occupancy: Occupancy
@@ -175,23 +190,28 @@ class Inspection:
     no_sass: str
     """Why there is no SASS; empty if there is."""
 
+    @property
+    def variant(self) -> Variant:
+        """What is compiled, and its launches."""
+        return self.program.variant
 
-def inspect(variant: Variant, gpu: GpuSpec) -> Inspection:
-    """Compile a variant for a GPU, count the work of some of its blocks, and disassemble it.
+
+def inspect(program: ProgramUnderTest, gpu: GpuSpec) -> Inspection:
+    """Compile a program for a GPU, count the work of some of its blocks, and disassemble it.
 
     Raises InvalidInput for source that does not compile.
     """
-    kernel = compiled_for(gpu, variant)
-    resources, resident = occupied(gpu, variant, kernel)
+    kernel = compiled_for(gpu, program)
+    resources, resident = occupied(gpu, program.variant, kernel)
     counted, not_counted = None, ""
     try:
-        counted = profile(variant, gpu)
+        counted = profile(program, gpu)
     except InvalidInput as error:
         not_counted = str(error)
     lines = sass_of(kernel.cubin)
     sass, no_sass = (None, lines) if isinstance(lines, str) else (lines, "")
     ptx = tuple(kernel.ptx.splitlines())
-    return Inspection(variant, gpu, resources, resident, counted, not_counted, ptx, sass, no_sass)
+    return Inspection(program, gpu, resources, resident, counted, not_counted, ptx, sass, no_sass)
 
 
 # ------------------------------------------------------------------ machine code

@@ -107,7 +107,8 @@ def verify_on(
             yield from verify_many(programs, arch, rows, accuracy, told)
             return
         problem = emulated_runs(programs[0], rows)[0].problem
-        opened.open(Setting(problem, seed=programs[0].seed, accuracy=accuracy))
+        setting = Setting(problem, seed=programs[0].seed, accuracy=accuracy)
+        opened.open(replace(setting, only=programs[0].judged_on))
         for program in programs:
             verdict = _with_second_opinion(opened.verify(program), opened, rows, accuracy)
             yield verdict.with_host_part()
@@ -211,9 +212,12 @@ def time_file(
     without a GPU, and for rows that its problem cannot have.
     """
     problem = program.problem.resized(rows, program.cols)
-    instead = f"check the kernel without one: explorer verify {program.file}"
+    instead = (
+        "explorer profile counts what the kernel does without one, and this checks it: explorer "
+        f"verify {program.file}"
+    )
     with open_device(gpu_alone(device, "a time", instead)) as opened:
-        setting = Setting(problem, timing, accuracy=accuracy)
+        setting = Setting(problem, timing, accuracy=accuracy, only=program.judged_on)
         environment = environment_of(opened, setting, opened.open(setting))
         verdict = opened.verify(program)
         measured = verdict.outcome if isinstance(verdict.outcome, Measured) else None

@@ -71,8 +71,8 @@ def parse_choice(what: What) -> Choice:
         return Config.from_json(stripped)
     if stripped.endswith(".cu") or "/" in stripped:
         raise InvalidInput(
-            f"{shown(what)} names a file; explorer verify and explorer time alone take files, "
-            "those that explorer emit has written, whose names end in .cu"
+            f"{shown(what)} names a file; explorer verify, time, profile, diff and compare --with "
+            "take files, whose names end in .cu"
         )
     try:
         return find_preset(stripped)

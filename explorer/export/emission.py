@@ -19,6 +19,7 @@ from explorer.model.errors import ExplorerError, InvalidInput, WrongKernel
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Resources
 from explorer.model.problem import Problem
+from explorer.ptx_emulator import Kind
 from explorer.system.user_files import check_writable, is_writable_folder, read_text, write_file
 
 Notice = Callable[[str], None]
@@ -186,9 +187,11 @@ def _verified(variant: Variant, arch: str, accuracy: Accuracy, notice: Notice) -
         wrong.verdict = verdict
         raise wrong
     is_right = verdict.status is Status.VERIFIED
+    gave_up = any(finding.kind is Kind.LIMIT for finding in verdict.findings)
+    more = "; explorer verify FILE.cu executes more steps of what is written" if gave_up else ""
     notice(
         f"{'verified' if is_right else f'warning: {verdict.status}'} by {verdict.by}: "
-        f"{verdict.sentence}"
+        f"{verdict.sentence}{more}"
     )
     return verdict
 

@@ -96,6 +96,8 @@ class PeerName:
 
     name: str
     target: str
+    given: str = ""
+    """Where it is not empty, `target` is called with it, and returns the `Prepare`."""
 
 
 @dataclass(frozen=True, slots=True)

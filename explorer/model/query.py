@@ -66,6 +66,11 @@ class ProblemQuery:
         mask_rows = {"mask_rows": self.cols} if square else {}
         return Problem(rows, self.cols, **{**self._said, **mask_rows})
 
+    def with_dtype(self, dtype: DType) -> "ProblemQuery":
+        """Return the same problem in another element type."""
+        more = {name: value for name, value in self._said.items() if name != "dtype"}
+        return ProblemQuery(self.cols, dtype, self.rows, **more)
+
     def matches(self, problem: Problem) -> bool:
         """Whether `problem` is what was asked, or one such where rows were left out."""
         if self.cols != problem.cols:

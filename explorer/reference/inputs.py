@@ -7,6 +7,8 @@ The emulator, the GPU and the reference take all of it from here. Matrices are a
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import Enum
+from functools import lru_cache
 from itertools import count as count_from
 from math import isqrt
 from threading import Lock
@@ -57,6 +59,24 @@ OUTWEIGHED = 2.0**-5
 """Sum of the terms of a row but its greatest one, which is 1, below which a loss shows them."""
 
 
+class Held(Enum):
+    """What the rows of a pattern hold."""
+
+    FINITE = "numbers alone"
+    MASKED = "-inf among numbers, as a mask leaves it"
+    OTHER = "NaN or +inf, or -inf alone"
+
+
+@lru_cache(maxsize=2**14)
+def held(pattern: Pattern, cols: int) -> Held:
+    """Return what the rows of a pattern hold, by one of so many columns."""
+    row = pattern.make(np.random.default_rng(0), min(cols, PATTERN_COLS))
+    if np.isfinite(row).all():
+        return Held.FINITE
+    is_masked = np.isfinite(row).any() and not (np.isnan(row) | (row == np.inf)).any()
+    return Held.MASKED if is_masked else Held.OTHER
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One problem to verify a kernel on: its rows are patterns from number `first` on."""
@@ -77,6 +97,8 @@ class Case:
     """Whether the first row is `EQUAL_TERMS`, of which compensated sums lose nothing."""
     seams: tuple[int, ...] = ()
     """Of attention, the numbers of keys at which a share of the kernel ends."""
+    only: "Held | None" = None
+    """What rows hold; None for anything."""
 
     @property
     def patterns(self) -> Iterator[Pattern]:
@@ -90,13 +112,18 @@ class Case:
     def _known(self) -> tuple[Pattern, ...]:
         if self.specials:
             return special_patterns(self.problem)
-        return patterns_for(self.problem, self.shares, keeps_small=self.keeps_small)
+        return self._chosen(patterns_for(self.problem, self.shares, keeps_small=self.keeps_small))
 
     @property
     def _leading(self) -> tuple[Pattern, ...]:
         width = self.leading_width
         leading = leading_patterns(self.problem, width, self.longer) if width else ()
-        return (EQUAL_TERMS, *leading) if self.compensated else leading
+        return self._chosen((EQUAL_TERMS, *leading) if self.compensated else leading)
+
+    def _chosen(self, patterns: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
+        if self.only is None:
+            return patterns
+        return tuple(one for one in patterns if held(one, self.problem.cols) is self.only)
 
     @np.errstate(invalid="ignore")  # of NaN that signal
     def arrays(self, seed: int = 0) -> dict[str, Array]:
@@ -140,14 +167,21 @@ class Case:
         return np.concatenate([first, known])
 
 
-def verification_inputs(problem: Problem, seed: int = 0) -> dict[str, Array]:
+def verification_inputs(
+    problem: Problem, seed: int = 0, only: Held | None = None
+) -> dict[str, Array]:
     """Return the arrays of a problem whose rows are all patterns in turn (`Case.arrays`)."""
-    return Case(problem).arrays(seed)
+    return Case(problem, only=only).arrays(seed)
 
 
 def pattern_count(problem: Problem, shares: Shares | None = None) -> int:
     """Return the rows after which the patterns of a problem repeat at the latest (`Case`)."""
     return len(patterns_for(problem, shares, keeps_small=True))
+
+
+def count_of(problem: Problem, only: Held) -> int:
+    """Return how many of a problem's patterns hold only this."""
+    return sum(held(one, problem.cols) is only for one in patterns_for(problem))
 
 
 def special_count(problem: Problem) -> int:

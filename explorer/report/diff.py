@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from explorer.evaluate.profile import Inspection, Profile, instruction_counts
-from explorer.model.config import brief_words, parameters
+from explorer.model.config import parameters
 from explorer.model.problem import Problem
 from explorer.ptx_emulator import Traffic
 from explorer.report.profile import (
@@ -19,6 +19,7 @@ from explorer.report.profile import (
     mixed,
     moved_bytes,
     occupancy_data,
+    what_data,
 )
 from explorer.report.table import Table, notes, numbers, print_table, words
 from explorer.report.text import (
@@ -133,19 +134,14 @@ def _span(begin: int, end: int) -> str:
 
 def difference_data(difference: Difference, shown: Sequence[str]) -> Data:
     """Return problem, GPU, both sides, times (null: none known), and diffs of the texts `shown`."""
-    one, other = difference.sides
-    differing = one.variant.config.differences(other.variant.config)
-    times = difference.times
+    one, times = difference.sides[0], difference.times
     return {
         "problem": {**one.variant.problem.as_dict(), "bytes": one.variant.problem.bytes},
         "gpu": one.gpu.name,
         "arch": one.gpu.arch,
         "a": _side_data(difference, 0),
         "b": _side_data(difference, 1),
-        "config": {
-            "differing": {name: list(values) for name, values in differing.items()},
-            "same": _chosen(one.variant.problem) - len(differing),
-        },
+        "config": _config_data(difference),
         "times": None
         if times is None
         else {
@@ -161,12 +157,24 @@ def difference_data(difference: Difference, shown: Sequence[str]) -> Data:
     }
 
 
+def _config_data(difference: Difference) -> Data | None:
+    """Return the parameters that differ, and how many are the same; None without two configs."""
+    one, other = difference.sides
+    if one.program.is_own or other.program.is_own:
+        return None
+    differing = one.program.config.differences(other.program.config)
+    return {
+        "differing": {name: list(values) for name, values in differing.items()},
+        "same": _chosen(one.program.problem) - len(differing),
+    }
+
+
 def _side_data(difference: Difference, place: int) -> Data:
     side, time_us = difference.sides[place], difference.time_us(place)
     launches = [asdict(launch) for launch in side.variant.launches]
     return {
         "name": difference.names[place],
-        "config": side.variant.config.as_dict(),
+        **what_data(side.program),
         "digest": side.variant.digest,
         "time_us": time_us,
         "of_limit": _of_limit(difference, place),
@@ -200,11 +208,11 @@ def print_difference(difference: Difference, shown: Sequence[str], console: Cons
     where = difference.where or f"on {first.gpu.name}"
     console.print(f"{first.variant.problem} {where}", style="bold")
     console.print()
-    configs = [brief_words(side.variant.config) for side in difference.sides]
+    configs = [side.program.words for side in difference.sides]
     named = [f"{_name(name)}: {c}" for name, c in zip(difference.names, configs, strict=True)]
     console.print(notes([*zip(SIDES, named, strict=True)]))
     for table in (
-        _config_table(difference),
+        *([] if _config_data(difference) is None else [_config_table(difference)]),
         figures_table(difference),
         *_mix_tables(difference),
     ):
@@ -347,7 +355,9 @@ def _signed(value: float, shown: Callable[[float], str]) -> str:
 
 def _remarks(difference: Difference) -> list[tuple[str, str]]:
     """Say where the times come from, how it was counted, and how much of each text differs."""
-    lines = [("time", _time_sentence(difference.times))]
+    are_files = any(side.program.has_own_text for side in difference.sides)
+    no_time = "not known of a file: explorer time measures it on a GPU"
+    lines = [("time", no_time if are_files else _time_sentence(difference.times))]
     lines += [("counted", sentence) for sentence in _counted_sentences(difference)]
     for name, text in difference.texts.items():
         lines.append((name, _text_sentence(name, text)))

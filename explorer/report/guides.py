@@ -27,6 +27,7 @@ ORDER = (
     "tune",
     "problems",
     "kernel",
+    "your-kernel",
     "measurement",
     "slow-cases",
     "without-gpu",

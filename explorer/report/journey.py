@@ -69,14 +69,18 @@ class Step(TimedRow):
     @property
     def changes(self) -> dict[str, list[Any]]:
         """The parameters that changed since the one before it, with both values."""
-        config = self.kernel.config
-        changed = config if self.before is None else self.before.config
-        return {name: list(values) for name, values in changed.differences(config).items()}
+        config = self.kernel.kernel
+        before = config if self.before is None else self.before.kernel
+        if config is None or before is None:
+            return {}
+        return {name: list(values) for name, values in before.differences(config).items()}
 
     @property
     def change(self) -> str:
         """What changed, in words; of the first step its config."""
-        if self.before is None:
+        if self.kernel.kernel is None:
+            return self.kernel.note
+        if self.before is None or self.before.kernel is None:
             return brief_words(self.kernel.config)
         return change_words(self.before.config, self.kernel.config) or "nothing"
 
@@ -84,6 +88,8 @@ class Step(TimedRow):
     def source(self) -> str:
         """Where the kernel is from: the publication, or the study."""
         kernel, journey = self.kernel, self.journey
+        if kernel.kernel is None:
+            return f"your own, {kernel.version}"
         return journey.best_from if kernel.name == BEST else str(find_preset(kernel.name).source)
 
 
@@ -272,6 +278,8 @@ def journey_chart(journey: Journey, title: str = "") -> Chart:
     def kind(step: Contender) -> str:
         if BEST in step.names:
             return "the search's best"
+        if step.kernel is None:
+            return "your own kernel"
         return "ties with the fastest" if journey.is_tie(step, fastest) else "published kernel"
 
     rows = [

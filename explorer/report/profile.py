@@ -9,14 +9,14 @@ from typing import Any
 
 from rich.console import Console
 
+from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.evaluate.nsight import NsightFigures
 from explorer.evaluate.profile import Profile
-from explorer.model.config import brief_words
 from explorer.model.gpu_spec import Occupancy
 from explorer.model.problem import Mask
 from explorer.ptx_emulator import SECTOR_BYTES, Traffic
 from explorer.report.table import Table, notes, numbers, print_table, words
-from explorer.report.text import count, counted, percent
+from explorer.report.text import count, counted, microseconds, percent
 
 # ------------------------------------------------------------------ as JSON
 
@@ -29,17 +29,24 @@ def profile_data(profile: Profile, nsight: NsightFigures | str | None) -> Data:
     variant = profile.variant
     return {
         "problem": {**variant.problem.as_dict(), "bytes": variant.problem.bytes},
-        "config": variant.config.as_dict(),
+        **what_data(profile.program),
         "digest": variant.digest,
         "gpu": profile.gpu.name,
         "arch": profile.gpu.arch,
         "nvrtc": profile.nvrtc,
         "resources": asdict(profile.resources),
-        "states_residency": profile.resources.is_stated(variant.config),
+        "states_residency": None
+        if profile.program.is_own
+        else profile.resources.is_stated(variant.config),
         "occupancy": occupancy_data(profile.occupancy),
         **counts_data(profile),
         "nsight": _nsight(nsight),
     }
+
+
+def what_data(program: ProgramUnderTest) -> Data:
+    """Return the config of an emitted kernel, or the launch of a person's own."""
+    return {"launch": program.words} if program.is_own else {"config": program.config.as_dict()}
 
 
 def occupancy_data(held: Occupancy) -> Data:
@@ -108,8 +115,7 @@ They are those of PTX, then those of SASS.
 
 def print_profile(profile: Profile, nsight: NsightFigures | str | None, console: Console) -> None:
     """Print all that is known of the variant without timing it, then what Nsight Compute says."""
-    variant = profile.variant
-    console.print(f"{variant.problem}: {brief_words(variant.config)}", style="bold")
+    console.print(f"{profile.variant.problem}: {profile.program.words}", style="bold")
     console.print()
     console.print(notes(_lines(profile)))
     for table in (_global_table(profile), _shared_table(profile), _opcodes(profile)):
@@ -126,12 +132,14 @@ def _lines(profile: Profile) -> list[tuple[str, str]]:
     grid = counted(launch.grid_on(profile.gpu.sm_count), "block")
     code = f"{count(profile.resources.code_bytes)} bytes of code"
     made = f"{profile.gpu.arch}, NVRTC {profile.nvrtc}"
-    residency = profile.resources.residency(profile.variant.config)
+    is_own = profile.program.is_own
+    residency = "" if is_own else profile.resources.residency(profile.variant.config)
     return [
         ("counted", counted_sentence(profile)),
         ("takes", f"{profile.resources}, {code} ({made})"),
         ("launch", f"{grid} of {counted(launch.block, 'thread')}"),
         ("occupancy", occupancy_sentence(profile.occupancy, profile)),
+        *([("memory", memory_sentence(profile))] if profile.gpu.peak_gbps else []),
         *([("residency", residency)] if residency else []),
     ]
 
@@ -158,6 +166,18 @@ def occupancy_sentence(held: Occupancy, profile: Profile) -> str:
         f"{held.warps_per_sm} of {held.max_warps_per_sm} warps "
         f"({percent(held.share, 0)}), limited by {' and '.join(held.limited_by)}; "
         f"{held.waves:.2f} waves on {profile.gpu.sm_count} SMs"
+    )
+
+
+def memory_sentence(profile: Profile) -> str:
+    """Say how long the bytes take at the peak of the GPU's memory: bounds, and no measured time."""
+    bytes_a_us = profile.gpu.peak_gbps * 1e3
+    least_us = profile.variant.problem.bytes / bytes_a_us
+    moved_us = moved_bytes(profile) * profile.scale / bytes_a_us
+    peak = f"{count(round(profile.gpu.peak_gbps))} GB/s, the peak of {profile.gpu.name}'s memory"
+    return (
+        f"at {peak}, the least possible bytes take {microseconds(least_us)} µs, and what it moves "
+        f"{microseconds(moved_us)} µs if no cache holds any; no time was measured"
     )
 
 

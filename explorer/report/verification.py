@@ -1,10 +1,10 @@
 """What `explorer verify`, `time` and `emit` say of kernels: verdicts, findings, times, launches."""
 
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,12 @@ from explorer.codegen.variant import LIBRARY_MACRO, POINTER, HostCall, Variant, 
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.devices.verdict import Emulation, Status, Verdict
 from explorer.evaluate.verify import TimedFile
-from explorer.model.config import brief_words
 from explorer.model.outcome import Measured, Resources
 from explorer.model.problem import Mask, inputs, output, scalars
 from explorer.ptx_emulator import Finding, SourceLine
 from explorer.reference.check import Check
 from explorer.reference.layout import misalignment
+from explorer.report.profile import what_data
 from explorer.report.progress import LiveLine
 from explorer.report.table import data_of, notes
 from explorer.report.text import (
@@ -66,8 +66,8 @@ def _place(word: str, place: SourceLine | None, program: ProgramUnderTest) -> li
     own = place.file == name
     file, text = (name, line_text(source, place.line)) if own else (Path(place.file).name, "")
     lines = [f"  {word} {file}:{place.line}" + (f": {text}" if text else "")]
-    if place.inlined_at:
-        text = line_text(source, place.inlined_at)
+    text = line_text(source, place.inlined_at or 0)
+    if text:
         lines.append(f"  called in {name}:{place.inlined_at}: {text}")
     return lines
 
@@ -99,7 +99,9 @@ def verdict_data(verdict: Verdict) -> Data:
         "status": str(verdict.status),
         "by": verdict.by,
         "sentence": verdict.sentence,
-        "config": program.config.as_dict(),
+        **what_data(program),
+        "hint": verdict.hint or None,
+        "remarks": list(_remarks(verdict)),
         "cols": program.cols,
         "most_cols": verdict.most_cols,
         "dtype": str(program.problem.dtype),
@@ -194,38 +196,66 @@ def summary(verdicts: Sequence[Verdict], elapsed_s: float) -> str:
 def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
     problem = verdict.program.problem
     title = f"{problem.op} {problem.dtype}, {verdict.program.cols} columns: "
-    console.print(title + brief_words(verdict.program.config), style="bold")
-    for times, run in _told_together(verdict):
+    console.print(title + verdict.program.words, style="bold")
+    for shape, run in _told_together(verdict):
         if not _is_told_at_the_end(run, verdict):
-            console.print(f"  {times}{_run_words(run, verdict)}")
+            console.print(f"  {shape}: {_run_words(run, verdict)}")
         if run.left_out:
             console.print(f"    left out: {run.left_out}", style="yellow")
     _print_verdict(verdict, console, named=False)
-    for remark in _remarks(verdict.program):
+    for remark in _remarks(verdict):
         console.print(f"  {remark}", style="yellow", soft_wrap=not console.is_terminal)
     seed = verdict.program.seed
     console.print(f"by {verdict.by}, drawn by seed {seed}, {elapsed_s:.1f} s", style="dim")
 
 
 def _told_together(verdict: Verdict) -> Iterator[tuple[str, Emulation]]:
-    """Yield each run, and verified ones of a shape in a row as one, with how many times."""
+    """Yield each run and its shape in words, and verified ones that are told together as one.
 
-    def told(run: Emulation) -> tuple[object, ...]:
-        alone = () if run.status is Status.VERIFIED and not run.left_out else (id(run),)
-        return run.problem, run.misaligned_by, run.accuracy, bool(run.elements), *alone
-
-    for _, group in groupby(verdict.runs, told):
-        first, *others = group
-        if others:
-            by_result = zip(*(run.checks for run in (first, *others)), strict=True)
-            largest = replace(first, checks=tuple(map(Check.largest, by_result)))
-            yield f"{1 + len(others)} times ", largest
+    These are those of a shape that follow each other, and of a file all after the first one.
+    """
+    program, groups = verdict.program, list[list[Emulation]]()
+    by_key: dict[tuple[object, ...], list[Emulation]] = {}
+    for number, run in enumerate(verdict.runs):
+        key: tuple[object, ...] = (run.accuracy, bool(run.elements))
+        if number == 0 or not program.has_own_text:
+            key = (run.problem, run.misaligned_by, *key)
+        if run.status is not Status.VERIFIED or run.left_out:
+            key = (id(run),)
+        if key not in by_key:
+            if not program.has_own_text:
+                by_key.clear()
+            groups.append(by_key.setdefault(key, []))
+        by_key[key].append(run)
+    for first, *others in groups:
+        if not others:
+            yield _shape_words(first, program), first
+            continue
+        by_result = zip(*(run.checks for run in (first, *others)), strict=True)
+        largest = replace(first, checks=tuple(map(Check.largest, by_result)))
+        if all(run.problem == first.problem for run in others):
+            yield f"{1 + len(others)} times {_shape_words(first, program)}", largest
+        elif first.elements:
+            yield f"{1 + len(others)} sizes, at rows far from the first ones", largest
         else:
-            yield "", first
+            cols = [run.problem.cols for run in (first, *others)]
+            least, most = min(cols), max(cols)
+            sizes = f"sizes of {least} to {most} columns" if least < most else "numbers of rows"
+            yield f"{len(cols)} other {sizes}", largest
 
 
-def _remarks(program: ProgramUnderTest) -> Iterator[str]:
+def _remarks(verdict: Verdict) -> Iterator[str]:
     """Yield what is to be said of a file besides its verdict."""
+    program = verdict.program
+    yield from verdict.runs[0].remarks if verdict.runs else ()
+    is_right = verdict.status is Status.VERIFIED
+    if program.is_own and is_right and not any(run.elements for run in verdict.runs):
+        yield (
+            "only the first rows were tried, since its blocks do not each work on rows of their "
+            "own in turn: is the grid right?"
+        )
+    if program.is_own and re.search(r"\bprintf\s*\(", program.compiled_source):
+        yield "its calls of printf were left out, since the emulator prints nothing"
     if program.header_cols:
         yield (
             f"its text is for {program.problem.cols} columns, for which it was checked; its header "
@@ -239,7 +269,7 @@ def _is_told_at_the_end(run: Emulation, verdict: Verdict) -> bool:
 
 
 def _run_words(run: Emulation, verdict: Verdict) -> str:
-    words = f"{_shape_words(run, verdict.program)}: {run.status}, {run.sentence}"
+    words = f"{run.status}, {run.sentence}"
     is_looser = run.check is not None and run.accuracy is not verdict.runs[0].accuracy
     return f"{words} (held to {run.accuracy} here)" if is_looser else words
 
@@ -276,12 +306,54 @@ def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) ->
 
 def print_findings(verdict: Verdict, console: Console) -> None:
     """Print the findings of the run that decided, with their lines of source."""
-    findings = verdict.findings
+    findings = _by_line(verdict.findings)
     for finding in findings[:MOST_FINDINGS]:
         for text in finding_lines(finding, verdict.program):
             console.print(f"  {text}", soft_wrap=not console.is_terminal)
+    for text in hint_lines(verdict):
+        console.print(f"  {text}", soft_wrap=not console.is_terminal)
     if len(findings) > MOST_FINDINGS:
         console.print(f"  and {len(findings) - MOST_FINDINGS} more findings")
+
+
+def _by_line(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings of one kind at the same lines as one: of copies of a loop's body."""
+    found: dict[tuple[object, ...], Finding] = {}
+    for number, finding in enumerate(findings):
+        place = (finding.kind, finding.source, finding.other) if finding.source else number
+        first = found.setdefault((place,), finding)
+        if first is not finding:
+            found[(place,)] = replace(first, count=first.count + finding.count)
+    return list(found.values())
+
+
+MOST_SUSPECTS = 3
+"""Lines that are named of those that may hold a mistake."""
+
+
+def hint_lines(verdict: Verdict) -> list[str]:
+    """Return what a defect looks like, and the lines that may hold it; none for what is right."""
+    run, program = verdict.deciding_run, verdict.program
+    if run is None or (not verdict.hint and run.stored_at is None):
+        return []
+    lines = [verdict.hint] if verdict.hint else []
+    if run.findings or not program.has_own_text or verdict.status is Status.INACCURATE:
+        return lines
+    suspects = _suspects(program, run.mistake.lines if run.mistake else ())
+    for number in suspects[:MOST_SUSPECTS]:
+        lines.append(f"  see {program.file}:{number}: {line_text(program.source, number)}")
+    if not suspects:
+        lines += _place("the numbers are stored at", run.stored_at, program)
+    return lines
+
+
+def _suspects(program: ProgramUnderTest, patterns: Sequence[str]) -> list[int]:
+    """Return the lines of a program's kernels that the first of some expressions finds."""
+    lines = program.compiled_source.splitlines()
+    if program.is_own:
+        lines.pop()  # the kernel that calls it
+    found = ([n for n, line in enumerate(lines, 1) if re.search(one, line)] for one in patterns)
+    return next(filter(None, found), [])
 
 
 LONG_S = 2.0
@@ -320,7 +392,7 @@ def print_timed_file(timed: TimedFile, path: Path, console: Console) -> None:
     """Print the time with its spread, the limit's, bandwidth and environment; or what is wrong."""
     program, verdict = timed.verdict.program, timed.verdict
     edited = ", edited" if program.has_own_text else ""
-    title = f"{path}{edited}: {timed.problem}, {brief_words(program.config)}"
+    title = f"{path}{edited}: {timed.problem}, {program.words}"
     console.print(title, style="bold", soft_wrap=not console.is_terminal)
     line = Text.assemble((str(verdict.status), COLOURS[verdict.status]))
     line.append(f" on {verdict.by}: {verdict.sentence}")
@@ -333,7 +405,7 @@ def print_timed_file(timed: TimedFile, path: Path, console: Console) -> None:
         lines = [("takes", str(timed.measured.resources))]
         lines += measurement_lines(timed.environment, timed.problem, replayed=False)
         console.print(notes(lines))
-    for remark in _remarks(program):
+    for remark in _remarks(verdict):
         console.print(remark, style="yellow", soft_wrap=not console.is_terminal)
 
 

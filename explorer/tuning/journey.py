@@ -13,12 +13,14 @@ from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.evaluator import Evaluator
 from explorer.model.outcome import Absent, Contender, Environment, Measured
+from explorer.model.peer import Entered, PeerBench, PeerName
 from explorer.model.problem import Problem
 from explorer.presets.published import PRESETS
 from explorer.space import can_emit
 from explorer.system.plain_data import read_fields, shown, write_fields
 from explorer.tuning.contest import ROUNDS, Contest, Entry, Ratio, check_rows
 from explorer.tuning.objective import Goal
+from explorer.tuning.peer_comparison import enter_all, timed_peers
 from explorer.tuning.search import evaluator_study
 from explorer.tuning.study_reader import StoredStudy, fitting
 
@@ -110,14 +112,16 @@ def stored_best(evaluator: Evaluator, storage: BaseStorage) -> Entry | None:
 
 
 def run_journey(
-    evaluator: Evaluator,
+    evaluator: PeerBench,
     find_best: Callable[[], Entry | None],
     *,
+    own: Sequence[PeerName] = (),
     rounds: int = ROUNDS,
     on_progress: Progress | None = None,
 ) -> Journey:
     """Verify and time each preset that can compute the problem, then all of them in turn.
 
+    Kernels of a person's `own` are timed with them, as peers are.
     `find_best` is asked once the presets are known to be there. Raises NotFound where fewer than
     two kernels could be measured, or where a recording lacks some of them.
     """
@@ -138,7 +142,8 @@ def run_journey(
             left_out += [Absent(name, outcome.reason, outcome.stage) for name in names]
     if len(measured) < FEWEST:
         raise NotFound(_too_few(evaluator, len(measured), left_out))
-    return _in_turn(evaluator, measured, left_out, found, rounds)
+    peers, refused = enter_all(evaluator, own)
+    return _in_turn(evaluator, measured, peers, [*left_out, *refused], found, rounds)
 
 
 _Entered = dict[str, tuple[Config, list[str]]]
@@ -180,20 +185,25 @@ def _presets(evaluator: Evaluator) -> tuple[_Entered, list[Absent]]:
 
 
 def _in_turn(
-    evaluator: Evaluator,
+    evaluator: PeerBench,
     measured: list[Contender],
+    peers: Sequence[Entered],
     left_out: Sequence[Absent],
     found: Entry | None,
     rounds: int,
 ) -> Journey:
-    """Time all of them in turn, the fastest twice."""
+    """Time all of them in turn, the fastest of ours twice."""
     ranked = sorted(measured, key=lambda one: -one.time_us)
-    contest = Contest.held(evaluator, ranked, rounds, twice=-1)
+    configs = [one.config for one in ranked]
+    compared = evaluator.compare([*configs, configs[-1]], rounds)
+    contest = Contest.of(ranked, compared, len(ranked) - 1)
+    timed, lost = timed_peers(peers, compared)
+    steps = (*contest.contenders, *timed)
     return Journey(
         problem=evaluator.problem,
         environment=replace(evaluator.environment, limit_us=contest.limit_time_us),
-        steps=tuple(sorted(contest.contenders, key=lambda step: -step.time_us)),
-        left_out=tuple(left_out),
+        steps=tuple(sorted(steps, key=lambda step: -step.time_us)),
+        left_out=(*left_out, *lost),
         limit_us=contest.limit_us,
         again_us=contest.again_us,
         twice=ranked[-1].digest,

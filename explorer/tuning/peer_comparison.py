@@ -1,7 +1,7 @@
 """Time our best kernel, its limit and every peer in turn, problem by problem, and compare."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from statistics import median
@@ -350,10 +350,10 @@ def compare_with_peers(
     if isinstance(outcome, Rejected):
         raise WrongKernel(f"ours ({ours.origin}): {outcome.why}")
     clock.lap("ours")
-    entered, left_out = _enter_all(bench, peers, limit_s, tell, clock)
+    entered, left_out = enter_all(bench, peers, limit_s, tell, clock)
     times = bench.compare([ours.config, *beside, ours.config], rounds)
     clock.lap("timing")
-    peer_times, lost = _timed(entered, times)
+    peer_times, lost = timed_peers(entered, times)
     ours_us, *rest, again_us = times.samples_us
     limit_us = times.limit_us
     return PeerComparison(
@@ -414,19 +414,20 @@ def _heuristic(bench: PeerBench, ours: Entry) -> tuple[list[Config], list[Absent
     return [config], []
 
 
-def _enter_all(
+def enter_all(
     bench: PeerBench,
     peers: Iterable[PeerName],
-    limit_s: float,
-    tell: Tell | None,
-    clock: StopWatch,
+    limit_s: float = PEER_LIMIT_S,
+    tell: Tell | None = None,
+    clock: StopWatch | None = None,
 ) -> tuple[list[Entered], list[Absent]]:
-    """Peers one after another; why others have no time."""
+    """Return the peers that entered, one after another, and why others have no time."""
     entered: list[Entered] = []
     left_out = []
     for peer in peers:
         reply = bench.enter(peer, limit_s)
-        clock.lap(peer.name)
+        if clock is not None:
+            clock.lap(peer.name)
         if tell is not None:
             tell(reply)
         if isinstance(reply, Entered):
@@ -436,8 +437,10 @@ def _enter_all(
     return entered, left_out
 
 
-def _timed(entered: list[Entered], times: Comparison) -> tuple[list[Contender], list[Absent]]:
-    """Peers with their samples; those that a new worker could not prepare again have none."""
+def timed_peers(
+    entered: Sequence[Entered], times: Comparison
+) -> tuple[list[Contender], list[Absent]]:
+    """Return peers with their samples, and those that a new worker could not prepare again."""
     timed = [_contender(one, times.peers[one.name]) for one in entered if one.name in times.peers]
     lost = [one.name for one in entered if one.name not in times.peers]
     reason = "another peer brought the worker down, and it did not enter again in a new one"

@@ -95,9 +95,9 @@ def test_optional_arguments_stand_in_brackets(explorer):
 @pytest.mark.parametrize(
     ("says", "commands"),
     [
-        (" (needed, unless --shape says it).", "search emit show space diff profile"),
+        (" (needed, unless --shape says it).", "search emit show space"),
         (" (needed, unless --shape says it or --again names a recording).", "record"),
-        (" (needed, unless --shape says it or WHAT is a file).", "verify"),
+        (" (needed, unless --shape says it or a file says it).", "verify profile diff time"),
         (" (needed, unless --shape says it or --from names a file).", "journey"),
         (" (needed, unless --shapes names a file).", "tune"),
         (" (needed, unless --draw or --from is given).", "compare"),

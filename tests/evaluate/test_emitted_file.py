@@ -265,8 +265,8 @@ def test_refusals_say_what_is_missing(old, new, says, write):
 
 
 BLOCKS = "//   blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock"
-A_GRID = "CUDA allows 1 to 2147483647 blocks of a grid: mend that line"
-A_CLUSTER = "CUDA allows 1 to 16 blocks of a cluster: mend that line"
+A_GRID = "CUDA allows 1 to 2147483647 blocks of a grid: mend that"
+A_CLUSTER = "CUDA allows 1 to 16 blocks of a cluster: mend that"
 
 
 @pytest.mark.parametrize(

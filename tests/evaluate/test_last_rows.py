@@ -97,13 +97,12 @@ PROBLEMS = [
 def test_patterns_take_the_place_of_the_last_rows_for_one_launch(monkeypatch, problem):
     driver, sets, tools = Driver(), Sets(problem), Tools()
     monkeypatch.setattr(verification, "driver", driver)
-    monkeypatch.setattr(
-        verification, "Case", lambda part: SimpleNamespace(arrays=lambda _: drawn(part))
-    )
     part = last_part(problem)
     assert part.rows < problem.rows and part.rows % problem.inner == 0
     before = {name: array.copy() for name, array in sets.memory.items()}
-    last = LastRows(problem, part, sets, 0, None)
+    last = LastRows(
+        problem, SimpleNamespace(problem=part, arrays=lambda _: drawn(part)), sets, 0, None
+    )
     last.put()
     assert sets.prepared == 1
     for operand in inputs(part):

@@ -4,6 +4,7 @@ import pytest
 
 from explorer.choose import config_for
 from explorer.codegen.units import emit
+from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.evaluate.profile import counted_problem, profile
 from explorer.model.config import Config
 from explorer.model.element import DType
@@ -17,7 +18,7 @@ H200 = known_gpu("NVIDIA H200")
 
 def test_a_kernel_that_keeps_its_row_moves_each_byte_once():
     problem = Problem(8192, 4096)
-    made = profile(emit(problem, Config()), H200)
+    made = profile(ProgramUnderTest.of(emit(problem, Config())), H200)
     elements = made.emulated.rows * 4096
     for traffic in (made.counters.global_loads, made.counters.global_stores):
         assert traffic.bytes == traffic.sectors * 32 == 4 * elements
@@ -29,14 +30,14 @@ def test_a_kernel_that_keeps_its_row_moves_each_byte_once():
 
 def test_a_kernel_that_keeps_nothing_reads_three_times():
     config = Config(cache="none", cache_holds="input")
-    made = profile(emit(Problem(8192, 4096), config), H200)
+    made = profile(ProgramUnderTest.of(emit(Problem(8192, 4096), config)), H200)
     assert made.counters.global_loads.sectors == 3 * made.counters.global_stores.sectors
 
 
 def test_few_rows_are_counted_whole():
     variant = emit(Problem(5, 100), Config(threads_per_row=32))
     assert counted_problem(variant) == variant.problem
-    assert profile(variant, H200).scale == 1
+    assert profile(ProgramUnderTest.of(variant), H200).scale == 1
 
 
 def test_rows_begin_at_every_place_of_a_sector():
@@ -47,7 +48,7 @@ def test_rows_begin_at_every_place_of_a_sector():
 def test_rows_too_wide_are_refused():
     config = Config(cache="none", cache_holds="input", static_cols=False)
     with pytest.raises(InvalidInput, match="on a GPU"):
-        profile(emit(Problem(1, 2**24), config), H200)
+        profile(ProgramUnderTest.of(emit(Problem(1, 2**24), config)), H200)
 
 
 @pytest.mark.sampled(3)
@@ -64,7 +65,7 @@ def test_rows_too_wide_are_refused():
     ids=str,
 )
 def test_few_rows_stand_for_all(problem):
-    made = profile(emit(problem, config_for(problem, H200)), H200)
+    made = profile(ProgramUnderTest.of(emit(problem, config_for(problem, H200))), H200)
     loads, stores = made.counters.global_loads.bytes, made.counters.global_stores.bytes
     assert loads * made.scale == pytest.approx(problem.read_bytes, rel=0.01)
     assert stores * made.scale == problem.written_bytes

@@ -179,7 +179,7 @@ def test_bytes_moved_are_those_that_ncu_counts(problem, config, gpu):
         pytest.skip("ncu is not on PATH")
     space = Space(problem, gpu)
     assert space.is_legal(config), space.broken_rule(config)
-    made = profile(emit(problem, config), gpu)
+    made = profile(ProgramUnderTest.of_config(problem, config), gpu)
     assert made.emulated == problem
     measured = nsight_figures(problem, config)
     if isinstance(measured, str) and any(word in measured for word in NO_COUNTERS):

@@ -114,7 +114,7 @@ class CudaDevice(Device):
 
         assert self._opened is not None, "a problem is open"
         try:
-            kernel = Compiler(self.gpu.arch).compile(program.source)
+            kernel = Compiler(self.gpu.arch).compile(program.compiled_source)
         except CompileFailure as failure:
             reason = str(failure).replace(SOURCE_NAME, program.file)
             return Rejected(Stage.COMPILE, f"it does not compile for {self.gpu.arch}: {reason}")

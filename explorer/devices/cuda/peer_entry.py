@@ -186,8 +186,7 @@ def enter(
     try:
         if {one.name for one in inputs(bench.problem)} - {*GIVEN, *_others_read(bench.problem)}:
             raise PeerRefuses(f"peers are given no mask; {bench.problem} reads one")
-        prepare: Prepare = resolve_name(peer.target)
-        contender = prepare(bench.problem, _buffers(bench), int(stream))
+        contender = _prepare(peer)(bench.problem, _buffers(bench), int(stream))
         entry = PeerEntry(peer.name, contender, bench, stream)
         return entry.verified(tools, seed), entry
     except ImportError as error:
@@ -206,6 +205,13 @@ def enter(
             contender.close()
     reason += f"; the GPU's context is lost: {lost}" if lost else ""
     return NotEntered(peer.name, reason, stage, trace, context_lost=bool(lost)), None
+
+
+def _prepare(peer: PeerName) -> Prepare:
+    """Return the function that a peer names."""
+    named = resolve_name(peer.target)
+    prepare: Prepare = named(peer.given) if peer.given else named
+    return prepare
 
 
 def _buffers(bench: Bench) -> PeerBuffers:

@@ -89,6 +89,11 @@ def device_spec(index: int) -> GpuSpec:
     return gpu_spec(checked(driver.cuDeviceGet(index)))
 
 
+def current_gpu() -> GpuSpec:
+    """Return the limits of the current context's device; raises CudaError."""
+    return gpu_spec(checked(driver.cuCtxGetDevice()))
+
+
 # ------------------------------------------------------------------ program
 
 

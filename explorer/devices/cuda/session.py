@@ -26,6 +26,7 @@ from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Measured, Outcome, Rejected, Stage
 from explorer.model.peer import Entered, NotEntered, PeerName
 from explorer.model.problem import results
+from explorer.reference.inputs import Case
 from explorer.reference.layout import of_result
 
 SAMPLES = 9
@@ -59,9 +60,10 @@ class Session:
         self._verifier.settle()
         self._bench = Bench(setting.problem, setting.timing, gpu, stream, self._tools, setting.seed)
         part, sets = last_part(setting.problem), self._bench.sets
-        self._last_rows = (
-            LastRows(setting.problem, part, sets, setting.seed, stream) if part else None
-        )
+        self._last_rows = None
+        if part is not None:
+            case = Case(part, only=setting.only)
+            self._last_rows = LastRows(setting.problem, case, sets, setting.seed, stream)
         self._peers: list[PeerEntry] = []
 
     def facts(self) -> Facts:

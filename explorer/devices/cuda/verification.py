@@ -58,12 +58,12 @@ class LastRows:
     """
 
     def __init__(
-        self, problem: Problem, part: Problem, sets: RotatingBuffers, seed: int, stream: Any
+        self, problem: Problem, case: Case, sets: RotatingBuffers, seed: int, stream: Any
     ) -> None:
         self._problem, self._sets, self._stream = problem, sets, stream
-        self._part = part
+        self._part = case.problem
         self._whole = {one.name: one for one in (*inputs(problem), *results(problem))}
-        arrays = Case(self._part).arrays(seed)
+        arrays = case.arrays(seed)
         self._copies: list[tuple[Operand, int, int, int]] = []
         """Operands, with the addresses of the patterns and of the rows they replace, and their
         bytes."""

@@ -38,6 +38,7 @@ from explorer.ptx_emulator import (
 )
 from explorer.reference.check import Check, check
 from explorer.reference.layout import Array, Promise, called
+from explorer.reference.mistakes import likely_mistake
 from explorer.reference.truth import truths_of
 
 STEP_LIMIT = 3_000_000
@@ -174,7 +175,26 @@ def emulate(
         row_blocks=first.row_blocks,
         deals_by_order=bool(dealt - {first.row_blocks, ()}),
     )
-    return _judged(result, first.results, _truths_of_rows(problem, arrays))
+    judged_run = _judged(result, first.results, _truths_of_rows(problem, arrays))
+    return _explained(judged_run, kernel, arrays, first.results)
+
+
+def _explained(
+    run: Emulation, kernel: EmulatedKernel, arrays: dict[str, Array], made: Sequence[Array]
+) -> Emulation:
+    """Return a run with the mistake that its wrong numbers look like, if they look like one."""
+    problem = run.problem
+    is_small = problem.rows * problem.cols <= CHECKED_ELEMENTS
+    if run.check is None or not run.check.wrong or not is_small or "input" not in arrays:
+        return run
+    due = truths_of(problem, arrays)["output"].values
+    threads = kernel.launches[0].block
+    stores = [one for one in _instructions(kernel) if _stores(one)]
+    return replace(
+        run,
+        mistake=likely_mistake(problem, arrays["input"], made[0], due, threads),
+        stored_at=stores[-1].source if stores else None,
+    )
 
 
 def _left_out(
@@ -468,6 +488,11 @@ def _instructions(kernel: EmulatedKernel) -> Iterator[Instruction]:
         yield from kernel.module.entries[step.entry].instructions
 
 
+def _stores(instruction: Instruction) -> bool:
+    """Return whether an instruction writes to global memory."""
+    return instruction.opcode.startswith(("st.global", "st.async", "red.global", "atom.global"))
+
+
 def _arguments(step: Launch, values: dict[str, Argument]) -> list[Argument]:
     unknown = [name for name in step.arguments if name not in values]
     if unknown:
@@ -480,11 +505,7 @@ def _arguments(step: Launch, values: dict[str, Argument]) -> list[Argument]:
 
 def with_store(findings: Sequence[Finding], kernel: EmulatedKernel) -> list[Finding]:
     """Add the kernel's last global store, which should write the output, to findings on it."""
-    stores = [
-        instruction
-        for instruction in _instructions(kernel)
-        if instruction.opcode.startswith(("st.global", "st.async", "red.global", "atom.global"))
-    ]
+    stores = [instruction for instruction in _instructions(kernel) if _stores(instruction)]
     for finding in findings:
         if stores and finding.source is None:
             finding.ptx_line, finding.source = stores[-1].ptx_line, stores[-1].source

@@ -1,7 +1,7 @@
 """The device `emulated`: it compiles a program with line info, and runs it on the emulator."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -33,6 +33,7 @@ from explorer.devices.runs import (
     Run,
     emulated_runs,
     few_blocks,
+    odd_runs,
     run_beyond_short,
     striding_run,
     too_large,
@@ -43,7 +44,7 @@ from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu_for
 from explorer.model.outcome import Resources
 from explorer.model.problem import Problem
-from explorer.ptx_emulator import LaunchLimits, Schedule, decided_by_arrival, spins
+from explorer.ptx_emulator import Kind, LaunchLimits, Schedule, decided_by_arrival, spins
 from explorer.reference.inputs import Case, normal_inputs
 from explorer.reference.layout import Array
 
@@ -88,6 +89,11 @@ MORE_LAUNCHES = 6
 
 MOST_WORK_OF_SPINNING = 2_000_000_000
 """Most work of all runs of a kernel whose threads spin: some 20 seconds on one core."""
+
+ODD_ORDER = (
+    "it deals out its rows to blocks in an order of its own, in which blocks far from block 0 "
+    "cannot be emulated: verify it on a GPU"
+)
 
 _ENDS = (Status.WRONG, Status.UNVERIFIED)
 
@@ -151,7 +157,7 @@ class Emulator(Device):
         try:
             compiled = self._compiled(program)
             kernel = EmulatedKernel.of(
-                _named(compiled.ptx, program.file), (), rewrites=program.config.rewrites
+                _named(compiled.ptx, program.file), (), rewrites=program.rewrites
             )
             limits = launch_limits(compiled.resources, self.arch)
             kernel = replace(kernel, limits=limits, promise=program.promise)
@@ -197,8 +203,8 @@ class Emulator(Device):
 
     def _compiled(self, program: ProgramUnderTest) -> Kernel:
         if program.is_edited or program.has_own_text:
-            return compile_in_time(self._compiler, program.source)
-        return self._compiler.compile(program.source)
+            return compile_in_time(self._compiler, program.emulated_source)
+        return self._compiler.compile(program.emulated_source)
 
     def _verdict(self, program: ProgramUnderTest, runs: list[Emulation]) -> Verdict:
         return Verdict.of_runs(program, tuple(runs), f"emulation for {self.arch}")
@@ -253,6 +259,16 @@ class Emulator(Device):
         self._run_far_blocks(program, kernel, done)
         self._run_many_strides(program, kernel, done)
         self._run_beyond_short(program, kernel, done)
+        if done[-1].status not in _ENDS:
+            remarks = [remark for run in (ordered, *done) for remark in run.remarks]
+            wrong = self._wrong_on(program, kernel)
+            done[0] = replace(done[0], remarks=tuple(dict.fromkeys([*remarks, *wrong])))
+
+    def _wrong_on(self, program: ProgramUnderTest, kernel: EmulatedKernel) -> Iterator[str]:
+        """Yield on which rows that it is not judged on a program is wrong, in sentences."""
+        for kind, run in odd_runs(program):
+            if self._run(program, kernel, run).status is Status.WRONG:
+                yield f"on rows that hold {kind.value}, it gives other results than PyTorch does"
 
     def _say_what_arrival_decides(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]
@@ -290,38 +306,49 @@ class Emulator(Device):
         launched = _launched_for(program, kernel, near.problem)
         order = order_of(near, launched, block_rows)
         if order is Order.OTHER:
-            why = (
-                "it deals out its rows to blocks in an order of its own, in which blocks far from "
-                "block 0 cannot be emulated: verify it on a GPU"
-            )
-            done.append(Emulation(near.problem, reason=why))
+            if not program.is_own:  # whose blocks may stride over the rows: the report says so
+                done.append(Emulation(near.problem, reason=ODD_ORDER))
             return
         strides = any(step.grid_on(1) < step.grid for step in launched.launches)
         rounds = 2 if strides and problem.inner == 1 else 1
         together, blocks = program.split.rows_together, program.blocks_together
-        beyond = far_problems(problem, block_rows, together, rounds=rounds, blocks=blocks)
         own = [problem] if is_addressable(problem) and not problem.attends else []
+        beyond: tuple[Problem, ...] = ()
+        if not program.is_own:  # indices of 32 bits suffice for the problem of a person's kernel
+            beyond = far_problems(problem, block_rows, together, rounds=rounds, blocks=blocks)
         for far in (*own, *beyond):
-            program.check_emulated(far, whole=False)
-            done.append(
-                emulate_far(
-                    _launched_for(program, kernel, far),
-                    far,
-                    block_rows,
-                    order=order,
-                    rounds=rounds,
-                    drawn=FarTiles.of(program.seed, thorough=program.is_thorough),
-                    rounding=program.rounding(far),
-                    step_limit=self._step_limit,
-                    accuracy=self._accuracy,
-                )
-            )
-        if not beyond and not any(far.input_elements > FAR_ELEMENTS for far in own):
+            done.append(self._run_far(program, kernel, far, order, rounds))
+        reaches = program.is_own or any(far.input_elements > FAR_ELEMENTS for far in own)
+        if not beyond and not reaches:
             why = (
                 f"the emulator has no addresses for rows beyond {FAR_ELEMENTS} elements of this "
                 "width: verify it on a GPU"
             )
             done.append(Emulation(problem, reason=why))
+
+    def _run_far(
+        self,
+        program: ProgramUnderTest,
+        kernel: EmulatedKernel,
+        far: Problem,
+        order: Order,
+        rounds: int,
+    ) -> Emulation:
+        """Return the run of a few far blocks of a problem."""
+        program.check_emulated(far, whole=False)
+        made = emulate_far(
+            _launched_for(program, kernel, far),
+            far,
+            program.block_rows,
+            order=order,
+            rounds=rounds,
+            drawn=FarTiles.of(program.seed, thorough=program.is_thorough),
+            rounding=program.rounding(far),
+            step_limit=self._step_limit,
+            accuracy=self._accuracy,
+            only=program.judged_on,
+        )
+        return _judged_on_numbers(made) if program.is_own else made
 
     def _run_many_strides(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]
@@ -378,7 +405,7 @@ class Emulator(Device):
         variables: Variables | None = None,
     ) -> Emulation:
         program.check_emulated(run.problem, whole=True)
-        return emulate(
+        made = emulate(
             _launched_for(program, kernel, run.problem),
             run.problem,
             arrays or run.case.arrays(program.seed),
@@ -391,6 +418,25 @@ class Emulator(Device):
             counting=False,
             variables=variables,
         )
+        return _judged_on_numbers(made) if program.is_own else made
+
+
+def _judged_on_numbers(run: Emulation) -> Emulation:
+    """Return a run whose sums may have other last bits in another order of threads.
+
+    So it is with `atomicAdd` of floating-point numbers, as many kernels have it. It is remarked.
+    """
+    others = [one for one in run.findings if one.kind is not Kind.SCHEDULE]
+    orders = [one for one in run.findings if one.kind is Kind.SCHEDULE]
+    if not orders:
+        return run
+    place = orders[0].source
+    at = f" at {place.file}:{place.line}" if place else ""
+    remark = (
+        "the last bits of its results depend on the order in which threads run, as of sums by "
+        f"atomicAdd{at}"
+    )
+    return replace(run, findings=tuple(others), remarks=(remark,), left_out="")
 
 
 def _silent(*_: int) -> None:

@@ -57,7 +57,7 @@ from explorer.ptx_emulator import (
     poisoned,
 )
 from explorer.reference.check import Check
-from explorer.reference.inputs import verification_inputs
+from explorer.reference.inputs import Held, verification_inputs
 from explorer.reference.layout import Array, first_elements
 from explorer.reference.truth import truths_of
 
@@ -281,7 +281,7 @@ def order_of(run: Emulation, kernel: EmulatedKernel, block_rows: int) -> Order:
     step = kernel.launches[-1]
     tiles = -(-run.problem.rows // block_rows)
     each, rest = divmod(step.grid, tiles)
-    if rest > MOST_SURPLUS or len(run.row_blocks) != run.problem.rows:
+    if each == 0 or rest > MOST_SURPLUS or len(run.row_blocks) != run.problem.rows:
         return Order.OTHER
     blocks = np.array(run.row_blocks)
     written = blocks >= 0  # nobody writes a row that may stay as it is
@@ -308,14 +308,15 @@ def emulate_far(
     step_limit: int = STEP_LIMIT,
     accuracy: Accuracy = Accuracy.DEFAULT,
     most_elements: int = MOST_ELEMENTS,
+    only: Held | None = None,
 ) -> Emulation:
     """Run a few far blocks of a kernel on a problem of `far_problems`, and check all they do.
 
     `block_rows` is the number of rows that a block, or a cluster, works on. The kernel's launches
     and scratch are those for the far problem; blocks that stride over the rows are launched as on a
-    GPU on which each has `rounds` tiles. Rows hold the verification's patterns, and the truth is
-    computed for exactly these rows. They have at most `most_elements`, but at least two blocks or
-    clusters run.
+    GPU on which each has `rounds` tiles. Rows hold the verification's patterns, or `only` some of
+    them, and the truth is computed for exactly these rows. They have at most `most_elements`, but
+    at least two blocks or clusters run.
 
     Raises LaunchRefused if the grid is not a whole number of blocks for each `block_rows` rows, and
     a few more, which find no rows.
@@ -328,7 +329,8 @@ def emulate_far(
     tiles = tiles[tiles <= last]
     rows = _members(tiles, block_rows)
     kind = _FarHeads if problem.attends else _FarRows
-    far = kind.of(problem, rows[rows < problem.rows], first_elements(problem, 0, kernel.promise))
+    leads = first_elements(problem, 0, kernel.promise)
+    far = kind.of(problem, rows[rows < problem.rows], leads, only)
     memory = _FarMemory.of(far, kernel)
     at_work = np.sort(last - tiles) if order is Order.DESCENDING else tiles[tiles < workers]
     at_work, idle = _members(at_work, each), workers * each + np.arange(surplus)
@@ -433,7 +435,9 @@ class _FarRows:
     """Elements of its memory before each array."""
 
     @classmethod
-    def of(cls, problem: Problem, rows: Numbers, leads: dict[str, int]) -> "_FarRows":
+    def of(
+        cls, problem: Problem, rows: Numbers, leads: dict[str, int], only: Held | None
+    ) -> "_FarRows":
         few = replace(
             problem,
             rows=len(rows),
@@ -445,7 +449,7 @@ class _FarRows:
             mask=Mask.LENGTHS if problem.mask is Mask.CAUSAL else problem.mask,
             mask_rows=len(rows) if problem.mask is Mask.ADDITIVE else 0,
         )
-        arrays = verification_inputs(few)
+        arrays = verification_inputs(few, only=only)
         masked = rows % max(1, problem.mask_rows)
         if problem.mask is Mask.CAUSAL:
             visible = masked + 1 + problem.cols - problem.mask_rows
@@ -502,9 +506,11 @@ class _FarHeads(_FarRows):
     """The query heads of a far problem of attention that are computed: whole groups."""
 
     @classmethod
-    def of(cls, problem: Problem, rows: Numbers, leads: dict[str, int]) -> "_FarHeads":
+    def of(
+        cls, problem: Problem, rows: Numbers, leads: dict[str, int], only: Held | None
+    ) -> "_FarHeads":
         few = replace(problem, rows=len(rows), key_heads=1, layout=Layout.HND)
-        arrays = verification_inputs(replace(few, mask=Mask.NONE))
+        arrays = verification_inputs(replace(few, mask=Mask.NONE), only=only)
         if problem.mask is Mask.LENGTHS:  # one of each sequence, whose heads share it
             sequences = rows[:: few.heads] // problem.heads
             short = sequences % (problem.cols + 1)

@@ -1,0 +1,114 @@
+"""What sources of a person's own name of the C and C++ library, which NVRTC does not have.
+
+nvcc includes headers of the host's compiler before any source, and a file may include more. NVRTC
+has none of them. A source that names something of theirs is compiled with the texts of this module
+in their place: constants, types of whole numbers and `std::numeric_limits`. What only host code
+uses is left out.
+"""
+
+import re
+
+from explorer.codegen.variant import split_source
+
+PRELUDE = "explorer_usual.h"
+"""The name of the text that stands before a source, as nvcc's own headers do."""
+
+_LIMITS = {
+    "float": ("-FLT_MAX", "FLT_MIN", "FLT_MAX", "FLT_EPSILON", "INFINITY", "NAN"),
+    "double": ("-DBL_MAX", "DBL_MIN", "DBL_MAX", "DBL_EPSILON", "double(INFINITY)", "double(NAN)"),
+    "int": ("INT_MIN", "INT_MIN", "INT_MAX", "0", "0", "0"),
+    "long long": ("LLONG_MIN", "LLONG_MIN", "LLONG_MAX", "0", "0", "0"),
+}
+_NUMBERS = ("lowest", "min", "max", "epsilon", "infinity", "quiet_NaN")
+
+_CONSTANTS = {
+    "INFINITY": "__builtin_bit_cast(float, 0x7f800000)",
+    "HUGE_VALF": "INFINITY",
+    "HUGE_VAL": "double(INFINITY)",
+    "NAN": "__builtin_bit_cast(float, 0x7fffffff)",
+    "FLT_MAX": "3.402823466e+38F",
+    "FLT_MIN": "1.175494351e-38F",
+    "FLT_EPSILON": "1.192092896e-07F",
+    "DBL_MAX": "1.7976931348623158e+308",
+    "DBL_MIN": "2.2250738585072014e-308",
+    "DBL_EPSILON": "2.2204460492503131e-16",
+    "INT_MAX": "2147483647",
+    "INT_MIN": "(-INT_MAX - 1)",
+    "UINT_MAX": "0xffffffffU",
+    "LLONG_MAX": "9223372036854775807LL",
+    "LLONG_MIN": "(-LLONG_MAX - 1LL)",
+    "M_LOG2E": "1.4426950408889634074",
+    "M_LN2": "0.69314718055994530942",
+    "M_E": "2.7182818284590452354",
+}
+
+_TYPES = {
+    "int8_t": "signed char",
+    "uint8_t": "unsigned char",
+    "int16_t": "short",
+    "uint16_t": "unsigned short",
+    "int32_t": "int",
+    "uint32_t": "unsigned int",
+    "int64_t": "long long",
+    "uint64_t": "unsigned long long",
+    "intptr_t": "long",
+    "uintptr_t": "unsigned long",
+}
+
+_EMULATED = {
+    "printf": ("explorer_printf", "(...) 0"),
+    "assert": ("explorer_assert", "(is_so) ((is_so) ? (void)0 : __trap())"),
+}
+"""What calls become where a kernel is emulated, which prints nothing and stops at a trap."""
+
+
+def _prelude() -> str:
+    lines = [f"#define {name} {value}" for name, value in _CONSTANTS.items()]
+    lines += [f"typedef {meant} {name};" for name, meant in _TYPES.items()]
+    lines += [f"#define {name}{meant}" for name, meant in _EMULATED.values()]
+    lines += ["namespace std {"]
+    lines += [f"using ::{name};" for name in _TYPES]
+    lines += ["template <typename T> struct numeric_limits;"]
+    for name, values in _LIMITS.items():
+        members = " ".join(
+            f"static __host__ __device__ constexpr {name} {number}() {{ return {value}; }}"
+            for number, value in zip(_NUMBERS, values, strict=True)
+        )
+        lines += [f"template <> struct numeric_limits<{name}> {{ {members} }};"]
+    return "\n".join([*lines, "}", ""])
+
+
+_OF_THE_HOST = (
+    *("algorithm", "array", "assert.h", "cassert", "cfloat", "chrono", "climits", "cmath"),
+    *("cstddef", "cstdint", "cstdio", "cstdlib", "cstring", "float.h", "fstream", "functional"),
+    *("iomanip", "iostream", "limits", "limits.h", "map", "math.h", "memory", "numeric"),
+    *("random", "sstream", "stddef.h", "stdexcept", "stdint.h", "stdio.h", "stdlib.h"),
+    *("string", "string.h", "time.h", "tuple", "type_traits", "utility", "vector"),
+    *("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h"),
+    *("cublas_v2.h", "curand.h", "curand_kernel.h", "omp.h", "ctime", "cuda_profiler_api.h"),
+)
+
+HEADERS: dict[str, str] = {**dict.fromkeys(_OF_THE_HOST, ""), PRELUDE: _prelude()}
+"""Text by the name by which sources include it; empty where `PRELUDE` has what is needed of it."""
+
+_REPLACED = [name for name, _ in _EMULATED.values()]
+_NAMED = re.compile(
+    rf"\b(?:{'|'.join([*_CONSTANTS, *_TYPES, 'numeric_limits', *_REPLACED])})\b"
+    rf"|#[ \t]*include[ \t]*[<\"](?:{'|'.join(map(re.escape, _OF_THE_HOST))})[>\"]"
+)
+
+
+_FOR_NVCC_ALONE = re.compile(r"^#ifndef __CUDACC_RTC__$.*?^#endif", re.DOTALL | re.MULTILINE)
+
+
+def names_usual(source: str) -> bool:
+    """Return whether what NVRTC reads of a source names anything that these headers stand for."""
+    read = _FOR_NVCC_ALONE.sub("", split_source(source)[0])
+    return _NAMED.search(read) is not None
+
+
+def emulated_text(source: str) -> str:
+    """Return a source whose calls of `printf` do nothing, and whose `assert` traps, in place."""
+    for name, (instead, _) in _EMULATED.items():
+        source = re.sub(rf"\b{name}\b(?=\s*\()", instead, source)
+    return source
