@@ -212,7 +212,7 @@ def odd_runs(program: ProgramUnderTest) -> Iterator[tuple[Held, Run]]:
         count = count_of(problem, kind)
         if count:
             most = max(1, MOST_ELEMENTS // problem.cols)
-            few = _that_fit(program, problem, min(count, most), most)
+            few = that_fit(program, problem, min(count, most), most)
             yield kind, Run(Case(few, only=kind))
 
 
