@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.cli.options import (
-    Kept,
     MeasureOptions,
     Plot,
     Storage,
@@ -38,6 +37,7 @@ from explorer.system.user_files import COMPARISON, check_replaceable
 
 if TYPE_CHECKING:
     from explorer.model.peer import Entered, NotEntered
+    from explorer.report.side_by_side import SideBySide
     from explorer.tuning.peer_comparison import PeerRun
 
 DRAWN_COLS, DRAWN_ROWS = "16:200000:log", "1:400000:log"
@@ -83,12 +83,21 @@ Save = Annotated[
         "a file that ends in .partial.jsonl, from which the same command goes on.",
     ),
 ]
-Against = Annotated[
-    Path | None,
+Kept = Annotated[
+    str | None,
     option(
-        "--against FILE",
+        "--from NAME",
+        "Show what --save kept, instead of measuring. With --against also a tuned table, or a "
+        "study by its name.",
+    ),
+]
+Against = Annotated[
+    str | None,
+    option(
+        "--against NAME",
         "A run that --save kept, on such a GPU: exit code 1 if ours is slower now beyond "
-        "noise, for continuous integration.",
+        "noise, for continuous integration. With --from, both are shown side by side, also of "
+        "two GPUs, tuned tables or studies.",
     ),
 ]
 Verbose = Annotated[
@@ -129,7 +138,6 @@ def compare(
     from explorer.report.compare import read_compared
 
     check_plot(plot)
-    before = read_compared(against) if against is not None else None
     if kept is not None:
         check_nothing_is_measured(
             cols=cols,
@@ -141,9 +149,8 @@ def compare(
             heuristic=heuristic,
             save=save,
         )
-        again = read_compared(kept)
-        _show(again, out.form, plot, kept=True)
-        raise typer.Exit(_held_against(again, before))
+        raise typer.Exit(_show_kept(kept, against, storage, out.form, plot))
+    before = read_compared(Path(against)) if against is not None else None
     sizes, how = (_named(cols, rows), "") if draw is None else _drawn(cols, rows, draw, of.seed)
     if save is not None:
         check_replaceable(save, COMPARISON, _SAVE_REMEDY)
@@ -182,6 +189,30 @@ def _held_against(run: "PeerRun", before: "PeerRun | None") -> int:
     return SLOWER if found else 0
 
 
+def _show_kept(
+    kept: str, against: str | None, storage: str | None, form: str, plot: Path | None
+) -> int:
+    """Show what was kept, or two results side by side; return the exit code.
+
+    That says whether the first is slower, which is known of comparisons on one GPU alone.
+    """
+    from explorer.report.compare import read_compared
+    from explorer.report.side_by_side import SideBySide, read_result
+    from explorer.tuning.peer_comparison import PeerRun
+
+    if against is None:
+        _show(read_compared(Path(kept)), form, plot, kept=True)
+        return 0
+    run, before = (read_result(named, storage) for named in (kept, against))
+    show_side_by_side(SideBySide.of([(kept, run), (against, before)]), form, plot)
+    if not (isinstance(run, PeerRun) and isinstance(before, PeerRun)):
+        return 0
+    if run.conditions != before.conditions:
+        say("nothing is called slower: the two were not measured in the same way on one GPU")
+        return 0
+    return _held_against(run, before)
+
+
 def _until_stopped(measured: "Callable[..., PeerRun]") -> "tuple[PeerRun, int]":
     """Return what was compared, with a line of progress meanwhile; the exit code says of Ctrl-C.
 
@@ -203,6 +234,21 @@ def _until_stopped(measured: "Callable[..., PeerRun]") -> "tuple[PeerRun, int]":
     if code:
         raise typer.Exit(code)
     raise NotFound("nothing was compared: the lines above say why")
+
+
+def show_side_by_side(of: "SideBySide", form: str, plot: Path | None) -> None:
+    """Print results side by side, and draw them."""
+    from explorer.report import side_by_side as report
+
+    show_result(
+        form,
+        partial(report.print_side_by_side, of),
+        partial(report.side_data, of),
+        rows=partial(report.side_rows, of),
+        markdown=partial(report.side_markdown, of),
+        plot=plot,
+        chart=partial(report.side_chart, of),
+    )
 
 
 # ------------------------------------------------------------------ the list of problems

@@ -4,6 +4,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
+from explorer.cli.help import HELP_NAMES, Command, Group
 from explorer.cli.options import (
     Json,
     Plot,
@@ -24,9 +27,17 @@ from explorer.system.user_files import PAGE, check_replaceable, write_file
 # ------------------------------------------------------------------ explorer studies
 
 
+studies = typer.Typer(cls=Group, context_settings=HELP_NAMES, rich_markup_mode=None)
+
+
+@studies.callback(invoke_without_command=True)
 @with_options
-def studies(out: TableOptions, storage: Storage = None) -> None:
-    """List what was searched so far."""
+def list_(context: typer.Context, out: TableOptions, storage: Storage = None) -> None:
+    """List what was searched so far; delete or rename a study."""
+    if context.invoked_subcommand is not None:
+        if storage is not None or out.form:
+            raise InvalidInput(f"give the options of {context.invoked_subcommand} after its name")
+        return
     from explorer.report.studies import SUMMARY, markdown_notices, markdown_table, print_studies
     from explorer.report.table import data_of
     from explorer.tuning.storage import SEARCH, file_of, open_storage
@@ -52,6 +63,32 @@ def studies(out: TableOptions, storage: Storage = None) -> None:
         rows=lambda: rows,
         markdown=partial(markdown_table, views),
     )
+
+
+Named = Annotated[str, argument("STUDY", "The study, or a part of its name that no other has.")]
+Force = Annotated[bool, option("--force", "Delete it, with all of its trials, for good.")]
+NewName = Annotated[str, argument("NAME", "The new name, which no study has.")]
+
+
+@studies.command(cls=Command, epilog="explorer studies delete 'softmax f32 8192x4096' --force")
+def delete(study: Named, force: Force = False, storage: Storage = None) -> None:
+    """Delete a study and its trials."""
+    from explorer.report.text import counted
+    from explorer.tuning.storage import open_storage
+    from explorer.tuning.study_writer import delete_study
+
+    gone = delete_study(open_storage(storage, read_only=True), study, force=force)
+    say(f"study '{gone.study}' and its {counted(gone.trials, 'trial')} deleted")
+
+
+@studies.command(cls=Command, epilog="explorer studies rename 'softmax f32 8192x4096' before")
+def rename(study: Named, name: NewName, storage: Storage = None) -> None:
+    """Give a study another name, under which it is kept: a search then begins a new one."""
+    from explorer.tuning.storage import open_storage
+    from explorer.tuning.study_writer import rename_study
+
+    was = rename_study(open_storage(storage, read_only=True), study, name)
+    say(f"study '{was}' is now '{name}'")
 
 
 # ------------------------------------------------------------------ explorer show
@@ -99,11 +136,12 @@ Output = Annotated[
     Path, option("--output FILE.html", "The page to write; only another page of ours is replaced.")
 ]
 Kept = Annotated[
-    list[Path] | None,
+    list[str] | None,
     option(
-        "--from FILE",
-        "Show what a file keeps: a comparison, a journey or a tuned table, which may also be "
-        "one that explorer table list shows. May be given several times, and with --cols.",
+        "--from NAME",
+        "Show a file with a comparison, a journey or a tuned table, a table of the package, or a "
+        "study by its name. May be given several times, which puts those of one kind side by "
+        "side, and with --cols.",
     ),
 ]
 
@@ -122,18 +160,18 @@ def report(
     """
     if query is None and not kept:
         raise InvalidInput(
-            "nothing to report on: give --cols 4096 for a study, or --from FILE for a comparison, "
-            "a journey or a tuned table"
+            "nothing to report on: give --cols 4096 for a study, or --from NAME for a comparison, "
+            "a journey, a tuned table or a study"
         )
     if output.suffix not in (".html", ".htm"):
         raise InvalidInput(f"output is {str(output)!r}; name a file that ends in .html")
     from explorer.report.charts import altair
     from explorer.report.page import page_html
-    from explorer.report.pages import kept_page, study_page
+    from explorer.report.pages import kept_pages, study_page
 
     altair()
     check_replaceable(output, PAGE, _REMEDY)
-    pages = [kept_page(path) for path in kept or ()]
+    pages = kept_pages(kept or (), of.storage)
     if query is not None:
         pages.insert(0, study_page(of.history(query), of.storage))
     sections = [section for page in pages for section in page.sections]

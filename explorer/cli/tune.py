@@ -13,7 +13,9 @@ from explorer.cli.options import (
     Json,
     JsonOption,
     MeasureOptions,
+    Plot,
     RowsOptions,
+    TableOptions,
     argument,
     option,
     with_options,
@@ -186,6 +188,8 @@ File = Annotated[
         "A table that explorer tune wrote, or the name of one that explorer table list shows.",
     ),
 ]
+One = Annotated[Path, argument("A", "A table, as FILE of table show.")]
+Other = Annotated[Path, argument("B", "Another table, of another GPU or an earlier version.")]
 Wanted = Annotated[
     Path | None,
     option(
@@ -203,7 +207,7 @@ table = typer.Typer(cls=Group, context_settings=HELP_NAMES, rich_markup_mode=Non
 
 @table.callback(invoke_without_command=True)
 def tables(context: typer.Context) -> None:
-    """List, show or check tables that explorer tune wrote."""
+    """List, show, compare or check tables that explorer tune wrote."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -241,6 +245,20 @@ def show(file: File, out: RowsOptions) -> None:
         partial(tuned_data, run, file),
         rows=partial(tuned_rows, run),
     )
+
+
+@table.command(cls=Command, epilog="explorer table diff nvidia-h200 nvidia-h100-80gb-hbm3")
+@with_options
+def diff(a: One, b: Other, out: TableOptions, plot: Plot = None) -> None:
+    """Put two tables side by side: each kernel's share of the limit of its own GPU."""
+    from explorer.cli.compare import show_side_by_side
+    from explorer.model.tuned_table import read_table
+    from explorer.report.charts import check_plot
+    from explorer.report.side_by_side import SideBySide
+
+    check_plot(plot)
+    both = SideBySide.of([(str(file), read_table(file)) for file in (a, b)])
+    show_side_by_side(both, out.form, plot)
 
 
 @table.command(cls=Command, epilog="explorer table check studies/tuned/nvidia-rtx-9999.json")

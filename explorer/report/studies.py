@@ -7,6 +7,7 @@ version, never renamed or removed. Times are microseconds (`_us`), bandwidths 1e
 
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -762,13 +763,29 @@ def remark(summary: StudySummary) -> str:
         str(summary.accuracy): not summary.goal.is_usually_exact,
         "replayed": summary.replayed,
         "made by an older version": not summary.is_current,
+        f"named {summary.name}": not summary.has_usual_name,
     }
     return ", ".join(what for what, applies in remarks.items() if applies)
 
 
 def print_studies(summaries: Sequence[StudySummary], console: Console) -> None:
-    """Print a table of all studies of a storage."""
-    print_table(table_of(SUMMARY, summaries), console)
+    """Print a table of all studies of a storage.
+
+    Those of one problem, GPU and timing mode that have the same remarks differ in the version of
+    the space, which then is a remark as well.
+    """
+    rows = Counter(map(_told, summaries))
+
+    def remarks(summary: StudySummary) -> str:
+        version = f"version {summary.space_version}"
+        return ", ".join(filter(None, (remark(summary), version * (rows[_told(summary)] > 1))))
+
+    *fields, last = SUMMARY
+    print_table(table_of([*fields, replace(last, value=remarks)], summaries), console)
+
+
+def _told(summary: StudySummary) -> tuple[object, ...]:
+    return summary.problem, summary.gpu, summary.timing, remark(summary)
 
 
 def markdown_table(views: Sequence[StudyView]) -> str:

@@ -153,6 +153,8 @@ class StudySummary:
     objectives: Objectives = Objectives.TIME
     is_one_of_several: bool = False
     """Whether a command must name it, since others fit its problem and goal as well."""
+    has_usual_name: bool = True
+    """Whether its name is that which a search gives it; not if it was renamed."""
 
     @property
     def goal(self) -> Goal:

@@ -251,6 +251,14 @@ class PublicStorage(BaseStorage):
                 self.set_study_system_attr(study_id, key, value)
         return True
 
+    def rename(self, study_id: int, name: str) -> None:
+        """Give a study another name: it is copied, and deleted once the copy is whole."""
+        old = self.get_study_name_from_id(study_id)
+        optuna.copy_study(
+            from_study_name=old, from_storage=self, to_storage=self, to_study_name=name
+        )
+        self.delete_study(study_id)
+
     def finished(self, study_id: int) -> set[int]:
         """Return the ids of the finished trials."""
         trials = self.get_all_trials(study_id, deepcopy=False, states=FINISHED)

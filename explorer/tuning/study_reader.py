@@ -18,7 +18,7 @@ from explorer.model.query import ProblemQuery, command
 from explorer.system.plain_data import read_text, shown
 from explorer.tuning.contest import finals_from_json, front_trials
 from explorer.tuning.main_effects import contrasts, effects, unpaired
-from explorer.tuning.objective import REPLAY_SUFFIX, Goal, Objectives
+from explorer.tuning.objective import REPLAY_SUFFIX, Goal, Objectives, study_name
 from explorer.tuning.results import Attempt, StudyHistory, StudySummary, StudyView
 from explorer.tuning.storage import file_of, one_sentence
 from explorer.tuning.study_attributes import finals_text, passed_over, read_trials
@@ -55,8 +55,8 @@ class StoredStudy:
         finals = finals_text(attributes)
         self.finals = None if finals is None else finals_from_json(finals, self.objectives)
         """Of the latest run that came to its end."""
-        self.replayed = self.name.endswith(REPLAY_SUFFIX)
-        """Whether its times come from a recording."""
+        self.replayed = attributes.get("replayed", self.name.endswith(REPLAY_SUFFIX)) is True
+        """Whether its times come from a recording: one that was renamed keeps that."""
         self.faults: dict[int, str] = {}
         """What is wrong with the trials that cannot be read, by number; they are passed over."""
         self.is_one_of_several = False
@@ -76,6 +76,13 @@ class StoredStudy:
     def is_usable(self) -> bool:
         """Whether its times are of installed kernels, or of a replay, which says whose."""
         return self.replayed or self.is_current
+
+    @property
+    def _usual_name(self) -> str:
+        """The name that a search gives it."""
+        made = self.environment
+        whose = (self.problem, made, made.space_version, self.objectives)
+        return study_name(*whose, replayed=self.replayed)
 
     @property
     def place(self) -> tuple[Problem, str, str]:
@@ -144,6 +151,7 @@ class StoredStudy:
             accuracy=environment.accuracy,
             objectives=self.objectives,
             is_one_of_several=self.is_one_of_several,
+            has_usual_name=self.name == self._usual_name,
         )
 
     def view(self) -> StudyView:
@@ -203,16 +211,20 @@ def read_studies(storage: BaseStorage) -> tuple[list[StoredStudy], list[str]]:
 
 def _headers(storage: BaseStorage) -> tuple[list[StoredStudy], list[str]]:
     """Return what `read_studies` does, but do not read the trials yet."""
+    sound, damaged = [], []
+    for study in _ours(storage):
+        try:
+            sound.append(StoredStudy(study, storage))
+        except InvalidInput as error:
+            damaged.append(_damaged(study.study_name, error))
+    return sorted(sound, key=lambda study: study.searched_at, reverse=True), damaged
+
+
+def _ours(storage: BaseStorage) -> list[Any]:
+    """Return this program's studies as Optuna has them. Raises InvalidInput."""
     with one_sentence("the studies of the storage cannot be read", _REMEDY):
         studies = storage.get_all_studies()
-    sound, damaged = [], []
-    for study in studies:
-        if study.user_attrs.keys() >= {"problem", "circumstances"}:
-            try:
-                sound.append(StoredStudy(study, storage))
-            except InvalidInput as error:
-                damaged.append(_damaged(study.study_name, error))
-    return sorted(sound, key=lambda study: study.searched_at, reverse=True), damaged
+    return [study for study in studies if study.user_attrs.keys() >= {"problem", "circumstances"}]
 
 
 def _readable(studies: Sequence[StoredStudy], damaged: list[str]) -> list[StoredStudy]:
@@ -278,7 +290,11 @@ def load_history(
     Raises NotFound where there is none, or none of the installed space, and InvalidInput where
     several fit: it names them.
     """
-    study = _chosen(storage, problem, goal)
+    return history_of(_chosen(storage, problem, goal))
+
+
+def history_of(study: StoredStudy) -> StudyHistory:
+    """Return what a study found, its effects, and each finished trial."""
     view, measured = study.view(), study.measured()
     compared = contrasts(measured)
     whole = replace(
@@ -380,6 +396,38 @@ def _chosen(
     rivals = _live_first([other for other in there if other.problem == study.problem])
     study.is_one_of_several = rivals != meant
     return study
+
+
+def name_of(storage: BaseStorage, named: str) -> str:
+    """Return the name of the study of that name, else of the only one with that in its name.
+
+    Raises NotFound where there is none, and InvalidInput where several fit.
+    """
+    names = [str(study.study_name) for study in _ours(storage)]
+    meant = [name for name in names if name == named] or [n for n in names if named and named in n]
+    if not meant:
+        where = file_of(storage) or "this storage"
+        raise NotFound(
+            f"no study of {where} has {named!r} in its name; explorer studies lists them"
+        )
+    if len(meant) > 1:
+        told = ", ".join(map(repr, meant))
+        raise InvalidInput(f"{len(meant)} studies have {named!r} in their names; name one: {told}")
+    return meant[0]
+
+
+def study_named(storage: BaseStorage, named: str) -> StoredStudy:
+    """Return the study that `name_of` finds.
+
+    Raises as that, and NotFound for one that is damaged or measured no kernel.
+    """
+    name = name_of(storage, named)
+    headers, damaged = _headers(storage)
+    sound = _readable([study for study in headers if study.name == name], damaged)
+    if sound and sound[0].best():
+        return sound[0]
+    lost = [fault for fault in damaged if fault.startswith(f"study '{name}'")]
+    raise NotFound(lost[0] if lost else f"study '{name}' has no measured kernel yet")
 
 
 def meant_by(goal: Goal, studies: Sequence[StoredStudy]) -> list[StoredStudy]:
