@@ -35,7 +35,7 @@ from explorer.system.user_files import (
     is_there,
     named_file,
 )
-from explorer.tuning.objective import Effort, Goal, Objectives
+from explorer.tuning.objective import Effort, Goal, Objectives, Where, where_words
 from explorer.tuning.results import Progress, SearchResult
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from explorer.model.evaluator import Evaluator
     from explorer.model.peer import Entered, NotEntered, PeerBench
     from explorer.model.tuned_table import TunedProblem, TunedTable
+    from explorer.space.restriction import Conditions
     from explorer.tuning.contest import Entry
     from explorer.tuning.peer_comparison import PeerRun
     from explorer.tuning.runs import RunProgress
@@ -134,6 +135,7 @@ def search(
     accuracy: str | None = None,
     objectives: str = "time",
     sampler: str | None = None,
+    where: "Conditions" = None,
     verify: bool = True,
     progress: Callable[[Progress], None] | None = None,
     notice: Notice | None = None,
@@ -161,6 +163,8 @@ def search(
         objectives: `time`, or `time,error`: the finalists are then the Pareto front of both.
         sampler: `module:Class` of an Optuna sampler that proposes what comes after the first few
             kernels; None: our mixture of small changes, TPE and random draws.
+        where: The values that are left of some parameters, as `{"cache": "shared"}` or as
+            `"cache=shared,none"`, one or several. Such a search has a study of its own.
         verify: Whether the finalists of a replay are checked on the emulator.
         progress: Called with a `Progress` after every trial.
         notice: Called with each sentence of the result's `notices`, at once.
@@ -176,7 +180,10 @@ def search(
         DeviceLost: where the GPU's process cannot be brought back.
         KeyboardInterrupt: by Ctrl-C, with all finished trials kept in the storage.
     """
+    from explorer.space import restriction
+
     query = needed(query_of(search, problem, keywords))
+    fixed = restriction(where, query.problem())
     goal = _goal(objectives, accuracy)
     trials = None if trials is None else whole("trials", trials, 1)
     budget_s = None if budget_s is None else _seconds("budget_s", budget_s)
@@ -191,6 +198,7 @@ def search(
         _storage(storage),
         goal,
         heard,
+        where=fixed,
         trials=trials,
         budget_s=budget_s,
         effort=level,
@@ -212,6 +220,7 @@ def _search_on(
     heard: "_Heard",
     *,
     seed: int,
+    where: Where,
     **how: Any,
 ) -> SearchResult:
     """Search on a GPU or in a recording, and tell what a user should know of both.
@@ -230,14 +239,14 @@ def _search_on(
         return open_storage(storage)
 
     try:
-        with _for_search(problem, device, timing, seed, goal, opened) as evaluator:
+        with _for_search(problem, device, timing, seed, goal, where, opened) as evaluator:
             from explorer.tuning.search import run_search
 
             kept = opened()  # what is wrong with it is reported alone
             notices = _replay_notices(evaluator, why)
             for sentence in (*notices, *rows_notice(problem, query.rows)):
                 heard(sentence)
-            result = run_search(evaluator, kept, seed=seed, **how)
+            result = run_search(evaluator, kept, seed=seed, where=where, **how)
     except ExplorerError as error:
         opened()  # what is wrong with the storage is reported first
         if not (why and isinstance(error, NotFound)):
@@ -255,6 +264,7 @@ def _for_search(
     timing: str,
     seed: int,
     goal: Goal,
+    where: Where,
     open_storage: Callable[[], object],
 ) -> "Iterator[Evaluator]":
     """Open what evaluates for a search.
@@ -267,7 +277,7 @@ def _for_search(
     def meanwhile(gpu: GpuSpec, pool: "CompilePool") -> None:
         from explorer.tuning.seeds import compile_first  # the GPU need not wait for its imports
 
-        compile_first(problem, goal, seed, gpu, pool)
+        compile_first(problem, goal, seed, gpu, where, pool)
         open_storage()
 
     settings = (problem, device, timing, seed, goal.accuracy)
@@ -610,6 +620,7 @@ def tune(
     problems: Iterable[Problem | ProblemQuery],
     *,
     effort: str = "default",
+    where: "Conditions" = None,
     torch: bool = True,
     missing: bool = False,
     output: StrPath | None = None,
@@ -629,6 +640,7 @@ def tune(
     Args:
         problems: What to tune.
         effort: `quick`, `default` or `full`: how often the best few are varied.
+        where: The values that are left of some parameters, as of `explorer.search`.
         torch: Whether torch's own function is timed beside the best, where torch is installed.
         missing: Leave out the problems that the table has already, where they were measured by this
             version and in the way that is asked for.
@@ -653,6 +665,9 @@ def tune(
     wanted = several_of(tune, problems, {})
     level, file = Effort.parse(effort), _path("output", output)
     exactness = Accuracy.parse(accuracy) if accuracy else Accuracy.DEFAULT
+    from explorer.space import restriction
+
+    only = {problem: restriction(where, problem) for problem in wanted}
     from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.model.tuned_table import write_table
     from explorer.peers import known_peers
@@ -669,13 +684,18 @@ def tune(
     ) as benches:
         path, kept = _table_so_far(file, benches.gpu)
         journal = path.with_suffix(".partial.jsonl")
-        resumes = partial(_is_as_asked, timing=timing, accuracy=exactness, effort=level)
+        asked = partial(_is_as_asked, timing=timing, accuracy=exactness, effort=level)
+
+        def resumes(one: "TunedProblem") -> bool:
+            return asked(one) and one.where == where_words(only.get(one.problem, {}))
+
         try:
             run = tune_all(
                 benches,
                 wanted,
                 journal,
                 effort=level,
+                where=only,
                 torch=known_peers()["torch"] if torch else None,
                 resumes=resumes,
                 known=kept.problems if missing else (),

@@ -630,6 +630,6 @@ def test_a_storage_is_opened_while_a_gpu_is_prepared(monkeypatch):
         "explorer.tuning.seeds.compile_first", lambda *given: order.append(given[-1])
     )
     storage = partial(order.append, "storage")
-    with api._for_search(PROBLEM, "cuda:0", "cold", 0, Goal(), storage) as evaluator:
+    with api._for_search(PROBLEM, "cuda:0", "cold", 0, Goal(), {}, storage) as evaluator:
         assert evaluator == "evaluator"
     assert order == ["pool", "storage"]

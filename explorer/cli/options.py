@@ -13,12 +13,8 @@ import typer
 from explorer.cli import completions
 from explorer.cli.output import say
 from explorer.model.accuracy import Accuracy
-from explorer.model.config import Value
-from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.query import ProblemQuery, whole_number
-from explorer.space import Space, parameters
-from explorer.system.plain_data import nearest
 from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:
@@ -104,52 +100,6 @@ def one_of(name: str, *choices: str) -> Callable[[str], str]:
     return read
 
 
-# ------------------------------------------------------ parameters narrowed to some of their values
-
-
-MOST_POINTS = 100_000
-"""More would take a day to measure."""
-
-
-def sub_space(conditions: list[str], dtype: DType) -> dict[str, tuple[Value, ...]]:
-    """Return the values that are left of each parameter named; raises InvalidInput."""
-    fixed: dict[str, tuple[Value, ...]] = {}
-    for text in conditions:
-        name, values = _condition(text, dtype)
-        if name in fixed:
-            both = ",".join(map(str, dict.fromkeys((*fixed[name], *values))))
-            raise InvalidInput(f"where has {name} twice; write --where {name}={both}")
-        fixed[name] = values
-    return fixed
-
-
-def check_size(space: Space) -> None:
-    """Raise InvalidInput where a space has too many legal points to measure each."""
-    legal = space.legal_count().number
-    if legal > MOST_POINTS:
-        raise InvalidInput(
-            f"--where leaves about {legal} legal points, more than {MOST_POINTS}; narrow it "
-            "further, or give --sample 500"
-        )
-
-
-def _condition(text: str, dtype: DType) -> tuple[str, tuple[Value, ...]]:
-    known = parameters(dtype)
-    name, equals, written = text.partition("=")
-    near = nearest(name, known)
-    if equals and name not in known and near:
-        raise InvalidInput(f"where is {text!r}, and there is no parameter {name!r}; {near}")
-    if not equals or name not in known:
-        raise InvalidInput(
-            f"where is {text!r}; write NAME=VALUE,VALUE with one of {', '.join(known)}"
-        )
-    by_text = {str(value): value for value in known[name]}
-    foreign = [word for word in written.split(",") if word not in by_text]
-    if foreign:
-        raise InvalidInput(f"{name} has no value {foreign[0]!r}; it has {', '.join(by_text)}")
-    return name, tuple(by_text[word] for word in written.split(","))
-
-
 # ------------------------------------------------------------------ the options
 
 
@@ -230,6 +180,14 @@ Minimised = Annotated[
 BatchInvariant = Annotated[
     bool,
     option("--batch-invariant", "With heuristic: choose the same config for any number of rows."),
+]
+Where = Annotated[
+    list[str] | None,
+    option(
+        "--where NAME=V,V",
+        "Only configs with these values of a parameter; may be repeated.",
+        complete=completions.conditions,
+    ),
 ]
 Plot = Annotated[
     Path | None,

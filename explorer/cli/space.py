@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from explorer.cli import completions
-from explorer.cli.options import Gpu, RowsOptions, argument, option, sub_space
+from explorer.cli.options import Gpu, RowsOptions, Where, argument, option
 from explorer.cli.output import is_given, show_result
 from explorer.cli.problem import with_any_problem, with_problem
 from explorer.model.errors import InvalidInput
@@ -15,14 +15,6 @@ from explorer.model.query import ProblemQuery, needed
 # ------------------------------------------------------------------ explorer space
 
 
-Where = Annotated[
-    list[str] | None,
-    option(
-        "--where NAME=V,V",
-        "Only configs with these values of a parameter; may be repeated.",
-        complete=completions.conditions,
-    ),
-]
 Parameters = Annotated[
     list[str] | None,
     argument(
@@ -47,10 +39,10 @@ def space(
     """
     from explorer.devices.names import gpu_limits, gpu_words
     from explorer.report.space import SpaceView, parameter_rows, print_space, space_data
-    from explorer.space import Space
+    from explorer.space import Space, restriction
 
     problem = needed(query).problem()
-    fixed = sub_space(where or [], problem.dtype)
+    fixed = restriction(where, problem)
     limits = gpu_limits(gpu)
     words = gpu_words(limits, gpu, with_arch=True)
     view = SpaceView(Space(problem, limits, fixed), fixed, tuple(parameter or ()), words)
@@ -95,6 +87,7 @@ def presets(
         print_presets,
     )
     from explorer.report.table import data_of
+    from explorer.space import restriction
 
     problem = None if query is None else query.problem()
     if problem is None and (legal or where):
@@ -103,7 +96,7 @@ def presets(
         context.params[name] if problem is None and is_given(context, name) else None
         for name in ("op", "dtype")
     )
-    fixed = {} if problem is None else sub_space(where or [], problem.dtype)
+    fixed = {} if problem is None else restriction(where, problem)
     wanted = PresetFilter(text or "", op, dtype, fixed, only_legal=legal)
     every = preset_lines(problem, None if problem is None else gpu_limits(gpu))
     lines = [line for line in every if wanted.passes(line)]

@@ -16,6 +16,7 @@ from explorer.cli.options import (
     Plot,
     RowsOptions,
     TableOptions,
+    Where,
     argument,
     option,
     with_options,
@@ -105,6 +106,7 @@ def tune(
     shapes: Shapes = None,
     draw: Draw = None,
     effort: EffortOf = Effort.DEFAULT,
+    where: Where = None,
     no_torch: NoTorch = False,
     missing: Missing = False,
     output: Output = None,
@@ -121,6 +123,7 @@ def tune(
         tuned = api.tune(
             problems,
             effort=effort,
+            where=where,
             torch=not no_torch,
             missing=missing,
             output=output,

@@ -66,7 +66,7 @@ from explorer.tuning.main_effects import (
     SAMPLED,
     SAMPLES,
 )
-from explorer.tuning.objective import Objectives
+from explorer.tuning.objective import Objectives, where_words
 from explorer.tuning.results import (
     Contrast,
     ParameterEffect,
@@ -737,6 +737,7 @@ SUMMARY: tuple[Field[StudySummary], ...] = (
     Field("replayed", lambda s: s.replayed),
     Field("accuracy", lambda s: str(s.accuracy)),
     Field("objectives", lambda s: str(s.objectives)),
+    Field("where", lambda s: where_words(s.where) or None),
     Field("is_current", lambda s: s.is_current),
     Field("space_version", lambda s: s.space_version),
     Field("trials", lambda s: s.trials),
@@ -761,6 +762,7 @@ def remark(summary: StudySummary) -> str:
     remarks = {
         "time against error": _is_front(summary.objectives),
         str(summary.accuracy): not summary.goal.is_usually_exact,
+        where_words(summary.where): bool(summary.where),
         "replayed": summary.replayed,
         "made by an older version": not summary.is_current,
         f"named {summary.name}": not summary.has_usual_name,

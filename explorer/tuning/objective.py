@@ -1,11 +1,13 @@
 """The goal of a search: time, or time and error; accuracy; effort; and the name of its study."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import sha256
 
 from explorer.model.accuracy import Accuracy
+from explorer.model.config import Value
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Environment, Measured, Outcome
 from explorer.model.problem import Problem
@@ -157,21 +159,41 @@ when it is timed again."""
 
 REPLAY_SUFFIX = " | replay"
 
+Where = Mapping[str, tuple[Value, ...]]
+"""The values that are left of each parameter that a search is restricted to some of."""
+
+MAX_WHERE = 120
+"""Characters of a restriction in the name of a study; a longer one is a digest there."""
+
+
+def where_words(where: Where) -> str:
+    """Return a restriction as `threads=128,256 cache=shared`."""
+    return " ".join(f"{name}={','.join(map(str, values))}" for name, values in where.items())
+
+
+def _where_part(where: Where) -> str:
+    words = where_words(where)
+    digest = sha256(words.encode()).hexdigest()[:8]
+    return words if len(words) <= MAX_WHERE else f"where {digest}"
+
 
 def study_name(
     problem: Problem,
     environment: Environment,
     version: str,
     objectives: Objectives = Objectives.TIME,
+    where: Where | None = None,
     *,
     replayed: bool,
 ) -> str:
     """Return a name such as `softmax f32 8192x4096 | NVIDIA H200 | cold | 1a2b3c4d`.
 
-    Unusual objectives and accuracy follow, and ` | replay` if outcomes come from a recording.
+    Unusual objectives and accuracy follow, what the search is restricted to, and ` | replay` if
+    outcomes come from a recording.
     """
     parts = [str(problem), environment.gpu, environment.timing, version]
     parts += [] if objectives is Objectives.TIME else [str(objectives)]
     goal = Goal(objectives, environment.accuracy)
     parts += [] if goal.is_usually_exact else [str(goal.accuracy)]
+    parts += [_where_part(where)] if where else []
     return " | ".join(parts) + (REPLAY_SUFFIX if replayed else "")

@@ -1,6 +1,6 @@
 """What a search, and a look into a study, give: plain data for reports."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ from explorer.model.config import Config, Value
 from explorer.model.outcome import Contender, Environment, Rejected, Stage, TrialRecord
 from explorer.model.problem import Problem
 from explorer.tuning.contest import Finals
-from explorer.tuning.objective import Goal, Objectives
+from explorer.tuning.objective import Goal, Objectives, Where
 
 if TYPE_CHECKING:
     from explorer.evaluate.verify import FinalistCheck
@@ -155,6 +155,8 @@ class StudySummary:
     """Whether a command must name it, since others fit its problem and goal as well."""
     has_usual_name: bool = True
     """Whether its name is that which a search gives it; not if it was renamed."""
+    where: Where = field(default_factory=dict)
+    """What its search was restricted to; nothing in a study of the whole space."""
 
     @property
     def goal(self) -> Goal:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import replace
 from datetime import datetime, timedelta
+from statistics import fmean
 
 from explorer.evaluate.space_version import space_version
 from explorer.model.config import Config
@@ -20,7 +21,15 @@ from explorer.model.outcome import Measured, Rejected, Stage, TrialRecord
 from explorer.space import Rule, Space
 from explorer.space.candidates import residencies
 from explorer.tuning.contest import ROUNDS, Finals, front_contenders, run_finals, time_in_turn
-from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives, study_name
+from explorer.tuning.objective import (
+    LEAST_GAIN,
+    Effort,
+    Goal,
+    Objectives,
+    Where,
+    study_name,
+    where_words,
+)
 from explorer.tuning.proposer import (
     Candidates,
     Origin,
@@ -178,7 +187,7 @@ def run_search(
     on_progress: Callable[[Progress], None] | None = None,
     rounds: int = ROUNDS,
     ahead: int | None = None,
-    space: Space | None = None,
+    where: Where | None = None,
     objectives: Objectives = Objectives.TIME,
     sampler: SamplerOf | None = None,
 ) -> SearchResult:
@@ -187,8 +196,8 @@ def run_search(
     `trials` counts the kernels that this call evaluates, not proposals that a rule excludes or
     whose code is known; `budget_s` covers search and finals, in seconds; where neither is given
     `effort` says how many, and a search for time ends sooner once it gains no more; `ahead`
-    proposals compile while one is evaluated; `space` narrows what is proposed, and is
-    `Space.searched` where it is left out. With `objectives` time and error the finalists are the
+    proposals compile while one is evaluated; `where` restricts parameters to some of their values,
+    and its search has a study of its own. With `objectives` time and error the finalists are the
     Pareto front. A `sampler` of Optuna's kind proposes what comes after the seeds, in place of our
     mixture. Raises NotFound where no kernel could be used, InvalidInput where a recording does not
     tell errors. Ctrl-C keeps all finished trials.
@@ -197,11 +206,11 @@ def run_search(
     if trials is None and budget_s is None:
         trials = effort.trials
         patience = effort.patience if objectives is Objectives.TIME else None
-    space = space or Space.searched(evaluator.problem, evaluator.gpu)
+    where = where or {}
     if objectives is Objectives.TIME_ERROR:
         _check_errors_are_known(evaluator)
     budget = Budget(trials, budget_s, patience)
-    search = _Search(evaluator, storage, space, budget, seed, on_progress, objectives, sampler)
+    search = _Search(evaluator, storage, where, budget, seed, on_progress, objectives, sampler)
     try:
         search.explore(ahead)
         return search.conclude(rounds)
@@ -230,7 +239,7 @@ class _Search:
         self,
         evaluator: Evaluator,
         storage: Storage,
-        space: Space,
+        where: Where,
         budget: Budget,
         seed: int,
         on_progress: Callable[[Progress], None] | None,
@@ -255,19 +264,21 @@ class _Search:
         self._of_others: set[str] = set()
         """Digests of the code that other processes, or earlier runs, have evaluated."""
         self._exhausted = False
-        self._candidates = candidates = _candidates(evaluator, space)
+        space = Space.searched(evaluator.problem, evaluator.gpu, dict(where))
+        self._candidates = candidates = _candidates(evaluator, space, where)
         goal = Goal(objectives, evaluator.environment.accuracy)
         first = seeds_of(goal, space, random.Random(seed))
         self._proposer = Proposer(
             candidates, evaluator.identity, first, seed, self._add_illegal, objectives, sampler
         )
         study = StudyIdentity(
-            name=evaluator_study(evaluator, objectives),
+            name=evaluator_study(evaluator, objectives, where),
             problem=evaluator.problem,
             objectives=objectives,
             environment=evaluator.environment,
             seed=seed,
             distributions=distributions(candidates.values),
+            where=where,
         )
         self._ledger = Ledger(storage, study, candidates.holds, self._proposer.sampler)
         self._learn(self._ledger.heard())
@@ -529,20 +540,34 @@ def is_replay(evaluator: Evaluator) -> bool:
     return evaluator.catalogue is not None
 
 
-def evaluator_study(evaluator: Evaluator, objectives: Objectives = Objectives.TIME) -> str:
+def evaluator_study(
+    evaluator: Evaluator, objectives: Objectives = Objectives.TIME, where: Where | None = None
+) -> str:
     """Return the name of the study that a search with `evaluator` belongs to."""
     environment, replayed = evaluator.environment, is_replay(evaluator)
     version = environment.space_version
     if replayed and version != space_version(evaluator.problem):
         # Parameters' values may differ between the two: such trials fit no common study.
         version += f" in {space_version(evaluator.problem)}"
-    return study_name(evaluator.problem, environment, version, objectives, replayed=replayed)
+    whose = (evaluator.problem, environment, version, objectives, where)
+    return study_name(*whose, replayed=replayed)
 
 
-def _candidates(evaluator: Evaluator, space: Space) -> Candidates:
+def _candidates(evaluator: Evaluator, space: Space, where: Where) -> Candidates:
+    """Return what may be proposed. Raises InvalidInput where a restriction leaves nothing."""
     if evaluator.catalogue is None:
         return SpaceCandidates(space)
-    return RecordedCandidates(evaluator.catalogue, space.parameters)
+    left = [
+        config
+        for config in evaluator.catalogue
+        if all(getattr(config, name) in values for name, values in where.items())
+    ]
+    if where and not left:
+        raise InvalidInput(
+            f"where leaves none of the {len(evaluator.catalogue)} recorded kernels: "
+            f"{where_words(where)}; name other values"
+        )
+    return RecordedCandidates(left, space.parameters)
 
 
 def _check_errors_are_known(evaluator: Evaluator) -> None:
@@ -563,12 +588,14 @@ def _superseded(study: str) -> str:
 
 
 def _changed(proposer: Proposer) -> str:
-    if not (proposer.sampler and proposer.replaced):
+    """Say how many configs of the user's sampler were repaired, and how far."""
+    far = [changes for changes in proposer.repaired if changes]
+    if not far:
         return ""
     return (
-        f"of the {proposer.sampled} configs that sampler {proposer.sampler} proposed, "
-        f"{proposer.replaced} broke a rule or had been tried before: the most similar ones that "
-        "are left took their place"
+        f"of the {len(proposer.repaired)} configs that sampler {proposer.sampler} proposed, "
+        f"{len(far)} broke a rule or had been tried before: each was repaired to the nearest one "
+        f"that is left, which differs in {fmean(far):.1f} values in the mean, {max(far)} at most"
     )
 
 

@@ -15,10 +15,16 @@ from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.outcome import Environment, Rejected, Stage, TrialRecord
 from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery, command
-from explorer.system.plain_data import read_text, shown
+from explorer.system.plain_data import read_object, read_text, shown
 from explorer.tuning.contest import finals_from_json, front_trials
 from explorer.tuning.main_effects import contrasts, effects, unpaired
-from explorer.tuning.objective import REPLAY_SUFFIX, Goal, Objectives, study_name
+from explorer.tuning.objective import (
+    REPLAY_SUFFIX,
+    Goal,
+    Objectives,
+    Where,
+    study_name,
+)
 from explorer.tuning.results import Attempt, StudyHistory, StudySummary, StudyView
 from explorer.tuning.storage import file_of, one_sentence
 from explorer.tuning.study_attributes import finals_text, passed_over, read_trials
@@ -48,6 +54,11 @@ class StoredStudy:
         self.environment = Environment.from_dict(attributes["circumstances"])
         """Of the run that held the finals; else of the latest."""
         self.objectives = Objectives.parse(attributes.get("objectives", Objectives.TIME))
+        self.where: Where = {
+            name: tuple(values)
+            for name, values in read_object(attributes.get("where", {}), "where").items()
+        }
+        """What its search was restricted to; nothing in a study of the whole space."""
         self.searched_at = read_text(attributes.get("searched_at", ""), "searched_at")
         """When its latest run began or ended, UTC; text that sorts."""
         self.ended = read_text(attributes.get("ended", ""), "ended")
@@ -81,7 +92,7 @@ class StoredStudy:
     def _usual_name(self) -> str:
         """The name that a search gives it."""
         made = self.environment
-        whose = (self.problem, made, made.space_version, self.objectives)
+        whose = (self.problem, made, made.space_version, self.objectives, self.where)
         return study_name(*whose, replayed=self.replayed)
 
     @property
@@ -152,6 +163,7 @@ class StoredStudy:
             objectives=self.objectives,
             is_one_of_several=self.is_one_of_several,
             has_usual_name=self.name == self._usual_name,
+            where=self.where,
         )
 
     def view(self) -> StudyView:
@@ -373,7 +385,10 @@ def must_be_named(storage: BaseStorage, study: str, problem: Problem, goal: Goal
         fits, _ = _with_goal(storage, ProblemQuery.of(problem), goal)
     except InvalidInput:  # the storage went away meanwhile
         return True
-    return [fit.name for fit in _live_first([fit for fit in fits if fit.is_usable])] != [study]
+    usable = [fit for fit in fits if fit.is_usable]
+    if any(fit.where for fit in usable if fit.name == study):
+        return True  # a study of the whole space may come, and would be meant without a name
+    return [fit.name for fit in _live_first(_whole_first(usable))] != [study]
 
 
 def _chosen(
@@ -393,8 +408,8 @@ def _chosen(
     if len(meant) > 1:
         raise InvalidInput(f"{len(meant)} studies fit {query}{goal}; {_name_one(meant)}")
     (study,) = meant
-    rivals = _live_first([other for other in there if other.problem == study.problem])
-    study.is_one_of_several = rivals != meant
+    there = [other for other in there if other.problem == study.problem]
+    study.is_one_of_several = bool(study.where) or _live_first(_whole_first(there)) != meant
     return study
 
 
@@ -433,11 +448,13 @@ def study_named(storage: BaseStorage, named: str) -> StoredStudy:
 def meant_by(goal: Goal, studies: Sequence[StoredStudy]) -> list[StoredStudy]:
     """Return the study that the goal names, else those whose names and GPUs have what it says.
 
-    Of these, replays are left out where there is a live study.
+    Of these, those that were restricted are left out where there is one of the whole space, and
+    replays where there is a live study.
     """
-    return [study for study in studies if study.name == goal.study] or _live_first(
-        [study for study in studies if goal.study in study.name and _is_on(study, goal.gpu)]
-    )
+    if named := [study for study in studies if study.name == goal.study]:
+        return named
+    meant = [study for study in studies if goal.study in study.name and _is_on(study, goal.gpu)]
+    return _live_first(_whole_first(meant))
 
 
 def _name_one(studies: Sequence[StoredStudy]) -> str:
@@ -445,6 +462,12 @@ def _name_one(studies: Sequence[StoredStudy]) -> str:
     of_several_gpus = len({study.environment.gpu for study in studies}) > 1
     or_gpu = ", or its GPU with --gpu" if of_several_gpus else ""
     return f"name one with --study{or_gpu}: {names}"
+
+
+def _whole_first(studies: Sequence[StoredStudy]) -> list[StoredStudy]:
+    """Leave out studies that were restricted where one of the whole space is of the same place."""
+    whole = {study.place for study in studies if not study.where}
+    return [study for study in studies if not study.where or study.place not in whole]
 
 
 def _live_first(studies: Sequence[StoredStudy]) -> list[StoredStudy]:

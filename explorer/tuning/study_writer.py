@@ -83,6 +83,7 @@ def open_study(storage: Storage, study: StudyIdentity) -> int:
         )
     first = {"best": "not known yet: no finals were held", "problem": study.problem.as_dict()}
     first |= {"objectives": str(study.objectives)}
+    first |= {"where": {name: [*values] for name, values in study.where.items()}}
     first = {key: value for key, value in first.items() if key not in existing}
     metrics = {"study:metric_names": study.objectives.metrics}  # where Optuna keeps them
     storage.put_attributes(opened._study_id, first, metrics, {})
@@ -402,7 +403,7 @@ def _merged(storage: Storage, journal: Journal, study: StoredStudy) -> Merged:
             kernels[digest], trial.number = trial, -1
     seed = journal.get_study_user_attrs(source).get("seed", 0)
     identity = StudyIdentity(
-        study.name, study.problem, study.objectives, study.environment, seed, {}
+        study.name, study.problem, study.objectives, study.environment, seed, {}, study.where
     )
     with one_sentence(_UNWRITABLE, _REMEDY):
         study_id = open_study(storage, identity)
