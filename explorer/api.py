@@ -6,7 +6,7 @@ callback `notice`, or with the result. Libraries are imported when a function ne
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -28,6 +28,7 @@ from explorer.model.query import (
     several_of,
     whole,
 )
+from explorer.space import restriction
 from explorer.system.plain_data import shown
 from explorer.system.user_files import (
     StrPath,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from explorer.model.tuned_table import TunedProblem, TunedTable
     from explorer.space.restriction import Conditions
     from explorer.tuning.contest import Entry
+    from explorer.tuning.objective import Score
     from explorer.tuning.peer_comparison import PeerRun
     from explorer.tuning.runs import RunProgress
     from explorer.tuning.surrogate import SamplerOf
@@ -74,10 +76,12 @@ def _seconds(name: str, value: Any) -> float:
     return float(value)
 
 
-def _goal(objectives: str, accuracy: str | None, study: str | None = None) -> Goal:
+def _goal(objectives: str | Objectives, accuracy: str | None, study: str | None = None) -> Goal:
     level = None if accuracy is None else Accuracy.parse(accuracy)
     named = None if study is None else _text("study", study)
-    return Goal.of(Objectives.parse(objectives), level, named)
+    if not isinstance(objectives, Objectives):
+        objectives = Objectives.parse(_text("objectives", objectives))
+    return Goal.of(objectives, level, named)
 
 
 def _gpu(name: str | None) -> str | None:
@@ -133,7 +137,7 @@ def search(
     seed: int = 0,
     timing: str = "cold",
     accuracy: str | None = None,
-    objectives: str = "time",
+    objectives: "str | Score | Objectives" = "time",
     sampler: str | None = None,
     where: "Conditions" = None,
     verify: bool = True,
@@ -160,7 +164,9 @@ def search(
         seed: Of the search.
         timing: `cold`: launches rotate over buffers of 4 x L2; `warm`: they stay on one.
         accuracy: `strict`, `default` or `fast`; None: default, and fast for time,error.
-        objectives: `time`, or `time,error`: the finalists are then the Pareto front of both.
+        objectives: `time`; `time,error`, of which the finalists are the Pareto front; or a function
+            of a module, or its name as `module:function`: it gets an `explorer.Measured` and
+            returns the number to minimise, which must be above 0.
         sampler: `module:Class` of an Optuna sampler that proposes what comes after the first few
             kernels; None: our mixture of small changes, TPE and random draws.
         where: The values that are left of some parameters, as `{"cache": "shared"}` or as
@@ -180,11 +186,9 @@ def search(
         DeviceLost: where the GPU's process cannot be brought back.
         KeyboardInterrupt: by Ctrl-C, with all finished trials kept in the storage.
     """
-    from explorer.space import restriction
-
     query = needed(query_of(search, problem, keywords))
     fixed = restriction(where, query.problem())
-    goal = _goal(objectives, accuracy)
+    goal = _goal(Objectives.of(objectives), accuracy)
     trials = None if trials is None else whole("trials", trials, 1)
     budget_s = None if budget_s is None else _seconds("budget_s", budget_s)
     level = _effort(effort, trials, budget_s)
@@ -281,7 +285,7 @@ def _for_search(
         open_storage()
 
     settings = (problem, device, timing, seed, goal.accuracy)
-    fastest = goal.objectives is Objectives.TIME  # a front has slower kernels, which are more exact
+    fastest = goal.objectives == Objectives.TIME  # a front has slower kernels, which are more exact
     with open_evaluator(*settings, meanwhile=meanwhile, for_fastest=fastest) as evaluator:
         yield evaluator
 
@@ -330,7 +334,7 @@ def _check_replayed(result: SearchResult, notice: Notice) -> "FinalistCheck | No
     except ExplorerError as error:
         notice(f"finalists are not verified: {error}")
         return None
-    two = result.objectives is Objectives.TIME_ERROR
+    two = result.objectives.is_front
     finalists = front_of(result.finals) if two else result.finals.ties
     configs = [finalist.config for finalist in finalists]
     environment = result.environment
@@ -665,8 +669,6 @@ def tune(
     wanted = several_of(tune, problems, {})
     level, file = Effort.parse(effort), _path("output", output)
     exactness = Accuracy.parse(accuracy) if accuracy else Accuracy.DEFAULT
-    from explorer.space import restriction
-
     only = {problem: restriction(where, problem) for problem in wanted}
     from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.model.tuned_table import write_table
@@ -684,11 +686,7 @@ def tune(
     ) as benches:
         path, kept = _table_so_far(file, benches.gpu)
         journal = path.with_suffix(".partial.jsonl")
-        asked = partial(_is_as_asked, timing=timing, accuracy=exactness, effort=level)
-
-        def resumes(one: "TunedProblem") -> bool:
-            return asked(one) and one.where == where_words(only.get(one.problem, {}))
-
+        resumes = partial(_is_as_asked, asked=(timing, exactness, level), where=only)
         try:
             run = tune_all(
                 benches,
@@ -721,13 +719,16 @@ def _with_journal(
     return kept.with_(filter(resumes, read_journal(journal, kept.gpu)))
 
 
-def _is_as_asked(one: "TunedProblem", *, timing: str, accuracy: Accuracy, effort: Effort) -> bool:
+def _is_as_asked(
+    one: "TunedProblem", *, asked: tuple[str, Accuracy, Effort], where: Mapping[Problem, Where]
+) -> bool:
     """Whether a problem that an earlier run tuned is what this run would come to."""
     from explorer.evaluate.space_version import is_of_today
 
     made = one.environment
-    as_asked = (made.timing, made.accuracy, one.effort) == (timing, accuracy, effort)
-    return is_of_today(made, one.problem) and as_asked
+    as_asked = (made.timing, made.accuracy, one.effort) == asked
+    same_kernels = one.where == where_words(where.get(one.problem, {}))
+    return is_of_today(made, one.problem) and as_asked and same_kernels
 
 
 def _table_so_far(output: Path | None, gpu: "GpuSpec") -> "tuple[Path, TunedTable]":

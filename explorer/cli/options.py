@@ -173,8 +173,10 @@ Minimised = Annotated[
     Objectives,
     option(
         "--objectives WHAT",
-        "What is minimised: time, or time,error for the Pareto front of both.",
-        choices=Objectives,
+        "What is minimised: time, time,error for the Pareto front of both, or module:function "
+        "of an outcome.",
+        lambda text: Objectives.parse(str(text)),  # the default is no text
+        complete=completions.among(str(Objectives.TIME), str(Objectives.TIME_ERROR)),
     ),
 ]
 BatchInvariant = Annotated[

@@ -137,7 +137,7 @@ def chosen_variant(what: What, scope: Scope) -> Chosen:
         )
     if is_of_study(choice):
         return _of_study(choice, needed(scope.query), scope)
-    if goal.objectives is Objectives.TIME_ERROR:
+    if goal.objectives != Objectives.TIME:
         raise InvalidInput(
             f"objectives say in which study a trial is; {what} is none: leave objectives out"
         )

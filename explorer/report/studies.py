@@ -112,6 +112,7 @@ FINALIST: tuple[Field[Standing], ...] = (
     *TIMED,
     Field("tied", lambda r: r.kernel.tied),
     Field("ratio_to_best", lambda r: r.kernel.ratio_to_best, "ratio", "{:.3f}".format),
+    Field("value", lambda r: r.kernel.value, "value", "{:.5g}".format),
     Field("ratio_low", lambda r: r.kernel.ratio_low),
     Field("ratio_high", lambda r: r.kernel.ratio_high),
     Field("config", lambda r: r.kernel.config.as_dict()),
@@ -128,7 +129,7 @@ FINALIST: tuple[Field[Standing], ...] = (
 )
 """What is known of each kernel of the finals. Those with a heading are columns of their table."""
 
-_OF_FINALS = {"rank", "of_limit", "tied", "ratio_to_best", "ratio_low", "ratio_high"}
+_OF_FINALS = {"rank", "of_limit", "tied", "ratio_to_best", "value", "ratio_low", "ratio_high"}
 
 SEARCHED = [field for field in FINALIST if field.name not in _OF_FINALS]
 """What is known of each kernel that a search has measured."""
@@ -216,7 +217,7 @@ def search_data(
 ) -> Data:
     """Return a search. `front` is the Pareto front of one for time and error, else null."""
     problem = result.problem
-    two = result.objectives is Objectives.TIME_ERROR
+    two = result.objectives.is_front
     return {
         "study": result.study,
         "problem": problem_data(problem),
@@ -261,7 +262,7 @@ def study_data(view: StudyView, storage: str | None = None) -> Data:
     summary, finals = view.summary, view.finals
     problem = summary.problem
     front = None
-    if summary.objectives is Objectives.TIME_ERROR:
+    if summary.objectives.is_front:
         front = (
             [_searched_data(trial, problem) for trial in view.front]
             if finals is None
@@ -344,7 +345,7 @@ def print_search(
 
 
 def _is_front(objectives: Objectives) -> bool:
-    return objectives is Objectives.TIME_ERROR
+    return objectives.is_front
 
 
 def _title(problem: Problem, where: str, *, two: bool) -> str:
@@ -380,7 +381,9 @@ def finals_table(
         table = table_of(_FRONT, front_standings(finals, problem), keys=2)
     else:
         shown = standings(finals, problem)[: min(MOST_ROWS, len(finals.ties) + ROWS_AFTER_TIES)]
-        table = table_of((*FINALIST, _DIFFERENCE), shown)
+        is_own = finals.winner.value is not None
+        fields = [field for field in FINALIST if is_own or field.name != "value"]
+        table = table_of((*fields, _DIFFERENCE), shown)
     difference, limit, limit_us = table.columns[-1].heading, problem.limit, finals.limit_us
     if not limit_us:
         table.add_under({difference: f"{limit} was not measured"})
@@ -404,7 +407,7 @@ def finals_notes(finals: Finals, *, replayed: bool, two: bool = False) -> Notes:
     if two:
         return _front_notes(finals, how)
     best, others = finals.winner, len(finals.ties) - 1
-    lines = _best_notes(best.trial)
+    lines = [*_best_notes(best.trial), *([("value", _OWN)] if best.value is not None else [])]
     if others < 1:  # also of a damaged database, which may have no tie
         return [*lines, ("ties", f"No other finalist ties with the best. {how} {_TIES}")]
     ratios = [finalist.ratio_to_best for finalist in finals.ties]
@@ -419,6 +422,11 @@ def _best_notes(best: TrialRecord) -> Notes:
     lines = [("best", f"trial {best.number}: {brief_words(best.config)}")]
     return [*lines, ("residency", residency)] if residency else lines
 
+
+_OWN = (
+    "What the study's own objective makes of a kernel, of which the least is the best: the median "
+    "over rounds. Ratios and ties are of it, and not of times."
+)
 
 _TIES = (
     "A config ties if its ratio, the median over rounds of its time over the fastest's, is within "
@@ -761,6 +769,7 @@ def remark(summary: StudySummary) -> str:
     """Return what a reader of a study's line must know, such as that it is a replay."""
     remarks = {
         "time against error": _is_front(summary.objectives),
+        str(summary.objectives): summary.objectives.is_own,
         str(summary.accuracy): not summary.goal.is_usually_exact,
         where_words(summary.where): bool(summary.where),
         "replayed": summary.replayed,

@@ -358,7 +358,7 @@ class Proposer:
         ]
         self._known: dict[str, Values | None] = {}
         """Values by digest; None for what was proposed and is not learnt yet."""
-        self._elite = Fastest() if objectives is Objectives.TIME else Front()
+        self._elite = Front() if objectives.is_front else Fastest()
         self._steps: dict[Config, list[Config]] = {}
         self._picked: deque[Config] = deque()
         """Steps that were picked beside the last one, and not proposed yet."""

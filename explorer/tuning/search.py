@@ -143,7 +143,8 @@ class Budget:
 class Tally:
     """Counts a run's trials, and notes the best of all runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, objectives: Objectives) -> None:
+        self._objectives = objectives
         self.trials = 0
         self.measured_now = 0
         self.rejected: Counter[Stage] = Counter()
@@ -151,13 +152,13 @@ class Tally:
 
     @property
     def best_us(self) -> float | None:
-        """The least time, of earlier runs too; None where nothing was measured."""
+        """The time of the best, of earlier runs too; None where nothing was measured."""
         return _time_us(self.best) if self.best else None
 
     def recall(self, trial: Known) -> None:
         """Note a trial of an earlier run, or of another process, if it is the best."""
-        if _time_us(trial) < (self.best_us or math.inf):
-            self.best = trial
+        if self.best is None or self._value(trial) < self._value(self.best):
+            self.best = trial if isinstance(trial.outcome, Measured) else self.best
 
     def count(self, trial: Known) -> None:
         """Count a trial of this run."""
@@ -167,6 +168,9 @@ class Tally:
         else:
             self.rejected[trial.outcome.stage] += 1
         self.recall(trial)
+
+    def _value(self, trial: Known) -> float:
+        return self._objectives.values(trial.outcome)[0]
 
 
 def _time_us(trial: Known) -> float:
@@ -198,16 +202,17 @@ def run_search(
     `effort` says how many, and a search for time ends sooner once it gains no more; `ahead`
     proposals compile while one is evaluated; `where` restricts parameters to some of their values,
     and its search has a study of its own. With `objectives` time and error the finalists are the
-    Pareto front. A `sampler` of Optuna's kind proposes what comes after the seeds, in place of our
-    mixture. Raises NotFound where no kernel could be used, InvalidInput where a recording does not
-    tell errors. Ctrl-C keeps all finished trials.
+    Pareto front; an objective of the user's is minimised in place of time. A `sampler` of Optuna's
+    kind proposes what comes after the seeds, in place of our mixture. Raises NotFound where no
+    kernel could be used, InvalidInput where a recording does not tell errors, where a restriction
+    leaves nothing, and for what an objective raises. Ctrl-C keeps all finished trials.
     """
     patience = None
     if trials is None and budget_s is None:
         trials = effort.trials
-        patience = effort.patience if objectives is Objectives.TIME else None
+        patience = effort.patience if objectives == Objectives.TIME else None
     where = where or {}
-    if objectives is Objectives.TIME_ERROR:
+    if objectives.is_front:
         _check_errors_are_known(evaluator)
     budget = Budget(trials, budget_s, patience)
     search = _Search(evaluator, storage, where, budget, seed, on_progress, objectives, sampler)
@@ -252,7 +257,7 @@ class _Search:
         self._seed = seed
         self._on_progress = on_progress
         self._objectives = objectives
-        self._tally = Tally()
+        self._tally = Tally(objectives)
         self._pending: deque[Proposal] = deque()
         self._begun: deque[Proposal] = deque()
         """Those that were handed over, in the order in which they are evaluated."""
@@ -467,15 +472,15 @@ class _Search:
         A winner whose launch bounds do not state its residency is evaluated with bounds that do,
         which is one kernel more than was asked for, and the finals are held again.
         """
-        if self._objectives is not Objectives.TIME:
+        if self._objectives.is_front:
             front = front_contenders(self._ledger.records)
             return time_in_turn(self._evaluator, front, rounds)
-        finals = run_finals(self._evaluator, self._ledger.records, rounds)
+        finals = run_finals(self._evaluator, self._ledger.records, rounds, self._objectives)
         for _ in range(MOST_AGAIN):
             if not self._state_residency(finals.winner.trial):
                 break
             self._ledger.flush()
-            finals = run_finals(self._evaluator, self._ledger.records, rounds)
+            finals = run_finals(self._evaluator, self._ledger.records, rounds, self._objectives)
         return finals
 
     @property

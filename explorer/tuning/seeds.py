@@ -17,7 +17,7 @@ from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem, power_of_two
 from explorer.space import Space
 from explorer.space.design_rules import WIDE_ROW
-from explorer.tuning.objective import Goal, Objectives, Where
+from explorer.tuning.objective import Goal, Where
 
 REGISTERS_FOR_A_ROW = 32
 """Registers of cached row a thread: beyond this, occupancy falls faster than passes get shorter."""
@@ -33,7 +33,7 @@ def seeds(space: Space, rng: random.Random, accuracy: Accuracy = Accuracy.DEFAUL
 def seeds_of(goal: Goal, space: Space, rng: random.Random) -> list[Config]:
     """Return what a search tries first; for a front, fast and exact configs alternate."""
     first = seeds(space, rng, goal.accuracy)
-    if goal.objectives is Objectives.TIME:
+    if not goal.objectives.is_front:
         return first
     most = _shaped(Config(exp="expf", normalise="divide", sum="compensated"), space.problem, 16)
     last = [space.repair(into(space, most), rng), *seeds(space, rng, Accuracy.STRICT)]

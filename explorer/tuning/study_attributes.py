@@ -104,7 +104,7 @@ def to_outcome(
         return None
     least = {"error": 0.0, "resources": {"registers": 0}, "digest": ""}
     measured = Measured.from_dict({**least, **attributes})
-    if objectives is Objectives.TIME_ERROR and measured.max_ulp is None:
+    if objectives.is_front and measured.max_ulp is None:
         raise InvalidInput("it has no max_ulp, which its study minimises")
     return measured
 

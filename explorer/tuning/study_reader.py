@@ -1,5 +1,6 @@
 """Read a storage: which studies there are, which one is meant, and what it found."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -53,7 +54,9 @@ class StoredStudy:
         self.problem = Problem.from_dict(attributes["problem"])
         self.environment = Environment.from_dict(attributes["circumstances"])
         """Of the run that held the finals; else of the latest."""
-        self.objectives = Objectives.parse(attributes.get("objectives", Objectives.TIME))
+        self.objectives = Objectives.parse(
+            read_text(attributes.get("objectives", str(Objectives.TIME)), "objectives")
+        )
         self.where: Where = {
             name: tuple(values)
             for name, values in read_object(attributes.get("where", {}), "where").items()
@@ -70,6 +73,8 @@ class StoredStudy:
         """Whether its times come from a recording: one that was renamed keeps that."""
         self.faults: dict[int, str] = {}
         """What is wrong with the trials that cannot be read, by number; they are passed over."""
+        self._values: dict[int, float] = {}
+        """What was minimised of each trial that was measured, as the storage has it."""
         self.is_one_of_several = False
         """Whether a command must name it, since others fit its problem and goal as well."""
 
@@ -113,6 +118,8 @@ class StoredStudy:
             )
             seconds = trial.duration.total_seconds() if trial.duration else 0.0
             attempts[number] = Attempt(number, found, trial.datetime_start, seconds)
+            if isinstance(found, TrialRecord) and trial.values:
+                self._values[number] = trial.values[0]
         return dict(sorted(attempts.items()))
 
     @property
@@ -130,7 +137,13 @@ class StoredStudy:
         return self._fastest() if self.finals is None else self.finals.winner.trial
 
     def _fastest(self) -> TrialRecord | None:
-        return min(self.measured(), key=lambda trial: trial.outcome.time_us, default=None)
+        return min(self.measured(), key=self._value, default=None)
+
+    def _value(self, trial: TrialRecord) -> float:
+        """Return what was minimised of a trial: its time, or an objective of the user's."""
+        if not self.objectives.is_own:
+            return trial.outcome.time_us
+        return self._values.get(trial.number, math.inf)
 
     def _since_finals(self) -> TrialRecord | None:
         """Return a trial that is faster than the finalists were in the search: it came later."""
@@ -139,8 +152,8 @@ class StoredStudy:
             return None
         trials = [finalist.trial for finalist in finals.finalists]
         is_new = fastest.number not in {trial.number for trial in trials}
-        before_us = min(trial.outcome.time_us for trial in trials)
-        return fastest if is_new and fastest.outcome.time_us < before_us else None
+        before = min(map(self._value, trials))
+        return fastest if is_new and self._value(fastest) < before else None
 
     def summary(self) -> StudySummary:
         """Return one line about it."""
@@ -172,7 +185,7 @@ class StoredStudy:
         rejected = [trial for trial in found if isinstance(trial, Rejected)]
         best, reasons = self.best(), Counter((r.stage, _short(r)) for r in rejected)
         assert best is not None  # those that measured nothing are passed over
-        two = self.objectives is Objectives.TIME_ERROR
+        two = self.objectives.is_front
         return StudyView(
             summary=self.summary(),
             environment=self.environment,
@@ -284,7 +297,7 @@ def list_views(storage: BaseStorage) -> list[StudyView]:
     studies = [
         study
         for study in read_studies(storage)[0]
-        if study.objectives is Objectives.TIME and study.is_usable and study.best()
+        if study.objectives == Objectives.TIME and study.is_usable and study.best()
     ]
     order = attrgetter("problem.dtype", "problem.cols", "problem.rows", "replayed", "name")
     studies.sort(key=order)
