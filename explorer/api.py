@@ -1,14 +1,16 @@
-"""What a program calls: `search`, `tune`, `emit`, `compare` and `verify`.
+"""What a program calls: `search`, `tune`, `emit`, `compare`, `verify`, `show` and so on.
 
-Each does what the command of its name does, prints nothing, and returns a dataclass. The command
-line is a thin layer over this module. Sentences that it prints on stderr reach a program by the
-callback `notice`, or with the result. Libraries are imported when a function needs them.
+Each does what the command of its name does, prints nothing, and returns a dataclass. The commands
+`report`, `space` and `presets` are `write_report`, `describe_space` and `find_presets`, since
+folders of the package have their names. The command line is a thin layer over this module.
+Sentences that it prints on stderr reach a program by the callback `notice`, or with the result.
+Libraries are imported when a function needs them.
 """
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from math import isfinite
 from numbers import Real
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from explorer.model.accuracy import Accuracy
+from explorer.model.element import DType
 from explorer.model.errors import ExplorerError, InvalidInput, NotFound
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem
@@ -28,6 +31,7 @@ from explorer.model.query import (
     several_of,
     whole,
 )
+from explorer.ops import Op
 from explorer.space import restriction
 from explorer.system.plain_data import shown
 from explorer.system.user_files import (
@@ -37,7 +41,8 @@ from explorer.system.user_files import (
     named_file,
 )
 from explorer.tuning.objective import Effort, Goal, Objectives, Where, where_words
-from explorer.tuning.results import Progress, SearchResult
+from explorer.tuning.results import Progress
+from explorer.tuning.results import SearchResult as Searched
 
 if TYPE_CHECKING:
     from explorer.compile.compiler import CompilePool
@@ -48,13 +53,19 @@ if TYPE_CHECKING:
     from explorer.model.evaluator import Evaluator
     from explorer.model.peer import Entered, NotEntered, PeerBench
     from explorer.model.tuned_table import TunedProblem, TunedTable
+    from explorer.report.diff import Difference
+    from explorer.report.notebook import PeerRun as ComparedRun
+    from explorer.report.notebook import Profile, SearchResult, StudyHistory, Tuned
+    from explorer.report.records import Records
+    from explorer.report.side_by_side import SideBySide
+    from explorer.report.space import PresetLine, SpaceView
     from explorer.space.restriction import Conditions
     from explorer.tuning.contest import Entry
     from explorer.tuning.objective import Score
     from explorer.tuning.peer_comparison import PeerRun
+    from explorer.tuning.results import StudySummary
     from explorer.tuning.runs import RunProgress
     from explorer.tuning.surrogate import SamplerOf
-    from explorer.tuning.tune import TuneRun
 
 Notice = Callable[[str], None]
 """Told each sentence that the command line would print on stderr."""
@@ -76,12 +87,19 @@ def _seconds(name: str, value: Any) -> float:
     return float(value)
 
 
-def _goal(objectives: str | Objectives, accuracy: str | None, study: str | None = None) -> Goal:
+def _goal(
+    objectives: "str | Score | Objectives",
+    accuracy: str | None,
+    study: str | None = None,
+    gpu: str | None = None,
+) -> Goal:
     level = None if accuracy is None else Accuracy.parse(accuracy)
     named = None if study is None else _text("study", study)
-    if not isinstance(objectives, Objectives):
-        objectives = Objectives.parse(_text("objectives", objectives))
-    return Goal.of(objectives, level, named)
+    if isinstance(objectives, str):
+        objectives = Objectives.parse(objectives)
+    elif not isinstance(objectives, Objectives):
+        objectives = Objectives.of(objectives)
+    return Goal.of(objectives, level, named, _gpu(gpu))
 
 
 def _gpu(name: str | None) -> str | None:
@@ -144,7 +162,7 @@ def search(
     progress: Callable[[Progress], None] | None = None,
     notice: Notice | None = None,
     **keywords: Unpack[ProblemKeywords],
-) -> SearchResult:
+) -> "SearchResult":
     """Find the fastest kernel of a problem, as `explorer search`; the same call again goes on.
 
     The problem is an `explorer.Problem`, or given by the keywords of the command line: `cols`,
@@ -177,7 +195,8 @@ def search(
 
     Returns:
         The study's name, the best's config and time, the limit's time, the finalists and
-        ties, and the environment. Times are microseconds a launch.
+        ties, the environment, and every trial (`attempts`, `records()`, `to_frame()`). Times are
+        microseconds a launch.
 
     Raises:
         InvalidInput: for a value that cannot be used, or a GPU that is not there.
@@ -212,7 +231,11 @@ def search(
         sampler=_sampler(sampler),
     )
     check = _check_replayed(result, heard) if verify and result.replayed else None
-    return replace(result, verification=check, notices=tuple(heard.sentences))
+    from explorer.report.notebook import SearchResult
+    from explorer.report.records import as_kind
+
+    more = {"verification": check, "notices": tuple(heard.sentences)}
+    return as_kind(SearchResult, result, storage=_storage(storage), **more)
 
 
 def _search_on(
@@ -226,7 +249,7 @@ def _search_on(
     seed: int,
     where: Where,
     **how: Any,
-) -> SearchResult:
+) -> "Searched":
     """Search on a GPU or in a recording, and tell what a user should know of both.
 
     `how` is what `run_search` is given besides.
@@ -320,7 +343,7 @@ def _replay_notices(evaluator: "Evaluator", why: str | None) -> list[str]:
     return [replay_notice(evaluator.environment, why), *evaluator.notices]
 
 
-def _check_replayed(result: SearchResult, notice: Notice) -> "FinalistCheck | None":
+def _check_replayed(result: "Searched", notice: Notice) -> "FinalistCheck | None":
     """Emulate the best of a replay and those tied with it, or the front.
 
     None where there is no NVRTC, which is noticed. Raises WrongKernel.
@@ -513,7 +536,7 @@ def compare(
     on_peer: "Callable[[Entered | NotEntered], None] | None" = None,
     notice: Notice | None = None,
     **keywords: Unpack[ProblemKeywords],
-) -> "PeerRun":
+) -> "ComparedRun":
     """Time our best beside the limit and every installed peer on a GPU, as `explorer compare`.
 
     Args:
@@ -548,6 +571,8 @@ def compare(
     from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.peers import chosen_peers
     from explorer.peers.ahead import PeersAhead
+    from explorer.report.notebook import PeerRun as ComparedRun
+    from explorer.report.records import as_kind
     from explorer.tuning.runs import Listeners, RunSettings, compare_all
 
     heard = _Heard(notice, progress=progress, on_progress=on_progress, on_peer=on_peer)
@@ -556,10 +581,15 @@ def compare(
     level = Accuracy.parse(accuracy)
     stored = _storage(storage)
     settings = RunSettings(tuple(chosen), heuristic, timing, level, seed)
-    listeners = Listeners(heard, on_peer, progress or (lambda _: None), on_progress)
+
+    def told(run: "PeerRun") -> None:
+        if progress is not None:
+            progress(as_kind(ComparedRun, run))
+
+    listeners = Listeners(heard, on_peer, told, on_progress)
     opened = open_peer_benches(_text("device", device), timing, seed, level)
     with opened as benches, PeersAhead(benches.gpu) as ahead:
-        return compare_all(
+        run = compare_all(
             benches,
             wanted,
             settings,
@@ -569,6 +599,7 @@ def compare(
             limit_s=limit_s,
             tell=listeners,
         )
+    return as_kind(ComparedRun, run)
 
 
 def _names(what: str, names: Any) -> list[str]:
@@ -602,24 +633,6 @@ def _searched(bench: "PeerBench", storage: str | None, notice: Notice) -> "Entry
 # ------------------------------------------------------------------ tune
 
 
-@dataclass(frozen=True, slots=True)
-class Tuned:
-    """What `tune` came to, and where its table is."""
-
-    run: "TuneRun"
-    path: Path
-    notices: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        """Return a line for a notebook, without the times."""
-        from explorer.report.text import counted
-
-        table, untuned = self.run.table, len(self.run.untuned)
-        left = f", {untuned} not tuned" if untuned else ""
-        problems = counted(len(table.problems), "problem")
-        return f"Tuned({problems} on {table.gpu.name}{left}, {self.path})"
-
-
 def tune(
     problems: Iterable[Problem | ProblemQuery],
     *,
@@ -634,7 +647,7 @@ def tune(
     seed: int = 0,
     progress: Callable[["RunProgress"], None] | None = None,
     notice: Notice | None = None,
-) -> Tuned:
+) -> "Tuned":
     """Find the best kernel of each problem and keep them as a table, as `explorer tune`.
 
     All problems share a list of candidates, and each is timed on each of them. What is finished is
@@ -676,14 +689,9 @@ def tune(
     from explorer.tuning.tune import tune as tune_all
 
     heard = _Heard(notice, progress=progress)
-    with open_peer_benches(
-        _text("device", device),
-        timing,
-        whole("seed", seed, 0),
-        exactness,
-        wanted="tuning",
-        instead="without one, explorer search replays a recording",
-    ) as benches:
+    settings = (_text("device", device), timing, whole("seed", seed, 0), exactness)
+    without = "without one, explorer search replays a recording"
+    with open_peer_benches(*settings, wanted="tuning", instead=without) as benches:
         path, kept = _table_so_far(file, benches.gpu)
         journal = path.with_suffix(".partial.jsonl")
         resumes = partial(_is_as_asked, asked=(timing, exactness, level), where=only)
@@ -707,6 +715,8 @@ def tune(
         write_table(kept.with_(run.table.problems), path)
     if not run.untuned:
         journal.unlink(missing_ok=True)
+    from explorer.report.notebook import Tuned
+
     return Tuned(run, path, tuple(heard.sentences))
 
 
@@ -749,3 +759,302 @@ def _table_so_far(output: Path | None, gpu: "GpuSpec") -> "tuple[Path, TunedTabl
             "name another file"
         )
     return path, table
+
+
+# ------------------------------------------------------------------ look at studies
+
+
+def show(
+    problem: Problem | ProblemQuery | None = None,
+    *,
+    accuracy: str | None = None,
+    objectives: "str | Score | Objectives" = "time",
+    storage: StrPath | None = None,
+    study: str | None = None,
+    gpu: str | None = None,
+    notice: Notice | None = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> "StudyHistory":
+    """Return what a search found, with every trial, as `explorer show`.
+
+    Args:
+        problem: What was searched, unless keywords say it (`ProblemKeywords`); None: the study
+            named.
+        accuracy: What its kernels had to meet; None: as usual.
+        objectives: Of the study, as of `explorer.search`; a function need not be there any more.
+        storage: The Optuna storage that has it; None: $EXPLORER_STORAGE, else explorer.db in
+            studies/ or in the user's data folder.
+        study: Its name, or a part of it that no other has.
+        gpu: Its GPU, where studies of several fit.
+        notice: Called with a sentence on trials that cannot be read.
+
+    Returns:
+        The study's `view` and its `attempts`. `to_dict()` is what `--json` prints, `records()` and
+        `to_frame()` have each trial as `--csv` does. Times are microseconds a launch.
+
+    Raises:
+        NotFound: where there is no such study.
+        InvalidInput: where several fit, which it names, and for a value that cannot be used.
+    """
+    from explorer.report.notebook import StudyHistory
+    from explorer.report.records import as_kind
+    from explorer.tuning.storage import open_storage
+    from explorer.tuning.study_reader import history_of, load_history, searching, study_named
+
+    query, kept = query_of(show, problem, keywords), _storage(storage)
+    goal, heard = _goal(objectives, accuracy, study, gpu), _Heard(notice)
+    if query is None and goal.study:
+        found = history_of(study_named(open_storage(kept, read_only=True), goal.study))
+    else:
+        query = needed(query)
+        opened = open_storage(kept, read_only=True, command=searching(query, goal))
+        found = load_history(opened, query, goal)
+    if found.view.passed_over:
+        heard(found.view.passed_over)
+    return as_kind(StudyHistory, found, storage=kept)
+
+
+def studies(
+    *, storage: StrPath | None = None, notice: Notice | None = None
+) -> "Records[StudySummary]":
+    """Return what was searched so far, a line a study, as `explorer studies`.
+
+    `notice` is called with a sentence on each study that cannot be read. Raises NotFound where
+    there is no storage yet, InvalidInput for one that cannot be read.
+    """
+    from explorer.report.records import Records
+    from explorer.report.studies import SUMMARY
+    from explorer.tuning.storage import SEARCH, file_of, open_storage
+    from explorer.tuning.study_reader import survey
+
+    heard, kept = _Heard(notice), _storage(storage)
+    opened = open_storage(kept, read_only=True)
+    found = survey(opened)
+    if found.faults and not found.summaries:
+        raise InvalidInput(f"the storage has no study that can be read: {found.faults[0]}")
+    if not found.summaries:
+        raise NotFound(f"no study yet: storage {file_of(opened) or kept} has none; run {SEARCH}")
+    for fault in found.faults:
+        heard(fault)
+    return Records("studies", tuple(found.summaries), SUMMARY)
+
+
+def side_by_side(*named: str, storage: StrPath | None = None) -> "SideBySide":
+    """Put results side by side, as `explorer compare --from A --against B`.
+
+    Each is a kept comparison or a tuned table, by its file, a table of the package, by its name, or
+    a study of the storage, by its name or a part of it. Shares are of the limit of each one's own
+    GPU. Raises InvalidInput for fewer than two, and where they have no problem in common; NotFound
+    where a name fits none.
+    """
+    from explorer.report.side_by_side import beside
+
+    if len(named) < 2:
+        raise InvalidInput(f"side_by_side has {len(named)} results; name two at least")
+    return beside([os.fspath(_path("result", one) or "") for one in named], _storage(storage))
+
+
+def write_report(
+    problem: Problem | ProblemQuery | None = None,
+    *,
+    output: StrPath = "report.html",
+    from_: Sequence[str] = (),
+    accuracy: str | None = None,
+    objectives: "str | Score | Objectives" = "time",
+    storage: StrPath | None = None,
+    study: str | None = None,
+    gpu: str | None = None,
+    notice: Notice | None = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> Path:
+    """Write a page with charts, as `explorer report`, and return its path.
+
+    Args:
+        problem: Of the study to show, unless keywords say it; None: what `from_` names alone.
+        output: The page to write; only another page of ours is replaced.
+        from_: Files, tables of the package and studies, as of `explorer.side_by_side`; several of
+            one kind stand side by side.
+        accuracy: As of `explorer.show`, as are all other arguments.
+
+    Raises:
+        InvalidInput: where there is nothing to show, for a file that cannot be written, and where
+            the extra 'softmax-explorer[report]' is not installed.
+        NotFound: where there is no such study.
+    """
+    from explorer.report.charts import altair
+    from explorer.report.page import page_html
+    from explorer.report.pages import kept_pages, study_page
+    from explorer.system.user_files import PAGE, check_replaceable, write_file
+
+    query, path = query_of(write_report, problem, keywords), _path("output", output) or Path()
+    if query is None and not from_:
+        raise InvalidInput(
+            "nothing to report on: give --cols 4096 for a study, or --from NAME for a comparison, "
+            "a journey, a tuned table or a study"
+        )
+    if path.suffix not in (".html", ".htm"):
+        raise InvalidInput(f"output is {str(path)!r}; name a file that ends in .html")
+    altair()
+    remedy = "name another --output"
+    check_replaceable(path, PAGE, remedy)
+    pages = kept_pages([os.fspath(one) for one in from_], _storage(storage))
+    if query is not None:
+        shown = show(
+            query,
+            accuracy=accuracy,
+            objectives=objectives,
+            storage=storage,
+            study=study,
+            gpu=gpu,
+            notice=notice,
+        )
+        pages.insert(0, study_page(shown, _storage(storage)))
+    sections = [section for page in pages for section in page.sections]
+    text = page_html(pages[0].title, " ".join(page.lead for page in pages), sections)
+    write_file(path, text, remedy)
+    return path
+
+
+# ------------------------------------------------------------------ look at kernels
+
+
+def describe_space(
+    problem: Problem | ProblemQuery | None = None,
+    *,
+    parameters: Sequence[str] = (),
+    where: "Conditions" = None,
+    gpu: str | None = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> "SpaceView":
+    """Return the parameters of a problem's kernels, their values and the rules.
+
+    As `explorer space`. `parameters` names those that are wanted, and `where` the values that are
+    left of some. Raises InvalidInput for what there is not.
+    """
+    from explorer.devices.names import gpu_limits, gpu_words
+    from explorer.report.space import SpaceView
+    from explorer.space import Space
+
+    wanted = needed(query_of(describe_space, problem, keywords)).problem()
+    fixed, limits = restriction(where, wanted), gpu_limits(_gpu(gpu))
+    words = gpu_words(limits, gpu, with_arch=True)
+    return SpaceView(
+        Space(wanted, limits, fixed), fixed, tuple(_names("parameters", parameters)), words
+    )
+
+
+def find_presets(
+    problem: Problem | ProblemQuery | None = None,
+    *,
+    text: str = "",
+    legal: bool = False,
+    where: "Conditions" = None,
+    gpu: str | None = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> "Records[PresetLine]":
+    """Return published kernels, with a problem which of them can compute it.
+
+    As `explorer presets`: without a problem, the keywords `op` and `dtype` alone choose those that
+    can compute that operator and type. `text` stands in a name or in what they are from, `legal`
+    and `where` ask what they are for the problem. Raises InvalidInput.
+    """
+    from explorer.devices.names import gpu_limits
+    from explorer.report.records import Records
+    from explorer.report.space import PRESET, PresetFilter, preset_lines, preset_rows
+
+    op = dtype = None
+    is_kind = problem is None and keywords.keys() <= {"op", "dtype"}
+    if is_kind:
+        op = Op.parse(_text("op", keywords["op"])) if "op" in keywords else None
+        dtype = DType.parse(keywords["dtype"]) if "dtype" in keywords else None
+        if legal or where:
+            raise InvalidInput(
+                "--legal and --where ask what a preset is for a problem: give --cols"
+            )
+    query = None if is_kind else needed(query_of(find_presets, problem, keywords))
+    wanted = None if query is None else query.problem()
+    fixed = {} if wanted is None else restriction(where, wanted)
+    chosen = PresetFilter(_text("text", text), op, dtype, fixed, only_legal=legal)
+    lines = preset_lines(wanted, None if wanted is None else gpu_limits(_gpu(gpu)))
+    return Records("presets", tuple(filter(chosen.passes, lines)), PRESET, preset_rows)
+
+
+def profile(
+    what: "What",
+    problem: Problem | ProblemQuery | None = None,
+    *,
+    gpu: str | None = None,
+    accuracy: str | None = None,
+    objectives: str = "time",
+    batch_invariant: bool = False,
+    storage: StrPath | None = None,
+    study: str | None = None,
+    notice: Notice | None = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> "Profile":
+    """Count what a kernel does, as `explorer profile`: traffic, instructions, occupancy.
+
+    No GPU is needed. The arguments are those of `explorer.emit`. Raises as that does.
+    """
+    from explorer.evaluate.profile import profile as profile_variant
+    from explorer.export.choice import Scope, chosen_variant
+    from explorer.model.gpu_spec import known_gpu_for
+    from explorer.report.notebook import Profile
+    from explorer.report.records import as_kind
+
+    query = query_of(profile, problem, keywords)
+    goal, heard = _goal(objectives, accuracy, study), _Heard(notice)
+    scope = Scope(query, _gpu(gpu), _storage(storage), goal, heard, batch_invariant)
+    chosen = chosen_variant(what, scope)
+    return as_kind(
+        Profile, profile_variant(chosen.variant, chosen.gpu or known_gpu_for(chosen.arch))
+    )
+
+
+def diff(
+    a: "What",
+    b: "What",
+    problem: Problem | ProblemQuery | None = None,
+    *,
+    gpu: str | None = None,
+    accuracy: str | None = None,
+    objectives: str = "time",
+    batch_invariant: bool = False,
+    storage: StrPath | None = None,
+    study: str | None = None,
+    notice: Notice | None = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> "Difference":
+    """Put two kernels side by side, as `explorer diff`: config, source, resources, counts, times.
+
+    No GPU is needed. `a` and `b` are as `what` of `explorer.emit`, as are the other arguments.
+    Raises as that does.
+    """
+    from explorer.evaluate.profile import inspect
+    from explorer.export.choice import Scope, known_times_of, two_variants
+    from explorer.model.gpu_spec import known_gpu_for
+    from explorer.report.diff import Difference
+
+    query = query_of(diff, problem, keywords)
+    goal, heard = _goal(objectives, accuracy, study), _Heard(notice)
+    scope = Scope(query, _gpu(gpu), _storage(storage), goal, heard, batch_invariant)
+    one, other = two_variants((a, b), scope)
+    limits = one.gpu or other.gpu or known_gpu_for(one.arch)
+    named = one.study or other.study or goal.study
+    scope = replace(scope, goal=replace(goal, study=named))
+    times = known_times_of((one.variant, other.variant), limits, scope)
+    sides = inspect(one.variant, limits), inspect(other.variant, limits)
+    return Difference((str(a), str(b)), sides, times)
+
+
+def table(named: StrPath) -> "Tuned":
+    """Return a tuned table by its file, or by the name of one of the package.
+
+    As `explorer table show`. Raises InvalidInput for a file that is none of this version.
+    """
+    from explorer.model.tuned_table import read_table
+    from explorer.report.notebook import Tuned
+    from explorer.tuning.tune import TuneRun
+
+    path = _path("table", named) or Path()
+    return Tuned(TuneRun(read_table(path), (), 0), path)

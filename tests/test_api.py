@@ -346,14 +346,13 @@ def test_results_are_shown_on_a_line(result, emitted, tmp_path):
     assert repr(emitted.verdict) == f"Verdict({PROBLEM}: verified by emulation for sm_90)"
     unchecked = dataclasses.replace(emitted, verdict=None, path=Path("k.cu"))
     assert repr(unchecked) == f"Emitted({PROBLEM}, not verified, k.cu)"
-    from explorer.api import Tuned
     from explorer.model.tuned_table import read_table
     from explorer.report.compare import read_compared
     from explorer.tuning.tune import TuneRun
 
     run = read_compared(ROOT / "studies" / "results" / "retimed-h100.json")
     assert re.fullmatch(r"PeerRun\(7 problems on NVIDIA H100 80GB HBM3 beside [^\n]*\)", repr(run))
-    tuned = Tuned(TuneRun(read_table("held-out/nvidia-h200"), (), 0), Path("mine.json"))
+    tuned = explorer.Tuned(TuneRun(read_table("held-out/nvidia-h200"), (), 0), Path("mine.json"))
     assert repr(tuned) == f"Tuned(60 problems on {GPU}, mine.json)"
 
 

@@ -19,7 +19,6 @@ from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:
     from explorer.export.choice import Scope
-    from explorer.tuning.results import StudyHistory
 
 # ------------------------------------------------------------------ one way to declare them
 
@@ -309,6 +308,11 @@ class StudyOptions:
     gpu: StudyGpu = None
 
     @property
+    def given(self) -> dict[str, Any]:
+        """The options as keywords of a function that looks at a study."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @property
     def goal(self) -> Goal:
         """What the study was searched for, and its name or GPU."""
         return Goal.of(self.objectives, self.accuracy, self.study, self.gpu)
@@ -321,24 +325,12 @@ class StudyOptions:
         return open_storage(self.storage, read_only=True, command=searching(query, self.goal))
 
     def found(self, query: ProblemQuery) -> tuple[str, int]:
-        """Return the study's name and its number in the storage. Raises as `history`."""
+        """Return the study's name and its number in the storage. Raises as `explorer.show`."""
         from explorer.tuning.study_reader import load_trial
 
         opened = self.opened(query)
         view, _ = load_trial(opened, query, "best", self.goal)
         return view.summary.name, opened.get_study_id_from_name(view.summary.name)
-
-    def history(self, query: ProblemQuery) -> "StudyHistory":
-        """Return the study's trials, having said what was passed over.
-
-        Raises NotFound where there is no such study, InvalidInput where several fit.
-        """
-        from explorer.tuning.study_reader import load_history
-
-        history = load_history(self.opened(query), query, self.goal)
-        if history.view.passed_over:
-            say(history.view.passed_over)
-        return history
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from explorer.report.charts import Chart, bars_chart, shares_chart, stacked
 from explorer.report.compare import few_of, geometric_mean, read_compared
 from explorer.report.journey import read_journey
 from explorer.report.page import Block, Figure, KeptPage, definitions
+from explorer.report.records import Tabular
 from explorer.report.studies import best_standing
 from explorer.report.table import (
     Field,
@@ -254,7 +255,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class SideBySide:
+class SideBySide(Tabular):
     """Two or more results, of which the first is the one that the others are held against."""
 
     sides: tuple[Side, ...]
@@ -285,6 +286,18 @@ class SideBySide:
     def __repr__(self) -> str:
         """Return a line for a notebook."""
         return f"SideBySide({self.title}: {counted(len(self.lines), 'problem')})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        return side_data(self)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return a row for each problem and side."""
+        return side_rows(self)
+
+    def tables(self) -> list[Table]:
+        """Return the table."""
+        return [side_table(self)]
 
     @property
     def title(self) -> str:

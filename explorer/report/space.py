@@ -15,7 +15,8 @@ from explorer.model.problem import Problem
 from explorer.ops import Op
 from explorer.presets.preset import Preset
 from explorer.presets.published import PRESET_NAMES, PRESETS, unpublished
-from explorer.report.table import Field, Kind, data_of, print_table, table_of
+from explorer.report.records import Tabular
+from explorer.report.table import Field, Kind, Table, data_of, print_table, table_of
 from explorer.report.text import count, counted, percent, problem_data
 from explorer.space import Space, rules_of
 from explorer.space.rules import Rule
@@ -26,7 +27,7 @@ from explorer.system.plain_data import nearest, shown
 
 
 @dataclass(frozen=True, slots=True)
-class SpaceView:
+class SpaceView(Tabular):
     """A space, and which of it is to be shown. Raises InvalidInput for an unknown parameter."""
 
     space: Space
@@ -43,6 +44,22 @@ class SpaceView:
                 known = self.space.parameters
                 instead = nearest(name, known) or f"choose one of {', '.join(known)}"
                 raise InvalidInput(f"parameter {shown(name)} is not known; {instead}")
+
+    def __repr__(self) -> str:
+        """Return a line for a notebook."""
+        return f"SpaceView({self.space.problem}: {len(self.parameters)} parameters)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `explorer space --json` prints."""
+        return space_data(self)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return a row for each value of each parameter."""
+        return parameter_rows(self.parameters)
+
+    def tables(self) -> list[Table]:
+        """Return the parameters, and the rules."""
+        return [table_of(PARAMETER, self.parameters.items()), table_of(RULE, self.rules)]
 
     @property
     def parameters(self) -> dict[str, tuple[Value, ...]]:

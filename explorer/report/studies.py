@@ -76,7 +76,7 @@ from explorer.tuning.results import (
     Unpaired,
 )
 from explorer.tuning.storage import Journal, default_storage, open_storage
-from explorer.tuning.study_reader import read_studies
+from explorer.tuning.study_reader import read_studies, searched_history
 
 Data = dict[str, Any]
 
@@ -215,14 +215,12 @@ def finals_data(finals: Finals, problem: Problem) -> Data:
 def search_data(
     result: SearchResult, storage: str | None = None, checked: FinalistCheck | None = None
 ) -> Data:
-    """Return a search. `front` is the Pareto front of one for time and error, else null."""
-    problem = result.problem
-    two = result.objectives.is_front
+    """Return a search, under the keys of `study_data`. Its counts are of this run alone.
+
+    `front` is the Pareto front of one for time and error, else null.
+    """
     return {
-        "study": result.study,
-        "problem": problem_data(problem),
-        "replayed": result.replayed,
-        "circumstances": result.environment.as_dict(),
+        **study_data(searched_history(result).view, storage),
         "trials": result.trials,
         "measured": result.measured,
         "duplicates": result.duplicates,
@@ -230,16 +228,11 @@ def search_data(
         "elapsed_s": result.elapsed_s,
         "stopped": result.stopped or None,
         "seed": result.seed,
-        "objectives": str(result.objectives),
-        "best": data_of(FINALIST, standings(result.finals, problem)[0]),
-        "finals": finals_data(result.finals, problem),
-        "front": _front_data(result, storage, result.finals) if two else None,
         "verification": None if checked is None else asdict(checked),
-        "emit": reproducing_command(result.best.trial, problem, result.goal, storage),
     }
 
 
-def _front_data(of: SearchResult | StudySummary, storage: str | None, finals: Finals) -> list[Data]:
+def _front_data(of: StudySummary, storage: str | None, finals: Finals) -> list[Data]:
     """Return the members of a front, with how each compares with the next, and its command."""
     front = front_standings(finals, of.problem)
     ratios = ratios_to_next([one.kernel for one in front])
@@ -257,7 +250,8 @@ def _front_data(of: SearchResult | StudySummary, storage: str | None, finals: Fi
 def study_data(view: StudyView, storage: str | None = None) -> Data:
     """Return a study's summary with environment, best, finals (or null), rejections and effects.
 
-    Where there were no finals, the best and the front are as the search measured them.
+    What only a search knows is null. Where there were no finals, the best and the front are as the
+    search measured them.
     """
     summary, finals = view.summary, view.finals
     problem = summary.problem
@@ -276,6 +270,8 @@ def study_data(view: StudyView, storage: str | None = None) -> Data:
         "finals": None if finals is None else finals_data(finals, problem),
         "front": front,
         "ended": view.ended or None,
+        "seed": view.seed,
+        **dict.fromkeys(("duplicates", "elapsed_s", "stopped", "verification")),
         "rejected": _rejected_data(view.rejected),
         "reasons": [
             {"stage": str(stage), "reason": reason, "count": number}

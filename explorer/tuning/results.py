@@ -64,6 +64,12 @@ class SearchResult:
     """A sentence where kernels of the user's sampler could not be evaluated as it proposed them."""
     is_one_of_several: bool = False
     """Whether a command must name its study, since others fit its problem and goal as well."""
+    attempts: tuple["Attempt", ...] = ()
+    """Every kernel of the study that was evaluated, also in earlier runs, by number."""
+    where: Where = field(default_factory=dict)
+    """What the search was restricted to."""
+    ended: str = ""
+    """Why it evaluated no more kernels."""
     verification: "FinalistCheck | None" = None
     """Of a replay's finalists, on the emulator; None where a GPU verified them, or nothing did."""
     notices: tuple[str, ...] = ()
@@ -254,6 +260,8 @@ class StudyView:
     """A sentence on trials that cannot be read; empty where there is none."""
     ended: str = ""
     """Why the search that held the finals evaluated no more; empty where it is not known."""
+    seed: int | None = None
+    """Of the latest search; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,6 +257,7 @@ class _Search:
         self._seed = seed
         self._on_progress = on_progress
         self._objectives = objectives
+        self._where = where
         self._tally = Tally(objectives)
         self._pending: deque[Proposal] = deque()
         self._begun: deque[Proposal] = deque()
@@ -455,6 +456,9 @@ class _Search:
             exhausted=self._exhausted,
             stopped=self._budget.no_gain,
             objectives=self._objectives,
+            attempts=self._ledger.attempts,
+            where=self._where,
+            ended=self._ended,
             passed_over=self._ledger.passed_over,
             superseded="" if kept else _superseded(self._ledger.name),
             changed=_changed(self._proposer),

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
@@ -17,7 +17,7 @@ from explorer.model.outcome import Environment, Rejected, Stage, TrialRecord
 from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery, command
 from explorer.system.plain_data import read_object, read_text, shown
-from explorer.tuning.contest import finals_from_json, front_trials
+from explorer.tuning.contest import Finals, finals_from_json, front_trials
 from explorer.tuning.main_effects import contrasts, effects, unpaired
 from explorer.tuning.objective import (
     REPLAY_SUFFIX,
@@ -26,7 +26,13 @@ from explorer.tuning.objective import (
     Where,
     study_name,
 )
-from explorer.tuning.results import Attempt, StudyHistory, StudySummary, StudyView
+from explorer.tuning.results import (
+    Attempt,
+    SearchResult,
+    StudyHistory,
+    StudySummary,
+    StudyView,
+)
 from explorer.tuning.storage import file_of, one_sentence
 from explorer.tuning.study_attributes import finals_text, passed_over, read_trials
 
@@ -66,6 +72,8 @@ class StoredStudy:
         """When its latest run began or ended, UTC; text that sorts."""
         self.ended = read_text(attributes.get("ended", ""), "ended")
         """Why the run that held the finals evaluated no more; empty where that was not kept."""
+        seed = attributes.get("seed")
+        self.seed = seed if isinstance(seed, int) else None
         finals = finals_text(attributes)
         self.finals = None if finals is None else finals_from_json(finals, self.objectives)
         """Of the latest run that came to its end."""
@@ -181,24 +189,11 @@ class StoredStudy:
 
     def view(self) -> StudyView:
         """Return what it found, without what each parameter does."""
-        found = (attempt.trial for attempt in self.attempts.values())
-        rejected = [trial for trial in found if isinstance(trial, Rejected)]
-        best, reasons = self.best(), Counter((r.stage, _short(r)) for r in rejected)
+        best = self.best()
         assert best is not None  # those that measured nothing are passed over
-        two = self.objectives.is_front
-        return StudyView(
-            summary=self.summary(),
-            environment=self.environment,
-            finals=self.finals,
-            best=best,
-            since=self._since_finals(),
-            rejected=dict(Counter(r.stage for r in rejected)),
-            reasons=tuple((stage, reason, n) for (stage, reason), n in reasons.most_common()),
-            effects=(),
-            front=tuple(front_trials(self.measured())) if two else (),
-            passed_over=self.passed_over,
-            ended=self.ended,
-        )
+        view = _viewed(self.summary(), self.environment, self.attempts.values(), self.finals, best)
+        since, passed_over = self._since_finals(), self.passed_over
+        return replace(view, since=since, passed_over=passed_over, ended=self.ended, seed=self.seed)
 
     def trial(self, which: str | int) -> TrialRecord:
         """Return its `best` trial, or one by number. Raises NotFound, and InvalidInput."""
@@ -222,6 +217,56 @@ class StoredStudy:
                 f"{BEST}"
             )
         raise InvalidInput(f"trial {number} {why}; choose another, or {BEST}")
+
+
+def _viewed(
+    summary: StudySummary,
+    environment: Environment,
+    attempts: Iterable[Attempt],
+    finals: Finals | None,
+    best: TrialRecord,
+) -> StudyView:
+    """Return what a study found, without what each parameter does."""
+    trials = [attempt.trial for attempt in attempts]
+    rejected = [trial for trial in trials if isinstance(trial, Rejected)]
+    measured = [trial for trial in trials if isinstance(trial, TrialRecord)]
+    reasons = Counter((one.stage, _short(one)) for one in rejected)
+    return StudyView(
+        summary=summary,
+        environment=environment,
+        finals=finals,
+        best=best,
+        since=None,
+        rejected=dict(Counter(one.stage for one in rejected)),
+        reasons=tuple((stage, reason, n) for (stage, reason), n in reasons.most_common()),
+        effects=(),
+        front=tuple(front_trials(measured)) if summary.objectives.is_front else (),
+    )
+
+
+def searched_history(result: SearchResult) -> StudyHistory:
+    """Return the study of a search, as it was when that ended, without reading its storage."""
+    made = result.environment
+    summary = StudySummary(
+        name=result.study,
+        problem=result.problem,
+        gpu=made.gpu,
+        timing=made.timing,
+        space_version=made.space_version,
+        is_current=made.space_version == space_version(result.problem),
+        trials=len(result.attempts),
+        measured=sum(isinstance(attempt.trial, TrialRecord) for attempt in result.attempts),
+        best_us=result.time_us,
+        limit_us=made.limit_us,
+        date=made.date,
+        replayed=result.replayed,
+        accuracy=made.accuracy,
+        objectives=result.objectives,
+        is_one_of_several=result.is_one_of_several,
+        where=result.where,
+    )
+    view = _viewed(summary, made, result.attempts, result.finals, result.best.trial)
+    return _with_effects(replace(view, ended=result.ended), result.attempts)
 
 
 def read_studies(storage: BaseStorage) -> tuple[list[StoredStudy], list[str]]:
@@ -320,7 +365,12 @@ def load_history(
 
 def history_of(study: StoredStudy) -> StudyHistory:
     """Return what a study found, its effects, and each finished trial."""
-    view, measured = study.view(), study.measured()
+    return _with_effects(study.view(), tuple(study.attempts.values()))
+
+
+def _with_effects(view: StudyView, attempts: tuple[Attempt, ...]) -> StudyHistory:
+    """Return a study with what each parameter does."""
+    measured = [one.trial for one in attempts if isinstance(one.trial, TrialRecord)]
     compared = contrasts(measured)
     whole = replace(
         view,
@@ -328,7 +378,7 @@ def history_of(study: StoredStudy) -> StudyHistory:
         contrasts=compared,
         unpaired=unpaired(measured, compared, view.best.config),
     )
-    return StudyHistory(whole, tuple(study.attempts.values()))
+    return StudyHistory(whole, attempts)
 
 
 def load_trial(

@@ -16,13 +16,14 @@ from optuna.trial import FrozenTrial, TrialState
 
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput
-from explorer.model.outcome import Environment, Measured, Outcome, TrialRecord
+from explorer.model.outcome import Environment, Measured, Outcome, Rejected, TrialRecord
 from explorer.model.problem import Problem
 from explorer.system.plain_data import shown
 from explorer.tuning.bulk_storage import FINISHED, BulkStorage
 from explorer.tuning.contest import Finals
 from explorer.tuning.objective import REPLAY_SUFFIX
 from explorer.tuning.proposer import Proposal
+from explorer.tuning.results import Attempt
 from explorer.tuning.storage import LOCKED, Journal, Storage, file_of, one_sentence, open_journal
 from explorer.tuning.study_attributes import (
     StudyIdentity,
@@ -145,6 +146,22 @@ class Ledger:
         """The kernels that were measured."""
         found = ((known.trial.number, known.config, known.outcome) for known in self.kernels)
         return [TrialRecord(n, c, o) for n, c, o in found if isinstance(o, Measured)]
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The kernels that were evaluated, by the numbers of their trials."""
+        found = [
+            Attempt(
+                number := known.trial.number,
+                known.outcome
+                if isinstance(known.outcome, Rejected)
+                else TrialRecord(number, known.config, known.outcome),
+                known.trial.datetime_start,
+                known.trial.duration.total_seconds() if known.trial.duration else 0.0,
+            )
+            for known in self.kernels
+        ]
+        return tuple(sorted(found, key=lambda attempt: attempt.number))
 
     @property
     def passed_over(self) -> str:
