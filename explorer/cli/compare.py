@@ -27,10 +27,19 @@ from explorer.cli.output import (
     say,
     show_result,
 )
-from explorer.cli.problem import Also, Draw, Dtypes, IdsPerRow, drawn, listed, numbers_of
+from explorer.cli.problem import (
+    Draw,
+    Dtypes,
+    ListedOptions,
+    Shapes,
+    drawn,
+    listed,
+    numbers_of,
+    of_file,
+)
 from explorer.model.element import USUAL_TYPE
 from explorer.model.errors import InvalidInput, NotFound
-from explorer.model.problem import MAX_COLS, MAX_ROWS
+from explorer.model.problem import MAX_COLS, MAX_ROWS, Problem
 from explorer.model.query import extents
 from explorer.ops import DEFAULT_OP, Op
 from explorer.system.user_files import COMPARISON, check_replaceable
@@ -47,8 +56,8 @@ Cols = Annotated[
     str | None,
     option(
         "--cols C,C",
-        "Columns, one or several; with --draw a range such as 64:131072:log, by default "
-        f"{DRAWN_COLS} (needed, unless --draw or --from is given).",
+        "Columns, one or several, or a range such as 64:131072:log; with --draw by default "
+        f"{DRAWN_COLS} (needed, unless --draw, --shapes or --from is given).",
     ),
 ]
 Rows = Annotated[
@@ -114,13 +123,13 @@ SLOWER = 1
 @with_options
 def compare(
     of: MeasureOptions,
+    each: ListedOptions,
     out: TableOptions,
     cols: Cols = None,
     rows: Rows = None,
     dtype: Dtypes = USUAL_TYPE.value,
     op: Operation = DEFAULT_OP,
-    ids_per_row: IdsPerRow = None,
-    also: Also = None,
+    shapes: Shapes = None,
     draw: Draw = None,
     peers: Peers = None,
     peer_limit: Limit = "180s",  # type: ignore[assignment]
@@ -142,8 +151,8 @@ def compare(
         check_nothing_is_measured(
             cols=cols,
             rows=rows,
-            ids_per_row=ids_per_row,
-            also=also,
+            **each.given,
+            shapes=shapes,
             draw=draw,
             peers=peers,
             heuristic=heuristic,
@@ -151,12 +160,12 @@ def compare(
         )
         raise typer.Exit(_show_kept(kept, against, storage, out.form, plot))
     before = read_compared(Path(against)) if against is not None else None
-    sizes, how = (_named(cols, rows), "") if draw is None else _drawn(cols, rows, draw, of.seed)
+    problems, how = _problems(cols, rows, dtype, op, shapes, draw, of.seed, each)
     if save is not None:
         check_replaceable(save, COMPARISON, _SAVE_REMEDY)
     measured = partial(
         api.compare,
-        listed(sizes, dtype, [op], also, ids_per_row),
+        problems,
         peers=words("peers", peers) if peers is not None else None,
         peer_limit_s=peer_limit,
         heuristic=heuristic,
@@ -258,14 +267,32 @@ Sizes = list[tuple[int, int | None]]
 """Columns and rows; rows are None where they are as many as make 256 MiB of traffic."""
 
 
+def _problems(
+    cols: str | None,
+    rows: str | None,
+    dtype: str,
+    op: Op,
+    shapes: Path | None,
+    draw: int | None,
+    seed: int,
+    each: ListedOptions,
+) -> tuple[list[Problem], str]:
+    """Return the problems, and in words how they were drawn. Raises InvalidInput."""
+    if shapes is not None:
+        return of_file(shapes, each, cols=cols, rows=rows, draw=draw), ""
+    sizes, how = (_named(cols, rows), "") if draw is None else _drawn(cols, rows, draw, seed)
+    return listed(sizes, dtype, [op], each), how
+
+
 def _named(cols: str | None, rows: str | None) -> Sizes:
     """Return each of --cols, with its own of --rows or the only one. Raises InvalidInput."""
     if cols is None:
         raise InvalidInput(
             "--cols is missing; give the numbers of columns, for example --cols 4096,50257, or "
-            "--draw 40"
+            "--draw 40, or --shapes FILE.csv"
         )
-    widths = extents("cols", MAX_COLS)(cols)
+    read = partial(numbers_of, "cols", most=MAX_COLS) if ":" in cols else extents("cols", MAX_COLS)
+    widths = read(cols)
     heights: list[int | None] = [*extents("rows", MAX_ROWS)(rows)] if rows else [None]
     if len(heights) == 1:
         heights *= len(widths)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from explorer.cli import completions
-from explorer.cli.output import say
+from explorer.cli.output import passing_errors, say
 from explorer.model.accuracy import Accuracy
 from explorer.model.errors import InvalidInput
 from explorer.model.query import ProblemQuery, whole_number
@@ -41,8 +41,9 @@ def option(
     if choices:
         parser = getattr(choices, "parse", None) or one_of(long.removeprefix("--"), *choices)
         complete = completions.among(*choices)
+    read = None if parser is None else passing_errors(parser)
     return typer.Option(
-        long, metavar=metavar or None, help=help_text, parser=parser, autocompletion=complete
+        long, metavar=metavar or None, help=help_text, parser=read, autocompletion=complete
     )
 
 

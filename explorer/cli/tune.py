@@ -25,13 +25,14 @@ from explorer.cli.options import (
 from explorer.cli.output import say, show_result, stopped
 from explorer.cli.problem import (
     MOST_PROBLEMS,
-    Also,
     Draw,
     Dtypes,
-    IdsPerRow,
+    ListedOptions,
+    Shapes,
     drawn,
     listed,
     numbers_of,
+    of_file,
 )
 from explorer.model.element import USUAL_TYPE
 from explorer.model.errors import InvalidInput, NotFound
@@ -57,13 +58,6 @@ Rows = Annotated[
 ]
 Ops = Annotated[
     str, option("--op OP,...", f"Some of {', '.join(Op)}.", complete=completions.several(*Op))
-]
-Shapes = Annotated[
-    Path | None,
-    option(
-        "--shapes FILE.csv",
-        "A file of problems, such as explorer.log_shapes writes, instead of --cols.",
-    ),
 ]
 EffortOf = Annotated[
     Effort,
@@ -96,13 +90,12 @@ Output = Annotated[
 @with_options
 def tune(
     of: MeasureOptions,
+    each: ListedOptions,
     out: JsonOption,
     cols: Cols = None,
     rows: Rows = None,
     dtype: Dtypes = USUAL_TYPE.value,
     op: Ops = DEFAULT_OP,
-    ids_per_row: IdsPerRow = None,
-    also: Also = None,
     shapes: Shapes = None,
     draw: Draw = None,
     effort: EffortOf = Effort.DEFAULT,
@@ -117,7 +110,7 @@ def tune(
     from explorer.report.table import notices
     from explorer.report.tune import print_tuned, tuned_data
 
-    problems = _problems(cols, rows, dtype, op, shapes, draw, of.seed, also, ids_per_row)
+    problems = _problems(cols, rows, dtype, op, shapes, draw, of.seed, each)
     kept = "; the problems that were finished are kept, and the same command goes on"
     with stopped(kept), RunLine(notices()) as line:
         tuned = api.tune(
@@ -148,19 +141,11 @@ def _problems(
     shapes: Path | None,
     draw: int | None,
     seed: int,
-    also: str | None,
-    ids_per_row: int | None,
+    each: ListedOptions,
 ) -> list[Problem]:
     """Read the list of problems, or the file of them. Raises InvalidInput."""
     if shapes is not None:
-        if any(given is not None for given in (cols, rows, draw, also, ids_per_row)):
-            raise InvalidInput(
-                "--shapes names whole problems; drop --cols, --rows, --draw, --ids-per-row and "
-                "--also"
-            )
-        from explorer.runtime.shapes import read_shapes
-
-        return read_shapes(shapes)
+        return of_file(shapes, each, cols=cols, rows=rows, draw=draw)
     if cols is None:
         raise InvalidInput(
             "--cols is missing; give the numbers of columns, for example --cols 64:131072:log, or "
@@ -172,7 +157,7 @@ def _problems(
     if draw is not None:
         sizes = drawn(widths, [height for height in heights if height], draw, seed)
     kinds = [Op.parse(name) for name in words("op", ops)]
-    problems = listed(sizes, dtype, kinds, also, ids_per_row)
+    problems = listed(sizes, dtype, kinds, each)
     if len(problems) > MOST_PROBLEMS:
         raise InvalidInput(
             f"these are {len(problems)} problems; one command takes {MOST_PROBLEMS} at most: give "

@@ -333,6 +333,11 @@ def query_from_keywords(keywords: Mapping[str, Any]) -> ProblemQuery | None:
     for name in WHOLE_FIELDS.keys() & fields.keys():
         check_extent(name, fields[name], WHOLE_FIELDS[name])
     if shape is not None:
+        if OPERATORS[op := fields.get("op", DEFAULT_OP)].over is Extent.CACHE:
+            raise InvalidInput(
+                f"shape is of an array, and {op} reads a cache: give cols, the keys of a sequence, "
+                "and rows, group, key_heads and head_dim"
+            )
         taken = [name for name in ("cols", "rows", "inner") if name in fields]
         if taken:
             raise InvalidInput(f"shape says rows, cols and inner; leave {taken[0]} out")

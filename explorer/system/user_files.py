@@ -103,6 +103,8 @@ def open_regular(
                     f"{most_bytes} are read; {remedy}"
                 )
             yield file
+    except InvalidInput:
+        raise
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} cannot be read: {_reason(error)}; {remedy}") from None
 
@@ -261,6 +263,8 @@ def write_file(path: Path, content: str | bytes, remedy: str = "name another fil
             if target.exists():
                 os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
             partial.replace(target)
+    except InvalidInput:
+        raise
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} cannot be written: {_reason(error)}; {remedy}") from None
 
@@ -283,6 +287,8 @@ def append_line(path: Path, line: str, remedy: str = "name another file") -> Non
                 with suppress(OSError):
                     file.truncate(end)
                 raise
+    except InvalidInput:
+        raise
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} cannot be written: {_reason(error)}; {remedy}") from None
 
@@ -334,6 +340,8 @@ def check_writable(path: Path, remedy: str = "name another file") -> None:
     try:
         with _partial(_target(path, remedy)):
             pass
+    except InvalidInput:
+        raise
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} cannot be written: {_reason(error)}; {remedy}") from None
 

@@ -163,6 +163,8 @@ def _check_file(path: Path, what: str, missing: str | None, remedy: str = _REMED
             with open_regular(path, most_bytes=sys.maxsize, remedy=remedy) as file:
                 if file.read(len(_BEGINS[what])) not in (_BEGINS[what], b""):
                     raise InvalidInput(f"storage {path} is no {what}; {remedy}")
+    except InvalidInput:
+        raise
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise InvalidInput(f"storage {path} cannot be opened: {why}; {remedy}") from None

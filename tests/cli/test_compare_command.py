@@ -300,3 +300,20 @@ def test_a_file_of_another_kind_is_refused(explorer):
     Path("x.json").write_text('{"seed": 1}')
     ran = explorer("compare", "--from", "x.json")
     assert ran.code == 2 and "keeps no comparison of this version" in ran.err
+
+
+def test_caches_ranges_and_files_of_problems_are_compared(explorer, gpu, tmp_path):
+    heads = ("--op", "decode_attention", "--rows", "32", "--group", "4", "--key-heads", "8")
+    ran = explorer("compare", "--cols", "4096", *heads, "--peers", "torch", "--json")
+    assert ran.code == 0, ran.err
+    (one,) = json.loads(ran.out)["comparisons"]
+    assert (one["problem"]["group"], one["problem"]["key_heads"]) == (4, 8)
+    several = explorer(
+        "compare", "--cols", "64:256:log", "--rows", "8", "--peers", "torch", "--json"
+    )
+    assert [c["problem"]["cols"] for c in json.loads(several.out)["comparisons"]] == [64, 128, 256]
+    (tmp_path / "shapes.csv").write_text("rows,cols,dtype\n8,16,f32\n")
+    kept = explorer("compare", "--shapes", "shapes.csv", "--peers", "torch", "--json")
+    assert json.loads(kept.out)["comparisons"][0]["problem"]["cols"] == 16
+    refused = explorer("compare", "--shapes", "shapes.csv", "--cols", "8", "--group", "2")
+    assert refused.code == 2 and "names whole problems; drop --cols and --group" in refused.err
