@@ -955,8 +955,8 @@ def find_presets(
     """Return published kernels, with a problem which of them can compute it.
 
     As `explorer presets`: without a problem, the keywords `op` and `dtype` alone choose those that
-    can compute that operator and type. `text` stands in a name or in what they are from, `legal`
-    and `where` ask what they are for the problem. Raises InvalidInput.
+    can compute that operator and type. `text` stands in a name, in what they do or in what they are
+    from; `legal` and `where` ask what they are for the problem. Raises InvalidInput.
     """
     from explorer.devices.names import gpu_limits
     from explorer.report.records import Records

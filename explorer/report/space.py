@@ -204,7 +204,7 @@ class PresetFilter:
     """Which presets a user wants to see."""
 
     text: str = ""
-    """Part of a name or of the source, in either case."""
+    """Part of a name, of what it does or of the source, in either case."""
     op: Op | None = None
     dtype: DType | None = None
     values: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
@@ -214,7 +214,7 @@ class PresetFilter:
     def passes(self, line: PresetLine) -> bool:
         """Return whether a preset is wanted."""
         preset, config = line.preset, line.config
-        said = " ".join([preset.name, *preset.other_names, str(preset.source)])
+        said = " ".join([preset.name, *preset.other_names, preset.sentence, str(preset.source)])
         if self.text.lower() not in said.lower() or (self.only_legal and config is None):
             return False
         if self.op not in (None, *preset.ops) or self.dtype not in (None, *preset.dtypes):
@@ -263,12 +263,12 @@ def print_presets(
 
 
 def _no_preset(text: str) -> str:
-    """Say what no preset has: the text in its name or source, or else all that was asked for."""
+    """Say what no preset has: the text in what is said of it, or else all that was asked for."""
     every = f"explorer presets lists all {len(PRESETS)}"
     if any(PresetFilter(text).passes(line) for line in preset_lines(None, None)):
         return f"no preset is all that was asked for; {every}"
     near = nearest(text, PRESET_NAMES)
-    told = f"no preset has {shown(text)} in its name or in what it is from"
+    told = f"no preset has {shown(text)} in its name, in what it does or in what it is from"
     return f"{told}; {near and f'{near}; '}{every}"
 
 
