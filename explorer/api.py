@@ -540,7 +540,7 @@ def compare(
     """Time our best beside the limit and every installed peer on a GPU, as `explorer compare`.
 
     Args:
-        problems: One or several, unless keywords say one (`ProblemKeywords`).
+        problems: One or several, unless keywords say them, as of `explorer.tune`.
         peers: Their names, or module:attribute; None: all that are known.
         peer_limit_s: Seconds for a peer to compile, tune and verify.
         heuristic: Time the heuristic's kernel, not a search's best.
@@ -634,7 +634,7 @@ def _searched(bench: "PeerBench", storage: str | None, notice: Notice) -> "Entry
 
 
 def tune(
-    problems: Iterable[Problem | ProblemQuery],
+    problems: Iterable[Problem | ProblemQuery] | None = None,
     *,
     effort: str = "default",
     where: "Conditions" = None,
@@ -647,6 +647,7 @@ def tune(
     seed: int = 0,
     progress: Callable[["RunProgress"], None] | None = None,
     notice: Notice | None = None,
+    **keywords: Any,
 ) -> "Tuned":
     """Find the best kernel of each problem and keep them as a table, as `explorer tune`.
 
@@ -655,7 +656,8 @@ def tune(
     on after an interruption. That file goes once all problems are tuned.
 
     Args:
-        problems: What to tune.
+        problems: What to tune, unless keywords say it: those of `ProblemKeywords`, of which `cols`,
+            `rows`, `dtype` and `op` may be lists, and then all combinations are meant.
         effort: `quick`, `default` or `full`: how often the best few are varied.
         where: The values that are left of some parameters, as of `explorer.search`.
         torch: Whether torch's own function is timed beside the best, where torch is installed.
@@ -679,7 +681,7 @@ def tune(
             no table or of another GPU.
         KeyboardInterrupt: by Ctrl-C, with all finished problems kept.
     """
-    wanted = several_of(tune, problems, {})
+    wanted = several_of(tune, problems, keywords)
     level, file = Effort.parse(effort), _path("output", output)
     exactness = Accuracy.parse(accuracy) if accuracy else Accuracy.DEFAULT
     only = {problem: restriction(where, problem) for problem in wanted}

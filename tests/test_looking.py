@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 import explorer
 from explorer.cli import app
+from explorer.model.query import several_of
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "studies" / "results"
@@ -159,3 +160,17 @@ def test_a_frame_has_the_columns_of_csv(storage, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(explorer.InvalidInput, match="pip install pandas"):
         study.to_frame()
+
+
+def test_problems_and_configs_are_said_as_lists_and_dicts():
+    with pytest.raises(explorer.InvalidInput, match="tuning needs a GPU"):
+        explorer.tune(cols=[512, 1024], dtype=["f32", "bf16"])
+    with pytest.raises(explorer.InvalidInput, match="a comparison needs a GPU"):
+        explorer.compare(cols=[1024], rows=8)
+    with pytest.raises(explorer.InvalidInput, match="cols is empty"):
+        explorer.tune(cols=[])
+    problems = several_of(explorer.tune, None, {"cols": [8, 16], "op": "softmax", "rows": [2, 3]})
+    assert [(one.cols, one.rows) for one in problems] == [(8, 2), (8, 3), (16, 2), (16, 3)]
+    config = {"threads": 128, "threads_per_row": 128}
+    emitted = explorer.emit(config, cols=1024, rows=64, verify=False)
+    assert emitted.variant.config == explorer.Config(**config)
