@@ -1,17 +1,34 @@
 """softmax-explorer: emit, verify and time CUDA softmax kernels; keep the fastest per problem.
 
 `explorer.softmax`, `log_softmax`, `logsumexp`, `log_prob`, `cross_entropy` and `decode_attention`
-compute with these kernels, on arrays of PyTorch, CuPy and JAX. `explorer.search`, `emit`, `verify`
-and `compare` do what the commands of these names do, and return dataclasses. Names are imported
-when they are first asked for.
+compute with these kernels, on arrays of PyTorch, CuPy and JAX. `explorer.search`, `tune`, `emit`,
+`verify`, `compare`, `show`, `studies`, `profile`, `diff`, `table`, `write_report`, `describe_space`
+and `find_presets` do what the commands of these names do, and return dataclasses. Names are
+imported when they are first asked for.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from explorer.api import compare, emit, search, tune, verify
+    from explorer.api import (
+        compare,
+        describe_space,
+        diff,
+        emit,
+        find_presets,
+        profile,
+        search,
+        show,
+        side_by_side,
+        studies,
+        table,
+        tune,
+        verify,
+        write_report,
+    )
     from explorer.codegen.variant import Launch, Variant
+    from explorer.devices.own_kernel import OwnLaunch
     from explorer.devices.verdict import Verdict
     from explorer.evaluate.verify import FinalistCheck
     from explorer.export.emission import Emitted
@@ -24,6 +41,8 @@ if TYPE_CHECKING:
     from explorer.model.tuned_table import TunedProblem, TunedTable
     from explorer.ops import Op
     from explorer.ptx_emulator import Finding
+    from explorer.report.notebook import PeerRun, Profile, SearchResult, StudyHistory, Tuned
+    from explorer.report.side_by_side import SideBySide
     from explorer.runtime.attention import decode_attention, merge_states
     from explorer.runtime.functions import (
         LogProbs,
@@ -41,14 +60,30 @@ if TYPE_CHECKING:
     from explorer.runtime.service import set_options, warm_up
     from explorer.runtime.shapes import log_shapes
     from explorer.tuning.contest import Finals
-    from explorer.tuning.peer_comparison import PeerComparison, PeerRun
-    from explorer.tuning.results import Progress, SearchResult
+    from explorer.tuning.peer_comparison import PeerComparison
+    from explorer.tuning.results import Progress, StudySummary
 
 __version__ = "0.2.0"
 
 _MODULES = {
-    "explorer.api": ("compare", "emit", "search", "tune", "verify"),
+    "explorer.api": (
+        "compare",
+        "describe_space",
+        "diff",
+        "emit",
+        "find_presets",
+        "profile",
+        "search",
+        "show",
+        "side_by_side",
+        "studies",
+        "table",
+        "tune",
+        "verify",
+        "write_report",
+    ),
     "explorer.codegen.variant": ("Launch", "Variant"),
+    "explorer.devices.own_kernel": ("OwnLaunch",),
     "explorer.devices.verdict": ("Verdict",),
     "explorer.evaluate.verify": ("FinalistCheck",),
     "explorer.export.emission": ("Emitted",),
@@ -67,6 +102,8 @@ _MODULES = {
     "explorer.model.query": ("ProblemKeywords",),
     "explorer.model.tuned_table": ("TunedProblem", "TunedTable"),
     "explorer.ptx_emulator": ("Finding",),
+    "explorer.report.notebook": ("PeerRun", "Profile", "SearchResult", "StudyHistory", "Tuned"),
+    "explorer.report.side_by_side": ("SideBySide",),
     "explorer.runtime.attention": ("decode_attention", "merge_states"),
     "explorer.runtime.functions": (
         "LogProbs",
@@ -84,8 +121,8 @@ _MODULES = {
     "explorer.runtime.service": ("set_options", "warm_up"),
     "explorer.runtime.shapes": ("log_shapes",),
     "explorer.tuning.contest": ("Finals",),
-    "explorer.tuning.peer_comparison": ("PeerComparison", "PeerRun"),
-    "explorer.tuning.results": ("Progress", "SearchResult"),
+    "explorer.tuning.peer_comparison": ("PeerComparison",),
+    "explorer.tuning.results": ("Progress", "StudySummary"),
 }
 """Each module, with its names that are public."""
 
@@ -107,15 +144,21 @@ __all__ = [
     "Measured",
     "NotFound",
     "Op",
+    "OwnLaunch",
     "PeerComparison",
     "PeerRun",
     "Problem",
     "ProblemKeywords",
+    "Profile",
     "Progress",
     "Resources",
     "RowLosses",
     "SearchResult",
+    "SideBySide",
+    "StudyHistory",
+    "StudySummary",
     "TrialRecord",
+    "Tuned",
     "TunedProblem",
     "TunedTable",
     "Variant",
@@ -127,19 +170,28 @@ __all__ = [
     "cross_entropy_backward",
     "cross_entropy_forward",
     "decode_attention",
+    "describe_space",
+    "diff",
     "emit",
+    "find_presets",
     "log_prob",
     "log_shapes",
     "log_softmax",
     "logsumexp",
     "merge_states",
+    "profile",
     "register_torch",
     "search",
     "set_options",
+    "show",
+    "side_by_side",
     "softmax",
+    "studies",
+    "table",
     "tune",
     "verify",
     "warm_up",
+    "write_report",
 ]
 
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
@@ -156,4 +208,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

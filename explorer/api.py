@@ -1,14 +1,16 @@
-"""What a program calls: `search`, `tune`, `emit`, `compare` and `verify`.
+"""What a program calls: `search`, `tune`, `emit`, `compare`, `verify`, `show` and so on.
 
-Each does what the command of its name does, prints nothing, and returns a dataclass. The command
-line is a thin layer over this module. Sentences that it prints on stderr reach a program by the
-callback `notice`, or with the result. Libraries are imported when a function needs them.
+Each does what the command of its name does, prints nothing, and returns a dataclass. The commands
+`report`, `space` and `presets` are `write_report`, `describe_space` and `find_presets`, since
+folders of the package have their names. The command line is a thin layer over this module.
+Sentences that it prints on stderr reach a program by the callback `notice`, or with the result.
+Libraries are imported when a function needs them.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from math import isfinite
 from numbers import Real
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from explorer.model.accuracy import Accuracy
+from explorer.model.element import DType
 from explorer.model.errors import ExplorerError, InvalidInput, NotFound
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem
@@ -28,18 +31,23 @@ from explorer.model.query import (
     several_of,
     whole,
 )
+from explorer.ops import Op
+from explorer.space import restriction
 from explorer.system.plain_data import shown
 from explorer.system.user_files import (
     StrPath,
     check_writable,
+    cuda_file,
     is_there,
     named_file,
 )
-from explorer.tuning.objective import Effort, Goal, Objectives
-from explorer.tuning.results import Progress, SearchResult
+from explorer.tuning.objective import Effort, Goal, Objectives, Where, where_words
+from explorer.tuning.results import Progress
+from explorer.tuning.results import SearchResult as Searched
 
 if TYPE_CHECKING:
     from explorer.compile.compiler import CompilePool
+    from explorer.devices.own_kernel import OwnLaunch
     from explorer.devices.verdict import Verdict
     from explorer.evaluate.verify import Checks, FinalistCheck
     from explorer.export.choice import What
@@ -47,11 +55,19 @@ if TYPE_CHECKING:
     from explorer.model.evaluator import Evaluator
     from explorer.model.peer import Entered, NotEntered, PeerBench, PeerName
     from explorer.model.tuned_table import TunedProblem, TunedTable
+    from explorer.report.diff import Difference
+    from explorer.report.notebook import PeerRun as ComparedRun
+    from explorer.report.notebook import Profile, SearchResult, StudyHistory, Tuned
+    from explorer.report.records import Records
+    from explorer.report.side_by_side import SideBySide
+    from explorer.report.space import PresetLine, SpaceView
+    from explorer.space.restriction import Conditions
     from explorer.tuning.contest import Entry
+    from explorer.tuning.objective import Score
     from explorer.tuning.peer_comparison import PeerRun
+    from explorer.tuning.results import StudySummary
     from explorer.tuning.runs import RunProgress
     from explorer.tuning.surrogate import SamplerOf
-    from explorer.tuning.tune import TuneRun
 
 Notice = Callable[[str], None]
 """Told each sentence that the command line would print on stderr."""
@@ -73,10 +89,19 @@ def _seconds(name: str, value: Any) -> float:
     return float(value)
 
 
-def _goal(objectives: str, accuracy: str | None, study: str | None = None) -> Goal:
+def _goal(
+    objectives: "str | Score | Objectives",
+    accuracy: str | None,
+    study: str | None = None,
+    gpu: str | None = None,
+) -> Goal:
     level = None if accuracy is None else Accuracy.parse(accuracy)
     named = None if study is None else _text("study", study)
-    return Goal.of(Objectives.parse(objectives), level, named)
+    if isinstance(objectives, str):
+        objectives = Objectives.parse(objectives)
+    elif not isinstance(objectives, Objectives):
+        objectives = Objectives.of(objectives)
+    return Goal.of(objectives, level, named, _gpu(gpu))
 
 
 def _gpu(name: str | None) -> str | None:
@@ -132,13 +157,14 @@ def search(
     seed: int = 0,
     timing: str = "cold",
     accuracy: str | None = None,
-    objectives: str = "time",
+    objectives: "str | Score | Objectives" = "time",
     sampler: str | None = None,
+    where: "Conditions" = None,
     verify: bool = True,
     progress: Callable[[Progress], None] | None = None,
     notice: Notice | None = None,
     **keywords: Unpack[ProblemKeywords],
-) -> SearchResult:
+) -> "SearchResult":
     """Find the fastest kernel of a problem, as `explorer search`; the same call again goes on.
 
     The problem is an `explorer.Problem`, or given by the keywords of the command line: `cols`,
@@ -158,16 +184,21 @@ def search(
         seed: Of the search.
         timing: `cold`: launches rotate over buffers of 4 x L2; `warm`: they stay on one.
         accuracy: `strict`, `default` or `fast`; None: default, and fast for time,error.
-        objectives: `time`, or `time,error`: the finalists are then the Pareto front of both.
+        objectives: `time`; `time,error`, of which the finalists are the Pareto front; or a function
+            of a module, or its name as `module:function`: it gets an `explorer.Measured` and
+            returns the number to minimise, which must be above 0.
         sampler: `module:Class` of an Optuna sampler that proposes what comes after the first few
             kernels; None: our mixture of small changes, TPE and random draws.
+        where: The values that are left of some parameters, as `{"cache": "shared"}` or as
+            `"cache=shared,none"`, one or several. Such a search has a study of its own.
         verify: Whether the finalists of a replay are checked on the emulator.
         progress: Called with a `Progress` after every trial.
         notice: Called with each sentence of the result's `notices`, at once.
 
     Returns:
         The study's name, the best's config and time, the limit's time, the finalists and
-        ties, and the environment. Times are microseconds a launch.
+        ties, the environment, and every trial (`attempts`, `records()`, `to_frame()`). Times are
+        microseconds a launch.
 
     Raises:
         InvalidInput: for a value that cannot be used, or a GPU that is not there.
@@ -177,7 +208,8 @@ def search(
         KeyboardInterrupt: by Ctrl-C, with all finished trials kept in the storage.
     """
     query = needed(query_of(search, problem, keywords))
-    goal = _goal(objectives, accuracy)
+    fixed = restriction(where, query.problem())
+    goal = _goal(Objectives.of(objectives), accuracy)
     trials = None if trials is None else whole("trials", trials, 1)
     budget_s = None if budget_s is None else _seconds("budget_s", budget_s)
     level = _effort(effort, trials, budget_s)
@@ -191,6 +223,7 @@ def search(
         _storage(storage),
         goal,
         heard,
+        where=fixed,
         trials=trials,
         budget_s=budget_s,
         effort=level,
@@ -200,7 +233,11 @@ def search(
         sampler=_sampler(sampler),
     )
     check = _check_replayed(result, heard) if verify and result.replayed else None
-    return replace(result, verification=check, notices=tuple(heard.sentences))
+    from explorer.report.notebook import SearchResult
+    from explorer.report.records import as_kind
+
+    more = {"verification": check, "notices": tuple(heard.sentences)}
+    return as_kind(SearchResult, result, storage=_storage(storage), **more)
 
 
 def _search_on(
@@ -212,8 +249,9 @@ def _search_on(
     heard: "_Heard",
     *,
     seed: int,
+    where: Where,
     **how: Any,
-) -> SearchResult:
+) -> "Searched":
     """Search on a GPU or in a recording, and tell what a user should know of both.
 
     `how` is what `run_search` is given besides.
@@ -230,14 +268,14 @@ def _search_on(
         return open_storage(storage)
 
     try:
-        with _for_search(problem, device, timing, seed, goal, opened) as evaluator:
+        with _for_search(problem, device, timing, seed, goal, where, opened) as evaluator:
             from explorer.tuning.search import run_search
 
             kept = opened()  # what is wrong with it is reported alone
             notices = _replay_notices(evaluator, why)
             for sentence in (*notices, *rows_notice(problem, query.rows)):
                 heard(sentence)
-            result = run_search(evaluator, kept, seed=seed, **how)
+            result = run_search(evaluator, kept, seed=seed, where=where, **how)
     except ExplorerError as error:
         opened()  # what is wrong with the storage is reported first
         if not (why and isinstance(error, NotFound)):
@@ -255,6 +293,7 @@ def _for_search(
     timing: str,
     seed: int,
     goal: Goal,
+    where: Where,
     open_storage: Callable[[], object],
 ) -> "Iterator[Evaluator]":
     """Open what evaluates for a search.
@@ -267,11 +306,11 @@ def _for_search(
     def meanwhile(gpu: GpuSpec, pool: "CompilePool") -> None:
         from explorer.tuning.seeds import compile_first  # the GPU need not wait for its imports
 
-        compile_first(problem, goal, seed, gpu, pool)
+        compile_first(problem, goal, seed, gpu, where, pool)
         open_storage()
 
     settings = (problem, device, timing, seed, goal.accuracy)
-    fastest = goal.objectives is Objectives.TIME  # a front has slower kernels, which are more exact
+    fastest = goal.objectives == Objectives.TIME  # a front has slower kernels, which are more exact
     with open_evaluator(*settings, meanwhile=meanwhile, for_fastest=fastest) as evaluator:
         yield evaluator
 
@@ -306,7 +345,7 @@ def _replay_notices(evaluator: "Evaluator", why: str | None) -> list[str]:
     return [replay_notice(evaluator.environment, why), *evaluator.notices]
 
 
-def _check_replayed(result: SearchResult, notice: Notice) -> "FinalistCheck | None":
+def _check_replayed(result: "Searched", notice: Notice) -> "FinalistCheck | None":
     """Emulate the best of a replay and those tied with it, or the front.
 
     None where there is no NVRTC, which is noticed. Raises WrongKernel.
@@ -320,7 +359,7 @@ def _check_replayed(result: SearchResult, notice: Notice) -> "FinalistCheck | No
     except ExplorerError as error:
         notice(f"finalists are not verified: {error}")
         return None
-    two = result.objectives is Objectives.TIME_ERROR
+    two = result.objectives.is_front
     finalists = front_of(result.finals) if two else result.finals.ties
     configs = [finalist.config for finalist in finalists]
     environment = result.environment
@@ -419,13 +458,15 @@ def verify(
     notice: Notice | None = None,
     seed: int | None = None,
     thorough: bool = False,
+    own: "OwnLaunch | None" = None,
     **keywords: Unpack[ProblemKeywords],
 ) -> "Verdict":
     """Check a kernel for races, accesses out of bounds and wrong numbers, as `explorer verify`.
 
     Args:
-        what: As of `explorer.emit`, or the path of an emitted `FILE.cu`, which may be edited. Its
-            text tells the problem: of the keywords `rows` and `cols` alone may stand beside it.
+        what: As of `explorer.emit`, or the path of a `FILE.cu`. The text of an emitted one, which
+            may be edited, tells the problem: of the keywords `rows` and `cols` alone may stand
+            beside it. Any other is a kernel of your own, `FILE.cu:KERNEL` if there are several.
         problem: What to compute, unless keywords say it (`ProblemKeywords`). The keyword `rows`
             also says how many rows are executed; otherwise these are a few that show every case.
         device: `emulated`, `cuda:N`, or `auto`: cuda:0 if there is one.
@@ -439,23 +480,23 @@ def verify(
         notice: Called with each sentence that the command line prints on stderr.
         seed: Of what is drawn, inputs and sizes; None: a fresh one, `verdict.program.seed`.
         thorough: Whether all sizes and rows are tried of which a check draws some.
+        own: How a kernel of your own is launched, where its file does not say it.
 
     Returns:
         The verdict: `status` (verified, inaccurate, unverified or wrong), a `sentence`, the
         emulated `runs` and the `findings`. A wrong kernel is a result, and raises nothing.
 
     Raises:
-        InvalidInput: for a value that cannot be used, a file that was not emitted, or no GPU.
+        InvalidInput: for a value that cannot be used, a file that cannot be read, or no GPU.
         NotFound: where there is no such study or trial.
     """
-    from explorer.evaluate.verify import SOURCE_SUFFIX
     from explorer.export.choice import Scope, named_checks
 
     query = query_of(verify, problem, keywords)
     goal, gpu = _goal(objectives, accuracy, study), _gpu(gpu)
     named = os.fspath(what) if isinstance(what, os.PathLike) else what
-    if isinstance(named, str) and named.endswith(SOURCE_SUFFIX):
-        checks = _of_file(named, gpu, problem, keywords)
+    if isinstance(named, str) and cuda_file(named):
+        checks = _of_file(named, gpu, query, keywords, own)
     else:
         rows = query.rows if query and problem is None else None
         scope = Scope(query, gpu, _storage(storage), goal, _Heard(notice), batch_invariant)
@@ -465,18 +506,32 @@ def verify(
     return verdict
 
 
-def _of_file(path: str, gpu: str | None, problem: object, keywords: ProblemKeywords) -> "Checks":
-    """Return an emitted file, to be checked, whose text tells the problem. Raises InvalidInput."""
-    from explorer.evaluate.verify import file_checks
+def _of_file(
+    named: str,
+    gpu: str | None,
+    query: ProblemQuery | None,
+    keywords: ProblemKeywords,
+    own: "OwnLaunch | None",
+) -> "Checks":
+    """Return the program of a file, to be checked. Raises InvalidInput.
 
-    given = [name for name, value in keywords.items() if value is not None]
-    more = ["problem"] if problem is not None else [n for n in given if n not in ("rows", "cols")]
-    if more:
+    That of an emitted one is executed on as many rows as the keywords say.
+    """
+    from explorer.devices.names import gpu_limits
+    from explorer.devices.own_kernel import OwnLaunch, read_file
+    from explorer.evaluate.verify import Checks
+
+    launch, reads_dtype = own or OwnLaunch(), "dtype" not in keywords
+    program = read_file(named, launch, query, reads_dtype=reads_dtype)
+    if program.is_own:
+        return Checks((program,), gpu_limits(gpu).arch)
+    given = [n for n, value in keywords.items() if value is not None and n not in ("rows", "cols")]
+    if given or (query is not None and not keywords):
         raise InvalidInput(
-            f"{more[0]} says nothing of an emitted file, whose text tells what it computes; leave "
-            "it out"
+            f"{given[0] if given else 'problem'} says nothing of an emitted file, whose text tells "
+            "what it computes; leave it out"
         )
-    return file_checks(path, keywords.get("cols"), keywords.get("rows"), gpu)
+    return Checks((program,), gpu_limits(gpu).arch, keywords.get("rows"))
 
 
 # ------------------------------------------------------------------ compare
@@ -500,11 +555,11 @@ def compare(
     on_peer: "Callable[[Entered | NotEntered], None] | None" = None,
     notice: Notice | None = None,
     **keywords: Unpack[ProblemKeywords],
-) -> "PeerRun":
+) -> "ComparedRun":
     """Time our best beside the limit and every installed peer on a GPU, as `explorer compare`.
 
     Args:
-        problems: One or several, unless keywords say one (`ProblemKeywords`).
+        problems: One or several, unless keywords say them, as of `explorer.tune`.
         peers: Their names, or module:attribute; None: all that are known.
         own: Kernels of your own, timed beside them (`explorer.devices.own_kernel.own_peer`).
         peer_limit_s: Seconds for a peer to compile, tune and verify.
@@ -536,6 +591,8 @@ def compare(
     from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.peers import chosen_peers
     from explorer.peers.ahead import PeersAhead
+    from explorer.report.notebook import PeerRun as ComparedRun
+    from explorer.report.records import as_kind
     from explorer.tuning.runs import Listeners, RunSettings, compare_all
 
     heard = _Heard(notice, progress=progress, on_progress=on_progress, on_peer=on_peer)
@@ -544,10 +601,15 @@ def compare(
     level = Accuracy.parse(accuracy)
     stored = _storage(storage)
     settings = RunSettings((*chosen, *own), heuristic, timing, level, seed)
-    listeners = Listeners(heard, on_peer, progress or (lambda _: None), on_progress)
+
+    def told(run: "PeerRun") -> None:
+        if progress is not None:
+            progress(as_kind(ComparedRun, run))
+
+    listeners = Listeners(heard, on_peer, told, on_progress)
     opened = open_peer_benches(_text("device", device), timing, seed, level)
     with opened as benches, PeersAhead(benches.gpu) as ahead:
-        return compare_all(
+        run = compare_all(
             benches,
             wanted,
             settings,
@@ -557,6 +619,7 @@ def compare(
             limit_s=limit_s,
             tell=listeners,
         )
+    return as_kind(ComparedRun, run)
 
 
 def _names(what: str, names: Any) -> list[str]:
@@ -590,28 +653,11 @@ def _searched(bench: "PeerBench", storage: str | None, notice: Notice) -> "Entry
 # ------------------------------------------------------------------ tune
 
 
-@dataclass(frozen=True, slots=True)
-class Tuned:
-    """What `tune` came to, and where its table is."""
-
-    run: "TuneRun"
-    path: Path
-    notices: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        """Return a line for a notebook, without the times."""
-        from explorer.report.text import counted
-
-        table, untuned = self.run.table, len(self.run.untuned)
-        left = f", {untuned} not tuned" if untuned else ""
-        problems = counted(len(table.problems), "problem")
-        return f"Tuned({problems} on {table.gpu.name}{left}, {self.path})"
-
-
 def tune(
-    problems: Iterable[Problem | ProblemQuery],
+    problems: Iterable[Problem | ProblemQuery] | None = None,
     *,
     effort: str = "default",
+    where: "Conditions" = None,
     torch: bool = True,
     missing: bool = False,
     output: StrPath | None = None,
@@ -621,7 +667,8 @@ def tune(
     seed: int = 0,
     progress: Callable[["RunProgress"], None] | None = None,
     notice: Notice | None = None,
-) -> Tuned:
+    **keywords: Any,
+) -> "Tuned":
     """Find the best kernel of each problem and keep them as a table, as `explorer tune`.
 
     All problems share a list of candidates, and each is timed on each of them. What is finished is
@@ -629,8 +676,10 @@ def tune(
     on after an interruption. That file goes once all problems are tuned.
 
     Args:
-        problems: What to tune.
+        problems: What to tune, unless keywords say it: those of `ProblemKeywords`, of which `cols`,
+            `rows`, `dtype` and `op` may be lists, and then all combinations are meant.
         effort: `quick`, `default` or `full`: how often the best few are varied.
+        where: The values that are left of some parameters, as of `explorer.search`.
         torch: Whether torch's own function is timed beside the best, where torch is installed.
         missing: Leave out the problems that the table has already, where they were measured by this
             version and in the way that is asked for.
@@ -652,32 +701,29 @@ def tune(
             no table or of another GPU.
         KeyboardInterrupt: by Ctrl-C, with all finished problems kept.
     """
-    wanted = several_of(tune, problems, {})
+    wanted = several_of(tune, problems, keywords)
     level, file = Effort.parse(effort), _path("output", output)
     exactness = Accuracy.parse(accuracy) if accuracy else Accuracy.DEFAULT
+    only = {problem: restriction(where, problem) for problem in wanted}
     from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.model.tuned_table import write_table
     from explorer.peers import known_peers
     from explorer.tuning.tune import tune as tune_all
 
     heard = _Heard(notice, progress=progress)
-    with open_peer_benches(
-        _text("device", device),
-        timing,
-        whole("seed", seed, 0),
-        exactness,
-        wanted="tuning",
-        instead="without one, explorer search replays a recording",
-    ) as benches:
+    settings = (_text("device", device), timing, whole("seed", seed, 0), exactness)
+    without = "without one, explorer search replays a recording"
+    with open_peer_benches(*settings, wanted="tuning", instead=without) as benches:
         path, kept = _table_so_far(file, benches.gpu)
         journal = path.with_suffix(".partial.jsonl")
-        resumes = partial(_is_as_asked, timing=timing, accuracy=exactness, effort=level)
+        resumes = partial(_is_as_asked, asked=(timing, exactness, level), where=only)
         try:
             run = tune_all(
                 benches,
                 wanted,
                 journal,
                 effort=level,
+                where=only,
                 torch=known_peers()["torch"] if torch else None,
                 resumes=resumes,
                 known=kept.problems if missing else (),
@@ -691,6 +737,8 @@ def tune(
         write_table(kept.with_(run.table.problems), path)
     if not run.untuned:
         journal.unlink(missing_ok=True)
+    from explorer.report.notebook import Tuned
+
     return Tuned(run, path, tuple(heard.sentences))
 
 
@@ -703,13 +751,16 @@ def _with_journal(
     return kept.with_(filter(resumes, read_journal(journal, kept.gpu)))
 
 
-def _is_as_asked(one: "TunedProblem", *, timing: str, accuracy: Accuracy, effort: Effort) -> bool:
+def _is_as_asked(
+    one: "TunedProblem", *, asked: tuple[str, Accuracy, Effort], where: Mapping[Problem, Where]
+) -> bool:
     """Whether a problem that an earlier run tuned is what this run would come to."""
     from explorer.evaluate.space_version import is_of_today
 
     made = one.environment
-    as_asked = (made.timing, made.accuracy, one.effort) == (timing, accuracy, effort)
-    return is_of_today(made, one.problem) and as_asked
+    as_asked = (made.timing, made.accuracy, one.effort) == asked
+    same_kernels = one.where == where_words(where.get(one.problem, {}))
+    return is_of_today(made, one.problem) and as_asked and same_kernels
 
 
 def _table_so_far(output: Path | None, gpu: "GpuSpec") -> "tuple[Path, TunedTable]":
@@ -730,3 +781,303 @@ def _table_so_far(output: Path | None, gpu: "GpuSpec") -> "tuple[Path, TunedTabl
             "name another file"
         )
     return path, table
+
+
+# ------------------------------------------------------------------ look at studies
+
+
+def show(
+    problem: Problem | ProblemQuery | None = None,
+    *,
+    accuracy: str | None = None,
+    objectives: "str | Score | Objectives" = "time",
+    storage: StrPath | None = None,
+    study: str | None = None,
+    gpu: str | None = None,
+    notice: Notice | None = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> "StudyHistory":
+    """Return what a search found, with every trial, as `explorer show`.
+
+    Args:
+        problem: What was searched, unless keywords say it (`ProblemKeywords`); None: the study
+            named.
+        accuracy: What its kernels had to meet; None: as usual.
+        objectives: Of the study, as of `explorer.search`; a function need not be there any more.
+        storage: The Optuna storage that has it; None: $EXPLORER_STORAGE, else explorer.db in
+            studies/ or in the user's data folder.
+        study: Its name, or a part of it that no other has.
+        gpu: Its GPU, where studies of several fit.
+        notice: Called with a sentence on trials that cannot be read.
+
+    Returns:
+        The study's `view` and its `attempts`. `to_dict()` is what `--json` prints, `records()` and
+        `to_frame()` have each trial as `--csv` does. Times are microseconds a launch.
+
+    Raises:
+        NotFound: where there is no such study.
+        InvalidInput: where several fit, which it names, and for a value that cannot be used.
+    """
+    from explorer.report.notebook import StudyHistory
+    from explorer.report.records import as_kind
+    from explorer.tuning.storage import open_storage
+    from explorer.tuning.study_reader import history_of, load_history, searching, study_named
+
+    query, kept = query_of(show, problem, keywords), _storage(storage)
+    goal, heard = _goal(objectives, accuracy, study, gpu), _Heard(notice)
+    if query is None and goal.study:
+        found = history_of(study_named(open_storage(kept, read_only=True), goal.study))
+    else:
+        query = needed(query)
+        opened = open_storage(kept, read_only=True, command=searching(query, goal))
+        found = load_history(opened, query, goal)
+    if found.view.passed_over:
+        heard(found.view.passed_over)
+    return as_kind(StudyHistory, found, storage=kept)
+
+
+def studies(
+    *, storage: StrPath | None = None, notice: Notice | None = None
+) -> "Records[StudySummary]":
+    """Return what was searched so far, a line a study, as `explorer studies`.
+
+    `notice` is called with a sentence on each study that cannot be read. Raises NotFound where
+    there is no storage yet, InvalidInput for one that cannot be read.
+    """
+    from explorer.report.records import Records
+    from explorer.report.studies import SUMMARY
+    from explorer.tuning.storage import SEARCH, file_of, open_storage
+    from explorer.tuning.study_reader import survey
+
+    heard, kept = _Heard(notice), _storage(storage)
+    opened = open_storage(kept, read_only=True)
+    found = survey(opened)
+    if found.faults and not found.summaries:
+        raise InvalidInput(f"the storage has no study that can be read: {found.faults[0]}")
+    if not found.summaries:
+        raise NotFound(f"no study yet: storage {file_of(opened) or kept} has none; run {SEARCH}")
+    for fault in found.faults:
+        heard(fault)
+    return Records("studies", tuple(found.summaries), SUMMARY)
+
+
+def side_by_side(*named: str, storage: StrPath | None = None) -> "SideBySide":
+    """Put results side by side, as `explorer compare --from A --against B`.
+
+    Each is a kept comparison or a tuned table, by its file, a table of the package, by its name, or
+    a study of the storage, by its name or a part of it. Shares are of the limit of each one's own
+    GPU. Raises InvalidInput for fewer than two, and where they have no problem in common; NotFound
+    where a name fits none.
+    """
+    from explorer.report.side_by_side import beside
+
+    if len(named) < 2:
+        raise InvalidInput(f"side_by_side has {len(named)} results; name two at least")
+    return beside([os.fspath(_path("result", one) or "") for one in named], _storage(storage))
+
+
+def write_report(
+    problem: Problem | ProblemQuery | None = None,
+    *,
+    output: StrPath = "report.html",
+    from_: Sequence[str] = (),
+    accuracy: str | None = None,
+    objectives: "str | Score | Objectives" = "time",
+    storage: StrPath | None = None,
+    study: str | None = None,
+    gpu: str | None = None,
+    notice: Notice | None = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> Path:
+    """Write a page with charts, as `explorer report`, and return its path.
+
+    Args:
+        problem: Of the study to show, unless keywords say it; None: what `from_` names alone.
+        output: The page to write; only another page of ours is replaced.
+        from_: Files, tables of the package and studies, as of `explorer.side_by_side`; several of
+            one kind stand side by side.
+        accuracy: As of `explorer.show`, as are all other arguments.
+
+    Raises:
+        InvalidInput: where there is nothing to show, for a file that cannot be written, and where
+            the extra 'softmax-explorer[report]' is not installed.
+        NotFound: where there is no such study.
+    """
+    from explorer.report.charts import altair
+    from explorer.report.page import page_html
+    from explorer.report.pages import kept_pages, study_page
+    from explorer.system.user_files import PAGE, check_replaceable, write_file
+
+    query, path = query_of(write_report, problem, keywords), _path("output", output) or Path()
+    if query is None and not from_:
+        raise InvalidInput(
+            "nothing to report on: give --cols 4096 for a study, or --from NAME for a comparison, "
+            "a journey, a tuned table or a study"
+        )
+    if path.suffix not in (".html", ".htm"):
+        raise InvalidInput(f"output is {str(path)!r}; name a file that ends in .html")
+    altair()
+    remedy = "name another --output"
+    check_replaceable(path, PAGE, remedy)
+    pages = kept_pages([os.fspath(one) for one in from_], _storage(storage))
+    if query is not None:
+        shown = show(
+            query,
+            accuracy=accuracy,
+            objectives=objectives,
+            storage=storage,
+            study=study,
+            gpu=gpu,
+            notice=notice,
+        )
+        pages.insert(0, study_page(shown, _storage(storage)))
+    sections = [section for page in pages for section in page.sections]
+    text = page_html(pages[0].title, " ".join(page.lead for page in pages), sections)
+    write_file(path, text, remedy)
+    return path
+
+
+# ------------------------------------------------------------------ look at kernels
+
+
+def describe_space(
+    problem: Problem | ProblemQuery | None = None,
+    *,
+    parameters: Sequence[str] = (),
+    where: "Conditions" = None,
+    gpu: str | None = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> "SpaceView":
+    """Return the parameters of a problem's kernels, their values and the rules.
+
+    As `explorer space`. `parameters` names those that are wanted, and `where` the values that are
+    left of some. Raises InvalidInput for what there is not.
+    """
+    from explorer.devices.names import gpu_limits, gpu_words
+    from explorer.report.space import SpaceView
+    from explorer.space import Space
+
+    wanted = needed(query_of(describe_space, problem, keywords)).problem()
+    fixed, limits = restriction(where, wanted), gpu_limits(_gpu(gpu))
+    words = gpu_words(limits, gpu, with_arch=True)
+    return SpaceView(
+        Space(wanted, limits, fixed), fixed, tuple(_names("parameters", parameters)), words
+    )
+
+
+def find_presets(
+    problem: Problem | ProblemQuery | None = None,
+    *,
+    text: str = "",
+    legal: bool = False,
+    where: "Conditions" = None,
+    gpu: str | None = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> "Records[PresetLine]":
+    """Return published kernels, with a problem which of them can compute it.
+
+    As `explorer presets`: without a problem, the keywords `op` and `dtype` alone choose those that
+    can compute that operator and type. `text` stands in a name, in what they do or in what they are
+    from; `legal` and `where` ask what they are for the problem. Raises InvalidInput.
+    """
+    from explorer.devices.names import gpu_limits
+    from explorer.report.records import Records
+    from explorer.report.space import PRESET, PresetFilter, preset_lines, preset_rows
+
+    op = dtype = None
+    is_kind = problem is None and keywords.keys() <= {"op", "dtype"}
+    if is_kind:
+        op = Op.parse(_text("op", keywords["op"])) if "op" in keywords else None
+        dtype = DType.parse(keywords["dtype"]) if "dtype" in keywords else None
+        if legal or where:
+            raise InvalidInput(
+                "--legal and --where ask what a preset is for a problem: give --cols"
+            )
+    query = None if is_kind else needed(query_of(find_presets, problem, keywords))
+    wanted = None if query is None else query.problem()
+    fixed = {} if wanted is None else restriction(where, wanted)
+    chosen = PresetFilter(_text("text", text), op, dtype, fixed, only_legal=legal)
+    lines = preset_lines(wanted, None if wanted is None else gpu_limits(_gpu(gpu)))
+    return Records("presets", tuple(filter(chosen.passes, lines)), PRESET, preset_rows)
+
+
+def profile(
+    what: "What",
+    problem: Problem | ProblemQuery | None = None,
+    *,
+    gpu: str | None = None,
+    accuracy: str | None = None,
+    objectives: str = "time",
+    batch_invariant: bool = False,
+    storage: StrPath | None = None,
+    study: str | None = None,
+    notice: Notice | None = None,
+    own: "OwnLaunch | None" = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> "Profile":
+    """Count what a kernel does, as `explorer profile`: traffic, instructions, occupancy.
+
+    No GPU is needed. The arguments are those of `explorer.emit`; `what` may also be a `FILE.cu`,
+    which `own` says how to launch if it is of your own. Raises as that does.
+    """
+    from explorer.devices.own_kernel import OwnLaunch
+    from explorer.evaluate.profile import profile as count_work
+    from explorer.export.choice import Scope
+    from explorer.export.named import program_of
+    from explorer.report.notebook import Profile
+    from explorer.report.records import as_kind
+
+    query = query_of(profile, problem, keywords)
+    goal, heard = _goal(objectives, accuracy, study), _Heard(notice)
+    scope = Scope(query, _gpu(gpu), _storage(storage), goal, heard, batch_invariant)
+    reads_dtype = "dtype" not in keywords
+    program, limits = program_of(what, scope, own or OwnLaunch(), reads_dtype=reads_dtype)
+    return as_kind(Profile, count_work(program, limits))
+
+
+def diff(
+    a: "What",
+    b: "What",
+    problem: Problem | ProblemQuery | None = None,
+    *,
+    gpu: str | None = None,
+    accuracy: str | None = None,
+    objectives: str = "time",
+    batch_invariant: bool = False,
+    storage: StrPath | None = None,
+    study: str | None = None,
+    notice: Notice | None = None,
+    own: "OwnLaunch | None" = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> "Difference":
+    """Put two kernels side by side, as `explorer diff`: config, source, resources, counts, times.
+
+    No GPU is needed. `a`, `b` and `own` are as `what` and `own` of `explorer.profile`, as are the
+    other arguments. Raises as that does.
+    """
+    from explorer.devices.own_kernel import OwnLaunch
+    from explorer.evaluate.profile import inspect
+    from explorer.export.choice import Scope
+    from explorer.export.named import two_programs
+    from explorer.report.diff import Difference
+
+    query = query_of(diff, problem, keywords)
+    goal, heard = _goal(objectives, accuracy, study), _Heard(notice)
+    scope = Scope(query, _gpu(gpu), _storage(storage), goal, heard, batch_invariant)
+    reads_dtype = "dtype" not in keywords
+    two = two_programs((a, b), scope, own or OwnLaunch(), reads_dtype=reads_dtype)
+    one, other = (inspect(program, two.gpu) for program in two.programs)
+    return Difference((str(a), str(b)), (one, other), two.times)
+
+
+def table(named: StrPath) -> "Tuned":
+    """Return a tuned table by its file, or by the name of one of the package.
+
+    As `explorer table show`. Raises InvalidInput for a file that is none of this version.
+    """
+    from explorer.model.tuned_table import read_table
+    from explorer.report.notebook import Tuned
+    from explorer.tuning.tune import TuneRun
+
+    path = _path("table", named) or Path()
+    return Tuned(TuneRun(read_table(path), (), 0), path)

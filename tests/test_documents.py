@@ -164,7 +164,7 @@ def refused(monkeypatch):
     for option in program.params:  # those of `--version` and of completion act while they are read
         option.callback = None
     for command in program.commands.values():
-        for one in getattr(command, "commands", {"": command}).values():
+        for one in (command, *getattr(command, "commands", {}).values()):
             one.callback = idle
     monkeypatch.setattr("typer.testing._get_command", lambda _: program)
 

@@ -136,3 +136,18 @@ def test_types_as_people_write_them(name, dtype):
 def test_other_types_are_refused_by_the_name_that_was_written(name):
     with pytest.raises(InvalidInput, match=f"dtype '{name}' is not known; choose one of f32, f16"):
         DType.parse(name)
+
+
+def test_a_cache_has_no_shape_of_an_array():
+    with pytest.raises(InvalidInput, match="shape is of an array, and decode_attention reads a"):
+        query_from_keywords({"shape": (4, 8, 64, 128), "op": "decode_attention"})
+
+
+def test_bad_input_is_a_value_error():
+    with pytest.raises(ValueError, match="cols is 0"):
+        query_from_keywords({"cols": 0})
+
+
+def test_names_are_read_in_any_case():
+    query = query_from_keywords({"cols": 8, "op": "LOG_SOFTMAX", "dtype": "BF16", "mask": "Causal"})
+    assert str(query.problem().op) == "log_softmax" and str(query.problem().mask) == "causal"

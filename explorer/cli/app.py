@@ -11,7 +11,7 @@ import typer
 from explorer import __version__
 from explorer.cli.benchmark import benchmark, recordings
 from explorer.cli.compare import compare
-from explorer.cli.doctor import doctor, guide
+from explorer.cli.doctor import cache, doctor, guide
 from explorer.cli.emit import emit
 from explorer.cli.help import HELP_NAMES, Command
 from explorer.cli.journey import journey
@@ -64,7 +64,6 @@ COMMANDS: dict[str, dict[Callable[..., None], str]] = {
     "Look at kernels and results": {
         show: "explorer show --cols 4096",
         report: "explorer report --cols 4096 --output report.html",
-        studies: "explorer studies --markdown",
         profile: "explorer profile best --cols 4096",
         diff: "explorer diff heuristic oneflow-warp --cols 1024",
         compare: "explorer compare --cols 4096,50257 --dtype f32,bf16",
@@ -86,7 +85,16 @@ COMMANDS: dict[str, dict[Callable[..., None], str]] = {
 }
 """The commands by group, in the order of `explorer --help`, each with the example of its help."""
 
+GROUPS = {
+    "Find and use kernels": {"table": table},
+    "Look at kernels and results": {"studies": studies},
+    "Look up": {"cache": cache},
+}
+"""The groups of commands, which stand behind the commands of theirs."""
+
 for group, commands in COMMANDS.items():
     for command, example in commands.items():
         app.command(cls=Command, epilog=example, rich_help_panel=group)(command)
-app.add_typer(table, name="table", rich_help_panel="Find and use kernels")
+for group, typers in GROUPS.items():
+    for name, one in typers.items():
+        app.add_typer(one, name=name, rich_help_panel=group)

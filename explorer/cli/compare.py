@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.cli.options import (
-    Kept,
     MeasureOptions,
     Plot,
     Storage,
@@ -29,16 +28,26 @@ from explorer.cli.output import (
     show_result,
 )
 from explorer.cli.own_kernel import OwnOptions, With
-from explorer.cli.problem import Also, Draw, Dtypes, IdsPerRow, drawn, listed, numbers_of
+from explorer.cli.problem import (
+    Draw,
+    Dtypes,
+    ListedOptions,
+    Shapes,
+    drawn,
+    listed,
+    numbers_of,
+    of_file,
+)
 from explorer.model.element import USUAL_TYPE
 from explorer.model.errors import InvalidInput, NotFound
-from explorer.model.problem import MAX_COLS, MAX_ROWS
+from explorer.model.problem import MAX_COLS, MAX_ROWS, Problem
 from explorer.model.query import extents
 from explorer.ops import DEFAULT_OP, Op
 from explorer.system.user_files import COMPARISON, check_replaceable
 
 if TYPE_CHECKING:
     from explorer.model.peer import Entered, NotEntered
+    from explorer.report.side_by_side import SideBySide
     from explorer.tuning.peer_comparison import PeerRun
 
 DRAWN_COLS, DRAWN_ROWS = "16:200000:log", "1:400000:log"
@@ -48,8 +57,8 @@ Cols = Annotated[
     str | None,
     option(
         "--cols C,C",
-        "Columns, one or several; with --draw a range such as 64:131072:log, by default "
-        f"{DRAWN_COLS} (needed, unless --draw or --from is given).",
+        "Columns, one or several, or a range such as 64:131072:log; with --draw by default "
+        f"{DRAWN_COLS} (needed, unless --draw, --shapes or --from is given).",
     ),
 ]
 Rows = Annotated[
@@ -84,12 +93,21 @@ Save = Annotated[
         "a file that ends in .partial.jsonl, from which the same command goes on.",
     ),
 ]
-Against = Annotated[
-    Path | None,
+Kept = Annotated[
+    str | None,
     option(
-        "--against FILE",
+        "--from NAME",
+        "Show what --save kept, instead of measuring. With --against also a tuned table, or a "
+        "study by its name.",
+    ),
+]
+Against = Annotated[
+    str | None,
+    option(
+        "--against NAME",
         "A run that --save kept, on such a GPU: exit code 1 if ours is slower now beyond "
-        "noise, for continuous integration.",
+        "noise, for continuous integration. With --from, both are shown side by side, also of "
+        "two GPUs, tuned tables or studies.",
     ),
 ]
 Verbose = Annotated[
@@ -105,16 +123,15 @@ SLOWER = 1
 
 @with_options
 def compare(
-    context: typer.Context,
     of: MeasureOptions,
     own: OwnOptions,
+    each: ListedOptions,
     out: TableOptions,
     cols: Cols = None,
     rows: Rows = None,
     dtype: Dtypes = USUAL_TYPE.value,
     op: Operation = DEFAULT_OP,
-    ids_per_row: IdsPerRow = None,
-    also: Also = None,
+    shapes: Shapes = None,
     draw: Draw = None,
     peers: Peers = None,
     with_: With = None,
@@ -133,24 +150,19 @@ def compare(
     from explorer.report.compare import read_compared
 
     check_plot(plot)
-    before = read_compared(against) if against is not None else None
     if kept is not None:
-        given: dict[str, object] = {"cols": cols, "rows": rows, "ids_per_row": ids_per_row}
-        given |= {"also": also, "with": with_}
-        given |= {"draw": draw, "peers": peers, "heuristic": heuristic, "save": save}
-        check_nothing_is_measured(**given)
-        own.check_none("--from measures nothing")
-        again = read_compared(kept)
-        _show(again, out.form, plot, kept=True)
-        raise typer.Exit(_held_against(again, before))
-    sizes, how = (_named(cols, rows), "") if draw is None else _drawn(cols, rows, draw, of.seed)
+        given = {"shapes": shapes, "draw": draw, "peers": peers, "with": with_, "save": save}
+        check_nothing_is_measured(cols=cols, rows=rows, **each.given, **given, heuristic=heuristic)
+        own.launch.check_none("--from measures nothing")
+        raise typer.Exit(_show_kept(kept, against, storage, out.form, plot))
+    before = read_compared(Path(against)) if against is not None else None
+    problems, how = _problems(cols, rows, dtype, op, shapes, draw, of.seed, each)
     if save is not None:
         check_replaceable(save, COMPARISON, _SAVE_REMEDY)
-    problems = listed(sizes, dtype, [op], also, ids_per_row)
     measured = partial(
         api.compare,
         problems,
-        own=own.peers(context, with_, problems[0]),
+        own=own.peers(with_, problems[0]),
         peers=words("peers", peers) if peers is not None else None,
         peer_limit_s=peer_limit,
         heuristic=heuristic,
@@ -183,6 +195,30 @@ def _held_against(run: "PeerRun", before: "PeerRun | None") -> int:
     return SLOWER if found else 0
 
 
+def _show_kept(
+    kept: str, against: str | None, storage: str | None, form: str, plot: Path | None
+) -> int:
+    """Show what was kept, or two results side by side; return the exit code.
+
+    That says whether the first is slower, which is known of comparisons on one GPU alone.
+    """
+    from explorer.report.compare import read_compared
+    from explorer.report.side_by_side import SideBySide, read_result
+    from explorer.tuning.peer_comparison import PeerRun
+
+    if against is None:
+        _show(read_compared(Path(kept)), form, plot, kept=True)
+        return 0
+    run, before = (read_result(named, storage) for named in (kept, against))
+    show_side_by_side(SideBySide.of([(kept, run), (against, before)]), form, plot)
+    if not (isinstance(run, PeerRun) and isinstance(before, PeerRun)):
+        return 0
+    if run.conditions != before.conditions:
+        say("nothing is called slower: the two were not measured in the same way on one GPU")
+        return 0
+    return _held_against(run, before)
+
+
 def _until_stopped(measured: "Callable[..., PeerRun]") -> "tuple[PeerRun, int]":
     """Return what was compared, with a line of progress meanwhile; the exit code says of Ctrl-C.
 
@@ -206,6 +242,21 @@ def _until_stopped(measured: "Callable[..., PeerRun]") -> "tuple[PeerRun, int]":
     raise NotFound("nothing was compared: the lines above say why")
 
 
+def show_side_by_side(of: "SideBySide", form: str, plot: Path | None) -> None:
+    """Print results side by side, and draw them."""
+    from explorer.report import side_by_side as report
+
+    show_result(
+        form,
+        partial(report.print_side_by_side, of),
+        partial(report.side_data, of),
+        rows=partial(report.side_rows, of),
+        markdown=partial(report.side_markdown, of),
+        plot=plot,
+        chart=partial(report.side_chart, of),
+    )
+
+
 # ------------------------------------------------------------------ the list of problems
 
 
@@ -213,14 +264,32 @@ Sizes = list[tuple[int, int | None]]
 """Columns and rows; rows are None where they are as many as make 256 MiB of traffic."""
 
 
+def _problems(
+    cols: str | None,
+    rows: str | None,
+    dtype: str,
+    op: Op,
+    shapes: Path | None,
+    draw: int | None,
+    seed: int,
+    each: ListedOptions,
+) -> tuple[list[Problem], str]:
+    """Return the problems, and in words how they were drawn. Raises InvalidInput."""
+    if shapes is not None:
+        return of_file(shapes, each, cols=cols, rows=rows, draw=draw), ""
+    sizes, how = (_named(cols, rows), "") if draw is None else _drawn(cols, rows, draw, seed)
+    return listed(sizes, dtype, [op], each), how
+
+
 def _named(cols: str | None, rows: str | None) -> Sizes:
     """Return each of --cols, with its own of --rows or the only one. Raises InvalidInput."""
     if cols is None:
         raise InvalidInput(
             "--cols is missing; give the numbers of columns, for example --cols 4096,50257, or "
-            "--draw 40"
+            "--draw 40, or --shapes FILE.csv"
         )
-    widths = extents("cols", MAX_COLS)(cols)
+    read = partial(numbers_of, "cols", most=MAX_COLS) if ":" in cols else extents("cols", MAX_COLS)
+    widths = read(cols)
     heights: list[int | None] = [*extents("rows", MAX_ROWS)(rows)] if rows else [None]
     if len(heights) == 1:
         heights *= len(widths)

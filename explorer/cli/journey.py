@@ -75,7 +75,7 @@ def journey(
         check_nothing_is_measured(cols=query, save=save, budget=budget, **{"with": with_})
     check_plot(plot)
     if kept is None:
-        peers = own.peers(context, with_, needed(query).problem())
+        peers = own.peers(with_, needed(query).problem())
         made = _run(needed(query), of, budget, save, peers)
     else:
         made = report.read_journey(kept)

@@ -11,19 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from explorer.cli import completions
-from explorer.cli.output import say
+from explorer.cli.output import passing_errors, say
 from explorer.model.accuracy import Accuracy
-from explorer.model.config import Value
-from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.query import ProblemQuery, whole_number
-from explorer.space import Space, parameters
-from explorer.system.plain_data import nearest
 from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:
     from explorer.export.choice import Scope
-    from explorer.tuning.results import StudyHistory
 
 # ------------------------------------------------------------------ one way to declare them
 
@@ -46,8 +41,9 @@ def option(
     if choices:
         parser = getattr(choices, "parse", None) or one_of(long.removeprefix("--"), *choices)
         complete = completions.among(*choices)
+    read = None if parser is None else passing_errors(parser)
     return typer.Option(
-        long, metavar=metavar or None, help=help_text, parser=parser, autocompletion=complete
+        long, metavar=metavar or None, help=help_text, parser=read, autocompletion=complete
     )
 
 
@@ -102,52 +98,6 @@ def one_of(name: str, *choices: str) -> Callable[[str], str]:
         return text
 
     return read
-
-
-# ------------------------------------------------------ parameters narrowed to some of their values
-
-
-MOST_POINTS = 100_000
-"""More would take a day to measure."""
-
-
-def sub_space(conditions: list[str], dtype: DType) -> dict[str, tuple[Value, ...]]:
-    """Return the values that are left of each parameter named; raises InvalidInput."""
-    fixed: dict[str, tuple[Value, ...]] = {}
-    for text in conditions:
-        name, values = _condition(text, dtype)
-        if name in fixed:
-            both = ",".join(map(str, dict.fromkeys((*fixed[name], *values))))
-            raise InvalidInput(f"where has {name} twice; write --where {name}={both}")
-        fixed[name] = values
-    return fixed
-
-
-def check_size(space: Space) -> None:
-    """Raise InvalidInput where a space has too many legal points to measure each."""
-    legal = space.legal_count().number
-    if legal > MOST_POINTS:
-        raise InvalidInput(
-            f"--where leaves about {legal} legal points, more than {MOST_POINTS}; narrow it "
-            "further, or give --sample 500"
-        )
-
-
-def _condition(text: str, dtype: DType) -> tuple[str, tuple[Value, ...]]:
-    known = parameters(dtype)
-    name, equals, written = text.partition("=")
-    near = nearest(name, known)
-    if equals and name not in known and near:
-        raise InvalidInput(f"where is {text!r}, and there is no parameter {name!r}; {near}")
-    if not equals or name not in known:
-        raise InvalidInput(
-            f"where is {text!r}; write NAME=VALUE,VALUE with one of {', '.join(known)}"
-        )
-    by_text = {str(value): value for value in known[name]}
-    foreign = [word for word in written.split(",") if word not in by_text]
-    if foreign:
-        raise InvalidInput(f"{name} has no value {foreign[0]!r}; it has {', '.join(by_text)}")
-    return name, tuple(by_text[word] for word in written.split(","))
 
 
 # ------------------------------------------------------------------ the options
@@ -223,13 +173,23 @@ Minimised = Annotated[
     Objectives,
     option(
         "--objectives WHAT",
-        "What is minimised: time, or time,error for the Pareto front of both.",
-        choices=Objectives,
+        "What is minimised: time, time,error for the Pareto front of both, or module:function "
+        "of an outcome.",
+        lambda text: Objectives.parse(str(text)),  # the default is no text
+        complete=completions.among(str(Objectives.TIME), str(Objectives.TIME_ERROR)),
     ),
 ]
 BatchInvariant = Annotated[
     bool,
     option("--batch-invariant", "With heuristic: choose the same config for any number of rows."),
+]
+Where = Annotated[
+    list[str] | None,
+    option(
+        "--where NAME=V,V",
+        "Only configs with these values of a parameter; may be repeated.",
+        complete=completions.conditions,
+    ),
 ]
 Plot = Annotated[
     Path | None,
@@ -349,6 +309,11 @@ class StudyOptions:
     gpu: StudyGpu = None
 
     @property
+    def given(self) -> dict[str, Any]:
+        """The options as keywords of a function that looks at a study."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @property
     def goal(self) -> Goal:
         """What the study was searched for, and its name or GPU."""
         return Goal.of(self.objectives, self.accuracy, self.study, self.gpu)
@@ -361,24 +326,12 @@ class StudyOptions:
         return open_storage(self.storage, read_only=True, command=searching(query, self.goal))
 
     def found(self, query: ProblemQuery) -> tuple[str, int]:
-        """Return the study's name and its number in the storage. Raises as `history`."""
+        """Return the study's name and its number in the storage. Raises as `explorer.show`."""
         from explorer.tuning.study_reader import load_trial
 
         opened = self.opened(query)
         view, _ = load_trial(opened, query, "best", self.goal)
         return view.summary.name, opened.get_study_id_from_name(view.summary.name)
-
-    def history(self, query: ProblemQuery) -> "StudyHistory":
-        """Return the study's trials, having said what was passed over.
-
-        Raises NotFound where there is no such study, InvalidInput where several fit.
-        """
-        from explorer.tuning.study_reader import load_history
-
-        history = load_history(self.opened(query), query, self.goal)
-        if history.view.passed_over:
-            say(history.view.passed_over)
-        return history
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,6 +134,26 @@ _COMPLETING = "_EXPLORER_COMPLETE"
 _COMPLETION_OPTIONS = {"--install-completion", "--show-completion"}
 
 
+class _Refused(Exception):
+    """What an option's reader raised, on its way past Typer, which would replace a ValueError."""
+
+    def __init__(self, error: ExplorerError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def passing_errors(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a reader of an option's text whose errors reach the user as they are."""
+
+    def reader(text: str) -> Any:
+        try:
+            return read(text)
+        except ExplorerError as error:
+            raise _Refused(error) from None
+
+    return reader
+
+
 @dataclass(frozen=True, slots=True)
 class _Failure:
     """How a command ended that has no result."""
@@ -161,7 +181,7 @@ class SentenceErrors(Group):
         if _COMPLETING in os.environ:  # a help text of several lines would be several completions
             os.environ["COLUMNS"] = str(MAX_SENTENCE)
         try:
-            with guarded() as stdout:
+            with guarded() as stdout, _ended_by_term():
                 status = self._said(self._ended(words, *more, **kwargs), words, stdout)
         except ReaderGone:
             status = READER_GONE
@@ -192,7 +212,8 @@ class SentenceErrors(Group):
         """Run the command; gives its exit code, or why it has no result."""
         try:
             status = super().main(words, *more, **{**kwargs, "standalone_mode": False})
-        except ExplorerError as error:
+        except (ExplorerError, _Refused) as raised:
+            error = raised.error if isinstance(raised, _Refused) else raised
             return _Failure(type(error).__name__, str(error))
         except UsageError as error:
             return _Failure("UsageError", _usage_sentence(error))
@@ -215,6 +236,24 @@ _NO_SHELL = (
     "this process was started by no shell whose completion is known; run the command in bash, zsh, "
     "fish or PowerShell"
 )
+
+
+@contextmanager
+def _ended_by_term() -> Iterator[None]:
+    """End as Ctrl-C does, with what is kept said, where SIGTERM comes, as of `kill` and Slurm."""
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, end)
+    except ValueError:  # outside the main thread, as in a test, no handler can be set
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _usage_sentence(error: Any) -> str:

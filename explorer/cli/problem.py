@@ -4,7 +4,9 @@ import inspect
 import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 from explorer.cli import completions
@@ -13,8 +15,8 @@ from explorer.model.element import DType, IndexType
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import NAMED_FIELDS, USUAL, Mask, Problem
 from explorer.model.query import (
-    ProblemQuery,
     from_text,
+    needed,
     option_of,
     query_from_keywords,
     whole_number,
@@ -162,25 +164,59 @@ Draw = Annotated[
         whole_number("draw", 1, MOST_PROBLEMS),
     ),
 ]
-Also = Annotated[str | None, _declared("also")]
-IdsPerRow = Annotated[int | None, _declared("ids_per_row")]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOptions:
+    """What all problems of a list share, beside their sizes, types and operators."""
+
+    also: Annotated[str | None, _declared("also")] = None
+    ids_per_row: Annotated[int | None, _declared("ids_per_row")] = None
+    head_dim: Annotated[int | None, _declared("head_dim")] = None
+    group: Annotated[int | None, _declared("group")] = None
+    key_heads: Annotated[int | None, _declared("key_heads")] = None
+    layout: Annotated[str | None, _declared("layout")] = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The fields of a problem that were given."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+Shapes = Annotated[
+    Path | None,
+    option(
+        "--shapes FILE.csv",
+        "A file of problems, such as explorer.log_shapes writes, instead of --cols.",
+    ),
+]
 
 
 def listed(
-    sizes: Sequence[tuple[int, int | None]],
-    dtypes: str,
-    ops: Sequence[Op],
-    also: str | None = None,
-    ids_per_row: int | None = None,
+    sizes: Sequence[tuple[int, int | None]], dtypes: str, ops: Sequence[Op], of: ListedOptions
 ) -> list[Problem]:
     """Return the problems of (cols, rows) in each op and each type. Raises InvalidInput."""
     types = [DType.parse(name) for name in words("dtype", dtypes)]
     return [
-        ProblemQuery(width, dtype, height, op=op, also=also, ids_per_row=ids_per_row).problem()
+        needed(
+            query_from_keywords({"cols": c, "rows": r, "dtype": t, "op": op, **of.given})
+        ).problem()
         for op in ops
-        for dtype in types
-        for width, height in sizes
+        for t in types
+        for c, r in sizes
     ]
+
+
+def of_file(shapes: Path, of: ListedOptions, **others: object) -> list[Problem]:
+    """Return the problems of a file. Raises InvalidInput, also for options that say others."""
+    given = [name for name, value in {**others, **of.given}.items() if value is not None]
+    if given:
+        drop = " and ".join(map(option_of, given))
+        raise InvalidInput(f"--shapes names whole problems; drop {drop}")
+    from explorer.runtime.shapes import read_shapes
+
+    return read_shapes(shapes)
 
 
 def numbers_of(name: str, text: str, most: int) -> list[int]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from explorer.devices.recording import Recording
     from explorer.model.config import Value
     from explorer.model.evaluator import Evaluator
+    from explorer.space import Space
 
 Sample = Annotated[
     int | None,
@@ -69,11 +70,11 @@ def record(
     json: Json = False,
 ) -> None:
     """Measure every config of a sub-space, or a sample of the space, or both, for replays."""
-    from explorer.cli.options import sub_space
     from explorer.devices.recording import own_file
     from explorer.evaluate.open_evaluator import open_evaluator
     from explorer.report.recordings import recording_data, recording_sentence
     from explorer.report.text import as_json
+    from explorer.space import restriction
     from explorer.tuning.recorder import compare_again
 
     measure: Callable[..., Recording]
@@ -86,7 +87,8 @@ def record(
         measure = partial(compare_again, recording=recording)
     else:
         query = needed(query)
-        problem, fixed = query.problem(), sub_space(where or [], query.dtype)
+        problem = query.problem()
+        fixed = restriction(where, problem)
         if sample is None and not fixed:
             raise InvalidInput("what to record is not said: give --sample 500, --where, or both")
         notices = rows_notice(problem, query.rows)
@@ -119,7 +121,6 @@ def _measure(
     fixed: "dict[str, tuple[Value, ...]]",
     seed: int,
 ) -> "Recording":
-    from explorer.cli.options import check_size
     from explorer.report.progress import ProgressLine
     from explorer.report.table import notices
     from explorer.space import Space
@@ -127,7 +128,7 @@ def _measure(
     from explorer.tuning.recorder import record as record_configs
 
     if fixed:
-        check_size(Space.searched(evaluator.problem, evaluator.gpu, fixed))
+        _check_size(Space.searched(evaluator.problem, evaluator.gpu, fixed))
     selection = choose_configs(
         Space.searched(evaluator.problem, evaluator.gpu),
         sample=sample,
@@ -136,6 +137,20 @@ def _measure(
     )
     with ProgressLine(evaluator.problem, notices()) as progress:
         return record_configs(evaluator, selection, path, progress)
+
+
+MOST_POINTS = 100_000
+"""More would take a day to measure."""
+
+
+def _check_size(space: "Space") -> None:
+    """Raise InvalidInput where a space has too many legal points to measure each."""
+    legal = space.legal_count().number
+    if legal > MOST_POINTS:
+        raise InvalidInput(
+            f"--where leaves about {legal} legal points, more than {MOST_POINTS}; narrow it "
+            "further, or give --sample 500"
+        )
 
 
 def _path(output: str | None, evaluator: "Evaluator", *, force: bool) -> Path:

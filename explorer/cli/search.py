@@ -14,6 +14,7 @@ from explorer.cli.options import (
     Seed,
     Storage,
     Timing,
+    Where,
     duration_s,
     option,
 )
@@ -66,6 +67,7 @@ def search(
     accuracy: AccuracyOrNone = None,
     objectives: Minimised = Objectives.TIME,
     sampler: Sampler = None,
+    where: Where = None,
     plot: Plot = None,
 ) -> None:
     """Find the fastest kernel of a problem. To continue a search, give the same command again."""
@@ -91,6 +93,7 @@ def search(
                 accuracy=accuracy,
                 objectives=objectives,
                 sampler=sampler,
+                where=where,
                 progress=progress,
                 notice=say,
             )

@@ -1,28 +1,19 @@
 """Commands of the parameter space, and of the published kernels that are configs in it."""
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from explorer.cli import completions
-from explorer.cli.options import Gpu, RowsOptions, argument, option, sub_space
+from explorer.cli.options import Gpu, RowsOptions, Where, argument, option
 from explorer.cli.output import is_given, show_result
 from explorer.cli.problem import with_any_problem, with_problem
-from explorer.model.errors import InvalidInput
 from explorer.model.query import ProblemQuery, needed
 
 # ------------------------------------------------------------------ explorer space
 
 
-Where = Annotated[
-    list[str] | None,
-    option(
-        "--where NAME=V,V",
-        "Only configs with these values of a parameter; may be repeated.",
-        complete=completions.conditions,
-    ),
-]
 Parameters = Annotated[
     list[str] | None,
     argument(
@@ -45,17 +36,11 @@ def space(
 
     With --csv it prints a line for each value of each parameter.
     """
-    from explorer.devices.names import gpu_limits, gpu_words
-    from explorer.report.space import SpaceView, parameter_rows, print_space, space_data
-    from explorer.space import Space
+    from explorer import api
+    from explorer.report.space import print_space
 
-    problem = needed(query).problem()
-    fixed = sub_space(where or [], problem.dtype)
-    limits = gpu_limits(gpu)
-    words = gpu_words(limits, gpu, with_arch=True)
-    view = SpaceView(Space(problem, limits, fixed), fixed, tuple(parameter or ()), words)
-    rows = partial(parameter_rows, view.parameters)
-    show_result(out.form, partial(print_space, view), partial(space_data, view), rows=rows)
+    view = api.describe_space(needed(query), parameters=parameter or (), where=where, gpu=gpu)
+    show_result(out.form, partial(print_space, view), view.to_dict, rows=view.records)
 
 
 # ------------------------------------------------------------------ explorer presets
@@ -65,7 +50,7 @@ Text = Annotated[
     str | None,
     argument(
         "TEXT",
-        "Only presets with this text in a name or in what they are from.",
+        "Only presets with this text in a name, in what they do or in what they are from.",
         completions.presets,
     ),
 ]
@@ -86,30 +71,17 @@ def presets(
 
     Without --cols, --op and --dtype list the presets that can compute that op and type.
     """
-    from explorer.devices.names import gpu_limits
-    from explorer.report.space import (
-        PRESET,
-        PresetFilter,
-        preset_lines,
-        preset_rows,
-        print_presets,
-    )
-    from explorer.report.table import data_of
+    from explorer import api
+    from explorer.report.space import PresetFilter, print_presets
 
+    kind = {name: context.params[name] for name in ("op", "dtype") if is_given(context, name)}
+    only: Any = kind if query is None else {}
+    found = api.find_presets(query, text=text or "", legal=legal, where=where, gpu=gpu, **only)
     problem = None if query is None else query.problem()
-    if problem is None and (legal or where):
-        raise InvalidInput("--legal and --where ask what a preset is for a problem: give --cols")
-    op, dtype = (
-        context.params[name] if problem is None and is_given(context, name) else None
-        for name in ("op", "dtype")
-    )
-    fixed = {} if problem is None else sub_space(where or [], problem.dtype)
-    wanted = PresetFilter(text or "", op, dtype, fixed, only_legal=legal)
-    every = preset_lines(problem, None if problem is None else gpu_limits(gpu))
-    lines = [line for line in every if wanted.passes(line)]
+    wanted = PresetFilter(text or "", **only)
     show_result(
         out.form,
-        lambda console: print_presets(lines, problem, console, wanted),
-        lambda: {"presets": [data_of(PRESET, line) for line in lines]},
-        rows=partial(preset_rows, lines),
+        lambda console: print_presets(found, problem, console, wanted),
+        found.to_dict,
+        rows=found.records,
     )

@@ -4,6 +4,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
+from explorer.cli.help import HELP_NAMES, Command, Group
 from explorer.cli.options import (
     Json,
     Plot,
@@ -17,41 +20,65 @@ from explorer.cli.options import (
 )
 from explorer.cli.output import say, show_result
 from explorer.cli.problem import with_any_problem, with_problem
-from explorer.model.errors import InvalidInput, NotFound
+from explorer.model.errors import InvalidInput
 from explorer.model.query import ProblemQuery, needed, whole_number
-from explorer.system.user_files import PAGE, check_replaceable, write_file
 
 # ------------------------------------------------------------------ explorer studies
 
 
-@with_options
-def studies(out: TableOptions, storage: Storage = None) -> None:
-    """List what was searched so far."""
-    from explorer.report.studies import SUMMARY, markdown_notices, markdown_table, print_studies
-    from explorer.report.table import data_of
-    from explorer.tuning.storage import SEARCH, file_of, open_storage
-    from explorer.tuning.study_reader import list_views, survey
+studies = typer.Typer(cls=Group, context_settings=HELP_NAMES, rich_markup_mode=None)
 
-    opened = open_storage(storage, read_only=True)
-    found = survey(opened)
-    summaries = found.summaries
-    if found.faults and not summaries:
-        raise InvalidInput(f"the storage has no study that can be read: {found.faults[0]}")
-    if not summaries:
-        raise NotFound(f"no study yet: storage {file_of(opened) or storage} has none; run {SEARCH}")
-    for fault in found.faults:
-        say(fault)
-    views = list_views(opened) if out.markdown else []
-    for notice in markdown_notices(summaries, views) if out.markdown else []:
+
+@studies.callback(invoke_without_command=True)
+@with_options
+def list_(context: typer.Context, out: TableOptions, storage: Storage = None) -> None:
+    """List what was searched so far; delete or rename a study."""
+    if context.invoked_subcommand is not None:
+        if storage is not None or out.form:
+            raise InvalidInput(f"give the options of {context.invoked_subcommand} after its name")
+        return
+    from explorer import api
+    from explorer.report.studies import markdown_notices, markdown_table, print_studies
+    from explorer.tuning.storage import open_storage
+    from explorer.tuning.study_reader import list_views
+
+    found = api.studies(storage=storage, notice=say)
+    views = list_views(open_storage(storage, read_only=True)) if out.markdown else []
+    for notice in markdown_notices(found, views) if out.markdown else []:
         say(notice)
-    rows = [data_of(SUMMARY, summary) for summary in summaries]
     show_result(
         out.form,
-        partial(print_studies, summaries),
-        lambda: {"studies": rows},
-        rows=lambda: rows,
+        partial(print_studies, found),
+        found.to_dict,
+        rows=found.records,
         markdown=partial(markdown_table, views),
     )
+
+
+Named = Annotated[str, argument("STUDY", "The study, or a part of its name that no other has.")]
+Force = Annotated[bool, option("--force", "Delete it, with all of its trials, for good.")]
+NewName = Annotated[str, argument("NAME", "The new name, which no study has.")]
+
+
+@studies.command(cls=Command, epilog="explorer studies delete 'softmax f32 8192x4096' --force")
+def delete(study: Named, force: Force = False, storage: Storage = None) -> None:
+    """Delete a study and its trials."""
+    from explorer.report.text import counted
+    from explorer.tuning.storage import open_storage
+    from explorer.tuning.study_writer import delete_study
+
+    gone = delete_study(open_storage(storage, read_only=True), study, force=force)
+    say(f"study '{gone.study}' and its {counted(gone.trials, 'trial')} deleted")
+
+
+@studies.command(cls=Command, epilog="explorer studies rename 'softmax f32 8192x4096' before")
+def rename(study: Named, name: NewName, storage: Storage = None) -> None:
+    """Give a study another name, under which it is kept: a search then begins a new one."""
+    from explorer.tuning.storage import open_storage
+    from explorer.tuning.study_writer import rename_study
+
+    was = rename_study(open_storage(storage, read_only=True), study, name)
+    say(f"study '{was}' is now '{name}'")
 
 
 # ------------------------------------------------------------------ explorer show
@@ -68,20 +95,18 @@ def show(
 
     With --csv it prints every trial of the study.
     """
+    from explorer import api
     from explorer.report.charts import check_plot
     from explorer.report.pages import study_picture
-    from explorer.report.studies import print_study, study_data, trial_rows
+    from explorer.report.studies import print_study
 
     check_plot(plot)
-    history = of.history(needed(query))
-    view = history.view
-    trials = {attempt.number: attempt.trial for attempt in history.attempts}
-    problem, limit_us = view.summary.problem, view.environment.limit_us
+    history = api.show(needed(query), notice=say, **of.given)
     show_result(
         out.form,
-        lambda console: print_study(view, console, of.storage),
-        lambda: study_data(view, of.storage),
-        rows=lambda: trial_rows(trials, problem, limit_us),
+        lambda console: print_study(history.view, console, of.storage),
+        history.to_dict,
+        rows=history.records,
         plot=plot,
         chart=lambda: study_picture(history),
     )
@@ -90,8 +115,6 @@ def show(
 # ------------------------------------------------------------------ explorer report
 
 
-_REMEDY = "name another --output"
-
 LARGE_MB = 1.5
 """Above this a page is said to be large; one of a study of 2500 trials has 1.41 MB."""
 
@@ -99,11 +122,12 @@ Output = Annotated[
     Path, option("--output FILE.html", "The page to write; only another page of ours is replaced.")
 ]
 Kept = Annotated[
-    list[Path] | None,
+    list[str] | None,
     option(
-        "--from FILE",
-        "Show what a file keeps: a comparison, a journey or a tuned table, which may also be "
-        "one that explorer table list shows. May be given several times, and with --cols.",
+        "--from NAME",
+        "Show a file with a comparison, a journey or a tuned table, a table of the package, or a "
+        "study by its name. May be given several times, which puts those of one kind side by "
+        "side, and with --cols.",
     ),
 ]
 
@@ -120,28 +144,13 @@ def report(
     The page is one file, which opens offline in any browser. It takes the extra
     'softmax-explorer[report]'.
     """
-    if query is None and not kept:
-        raise InvalidInput(
-            "nothing to report on: give --cols 4096 for a study, or --from FILE for a comparison, "
-            "a journey or a tuned table"
-        )
-    if output.suffix not in (".html", ".htm"):
-        raise InvalidInput(f"output is {str(output)!r}; name a file that ends in .html")
-    from explorer.report.charts import altair
-    from explorer.report.page import page_html
-    from explorer.report.pages import kept_page, study_page
+    from explorer import api
 
-    altair()
-    check_replaceable(output, PAGE, _REMEDY)
-    pages = [kept_page(path) for path in kept or ()]
-    if query is not None:
-        pages.insert(0, study_page(of.history(query), of.storage))
-    sections = [section for page in pages for section in page.sections]
-    page = page_html(pages[0].title, " ".join(page.lead for page in pages), sections)
-    write_file(output, page, _REMEDY)
-    size = len(page.encode()) / 1e6
-    large = "; a page of fewer files is smaller" if size > LARGE_MB and len(pages) > 1 else ""
-    say(f"{output}: written, {size:.2f} MB{large}")
+    path = api.write_report(query, output=output, from_=kept or (), notice=say, **of.given)
+    size = path.stat().st_size / 1e6
+    several = len(kept or ()) + (query is not None) > 1
+    large = "; a page of fewer files is smaller" if size > LARGE_MB and several else ""
+    say(f"{path}: written, {size:.2f} MB{large}")
 
 
 # ------------------------------------------------------------------ explorer merge

@@ -13,7 +13,10 @@ from explorer.cli.options import (
     Json,
     JsonOption,
     MeasureOptions,
+    Plot,
     RowsOptions,
+    TableOptions,
+    Where,
     argument,
     option,
     with_options,
@@ -22,13 +25,14 @@ from explorer.cli.options import (
 from explorer.cli.output import say, show_result, stopped
 from explorer.cli.problem import (
     MOST_PROBLEMS,
-    Also,
     Draw,
     Dtypes,
-    IdsPerRow,
+    ListedOptions,
+    Shapes,
     drawn,
     listed,
     numbers_of,
+    of_file,
 )
 from explorer.model.element import USUAL_TYPE
 from explorer.model.errors import InvalidInput, NotFound
@@ -54,13 +58,6 @@ Rows = Annotated[
 ]
 Ops = Annotated[
     str, option("--op OP,...", f"Some of {', '.join(Op)}.", complete=completions.several(*Op))
-]
-Shapes = Annotated[
-    Path | None,
-    option(
-        "--shapes FILE.csv",
-        "A file of problems, such as explorer.log_shapes writes, instead of --cols.",
-    ),
 ]
 EffortOf = Annotated[
     Effort,
@@ -93,16 +90,16 @@ Output = Annotated[
 @with_options
 def tune(
     of: MeasureOptions,
+    each: ListedOptions,
     out: JsonOption,
     cols: Cols = None,
     rows: Rows = None,
     dtype: Dtypes = USUAL_TYPE.value,
     op: Ops = DEFAULT_OP,
-    ids_per_row: IdsPerRow = None,
-    also: Also = None,
     shapes: Shapes = None,
     draw: Draw = None,
     effort: EffortOf = Effort.DEFAULT,
+    where: Where = None,
     no_torch: NoTorch = False,
     missing: Missing = False,
     output: Output = None,
@@ -113,12 +110,13 @@ def tune(
     from explorer.report.table import notices
     from explorer.report.tune import print_tuned, tuned_data
 
-    problems = _problems(cols, rows, dtype, op, shapes, draw, of.seed, also, ids_per_row)
+    problems = _problems(cols, rows, dtype, op, shapes, draw, of.seed, each)
     kept = "; the problems that were finished are kept, and the same command goes on"
     with stopped(kept), RunLine(notices()) as line:
         tuned = api.tune(
             problems,
             effort=effort,
+            where=where,
             torch=not no_torch,
             missing=missing,
             output=output,
@@ -143,19 +141,11 @@ def _problems(
     shapes: Path | None,
     draw: int | None,
     seed: int,
-    also: str | None,
-    ids_per_row: int | None,
+    each: ListedOptions,
 ) -> list[Problem]:
     """Read the list of problems, or the file of them. Raises InvalidInput."""
     if shapes is not None:
-        if any(given is not None for given in (cols, rows, draw, also, ids_per_row)):
-            raise InvalidInput(
-                "--shapes names whole problems; drop --cols, --rows, --draw, --ids-per-row and "
-                "--also"
-            )
-        from explorer.runtime.shapes import read_shapes
-
-        return read_shapes(shapes)
+        return of_file(shapes, each, cols=cols, rows=rows, draw=draw)
     if cols is None:
         raise InvalidInput(
             "--cols is missing; give the numbers of columns, for example --cols 64:131072:log, or "
@@ -167,7 +157,7 @@ def _problems(
     if draw is not None:
         sizes = drawn(widths, [height for height in heights if height], draw, seed)
     kinds = [Op.parse(name) for name in words("op", ops)]
-    problems = listed(sizes, dtype, kinds, also, ids_per_row)
+    problems = listed(sizes, dtype, kinds, each)
     if len(problems) > MOST_PROBLEMS:
         raise InvalidInput(
             f"these are {len(problems)} problems; one command takes {MOST_PROBLEMS} at most: give "
@@ -186,6 +176,8 @@ File = Annotated[
         "A table that explorer tune wrote, or the name of one that explorer table list shows.",
     ),
 ]
+One = Annotated[Path, argument("A", "A table, as FILE of table show.")]
+Other = Annotated[Path, argument("B", "Another table, of another GPU or an earlier version.")]
 Wanted = Annotated[
     Path | None,
     option(
@@ -203,7 +195,7 @@ table = typer.Typer(cls=Group, context_settings=HELP_NAMES, rich_markup_mode=Non
 
 @table.callback(invoke_without_command=True)
 def tables(context: typer.Context) -> None:
-    """List, show or check tables that explorer tune wrote."""
+    """List, show, compare or check tables that explorer tune wrote."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -241,6 +233,20 @@ def show(file: File, out: RowsOptions) -> None:
         partial(tuned_data, run, file),
         rows=partial(tuned_rows, run),
     )
+
+
+@table.command(cls=Command, epilog="explorer table diff nvidia-h200 nvidia-h100-80gb-hbm3")
+@with_options
+def diff(a: One, b: Other, out: TableOptions, plot: Plot = None) -> None:
+    """Put two tables side by side: each kernel's share of the limit of its own GPU."""
+    from explorer.cli.compare import show_side_by_side
+    from explorer.model.tuned_table import read_table
+    from explorer.report.charts import check_plot
+    from explorer.report.side_by_side import SideBySide
+
+    check_plot(plot)
+    both = SideBySide.of([(str(file), read_table(file)) for file in (a, b)])
+    show_side_by_side(both, out.form, plot)
 
 
 @table.command(cls=Command, epilog="explorer table check studies/tuned/nvidia-rtx-9999.json")

@@ -115,15 +115,16 @@ def verify(
     if not all_ and not is_file(what) and is_given(context, "strength"):
         raise InvalidInput("--strength belongs to --all; leave it out")
     if what is None:
-        own.check_none("--all and --sample check emitted kernels")
+        own.launch.check_none("--all and --sample check emitted kernels")
         drawn = None if sample is None else (sample, seed or 0)
         checks = space_checks(needed(query).problem(), rows, of.gpu, drawn=drawn, strength=strength)
-    elif (program := own.program(context, what, query)) is not None:
+    elif is_file(what):
+        program = own.program(context, what, query)
         _check_file_says_the_rest(context, program)
         executed = None if program.is_own else rows
         checks = Checks((program,), gpu_limits(of.gpu).arch, executed)
     else:
-        own.check_none(f"{what} is no file")
+        own.launch.check_none(f"{what} is no file")
         checks = named_checks(what, rows, of.scope(query))
     checks = checks.drawn_by(seed, thorough=thorough)
     with VerifyProgress(len(checks.programs), notices()) as progress:
@@ -208,7 +209,7 @@ def time(
     from explorer.evaluate.verify import time_file
     from explorer.report.verification import exit_code, print_timed_file, timed_file_data
 
-    program = own.of_file(context, file, query)
+    program = own.program(context, file, query)
     _check_file_says_the_rest(context, program)
     timed = time_file(program, device, rows, timing, accuracy)
     path = Path(file)

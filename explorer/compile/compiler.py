@@ -163,6 +163,16 @@ def cache_dir() -> Path:
         return Path(os.devnull) / "softmax-explorer"
 
 
+_CACHED = ("kernels/??/*.zip", "problems/??/*.json", "calls/*/*.so")
+"""Files of the cache: compiled kernels, what calls of a problem need, and built extensions."""
+
+
+def cached_files() -> list[Path]:
+    """Return the files of the cache, and no others that lie in its folder."""
+    folder = cache_dir()
+    return sorted(path for pattern in _CACHED for path in folder.glob(pattern))
+
+
 class KernelCache:
     """A folder of compiled kernels. An unwritable folder or a damaged file is not an error."""
 

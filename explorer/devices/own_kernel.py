@@ -8,7 +8,7 @@ is asked for. The program has a launch plan as an emitted file has one.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from explorer.codegen.launch_plan import LaunchPlan, PlannedLaunch
@@ -27,6 +27,7 @@ from explorer.devices.program_under_test import (
     SPARE_TERMS,
     ProgramUnderTest,
     has_command,
+    read_emitted,
     read_source,
 )
 from explorer.model.config import Config
@@ -34,11 +35,12 @@ from explorer.model.element import TYPE_BYTES, DType
 from explorer.model.errors import InvalidInput, brief
 from explorer.model.peer import PeerName
 from explorer.model.problem import Problem, inputs, results, scalars
-from explorer.model.query import ProblemQuery
+from explorer.model.query import ProblemQuery, option_of
 from explorer.ptx_emulator import MAX_BLOCK
 from explorer.reference.inputs import Held
 from explorer.reference.layout import Promise
 from explorer.system.plain_data import shown
+from explorer.system.user_files import cuda_file
 
 # ------------------------------------------------------------------ what the options say
 
@@ -59,6 +61,16 @@ class OwnLaunch:
     """What each parameter gets, between commas."""
     cols_multiple: int = 1
     """The kernel is for multiples of so many columns."""
+
+    def check_none(self, what: str) -> None:
+        """Raise InvalidInput if anything is said, which says nothing of `what`."""
+        usual = asdict(OwnLaunch())
+        given = [option_of(name) for name, one in asdict(self).items() if one != usual[name]]
+        if given:
+            raise InvalidInput(
+                f"{' and '.join(given)} {'says' if len(given) == 1 else 'say'} how a kernel of "
+                f"your own is launched, and {what}: leave {'it' if len(given) == 1 else 'them'} out"
+            )
 
 
 # ------------------------------------------------------------------ the program
@@ -144,6 +156,34 @@ class OwnProgram(ProgramUnderTest):
 def is_emitted(path: Path) -> bool:
     """Return whether a file says by which `explorer emit` it was written; raises InvalidInput."""
     return has_command(read_source(path))
+
+
+def read_file(
+    what: str, launch: OwnLaunch, query: ProblemQuery | None, *, reads_dtype: bool = True
+) -> ProgramUnderTest:
+    """Return the program in FILE.cu, or in FILE.cu:KERNEL.
+
+    An emitted file tells its problem itself, but for its columns; that of a kernel of one's own is
+    `query`, in the type of its first array with `reads_dtype`. Raises InvalidInput for a file that
+    cannot be read as either.
+    """
+    path, kernel = cuda_file(what) or (Path(what), None)
+    if kernel is not None and launch.kernel is not None:
+        raise InvalidInput(
+            f"the kernel is said twice: {kernel} and --kernel {launch.kernel}; give one"
+        )
+    if is_emitted(path):
+        if kernel is not None:
+            raise InvalidInput(f"{path} was written by explorer emit: leave :{kernel} out")
+        launch.check_none(f"the header of {what}, which explorer emit wrote, says it")
+        return read_emitted(path).at_cols(None if query is None else query.cols)
+    if query is None:
+        raise InvalidInput(
+            f"{what} has no 'explorer emit' line in its header comment, so that it is taken "
+            "for a kernel of your own, and its columns are missing: give --cols 1000"
+        )
+    launch = replace(launch, kernel=kernel or launch.kernel)
+    return read_own(path, launch, query, reads_dtype=reads_dtype)
 
 
 def read_own(
@@ -446,8 +486,14 @@ def _blocks_or_bytes(file: str, launches: HostLaunches, launch: OwnLaunch, name:
 TARGET = "explorer.devices.cuda.own_peer:prepare_of"
 
 
-def own_peer(path: Path, launch: OwnLaunch, program: ProgramUnderTest) -> PeerName:
-    """Return the peer of a file, named by the file and its kernel; `program` is it on a problem."""
+def own_peer(what: str, launch: OwnLaunch, problem: Problem) -> PeerName:
+    """Return the peer of FILE.cu or FILE.cu:KERNEL, named by the file and its kernel.
+
+    Raises as `read_file`, on a problem, so that it is known before anything is measured.
+    """
+    program = read_file(what, launch, ProblemQuery.of(problem), reads_dtype=False)
+    path, named = cuda_file(what) or (Path(what), None)
+    launch = replace(launch, kernel=named or launch.kernel)
     kernel = program.words.partition("<")[0] if program.is_own else "edited"
     name = path.stem.replace(".", "_")  # a dot would begin one of several forms
     given = json.dumps({"path": str(path.absolute()), **asdict(launch)})

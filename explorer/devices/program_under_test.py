@@ -378,6 +378,8 @@ def _from_header(source: str) -> tuple[Problem, Config]:
         words = [word for word in shlex.split(commands[-1]) if word not in _OF_EMIT_ALONE]
         query = needed(query_from_words(words[3:]))
         return query.of_rows(1 if query.rows is None else query.rows), Config.from_json(words[2])
+    except InvalidInput:
+        raise
     except (IndexError, ValueError):
         raise InvalidInput(
             f"the 'explorer emit' line is {commands[-1][:200]!r}; it must name a config as JSON, "

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 from explorer.devices.device import Device, Setting
 from explorer.devices.names import (
@@ -17,7 +16,7 @@ from explorer.devices.names import (
     gpu_or_emulator,
     open_device,
 )
-from explorer.devices.program_under_test import ProgramUnderTest, read_emitted
+from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.devices.runs import emulated_runs
 from explorer.devices.verdict import Status, Verdict
 from explorer.evaluate.device_evaluator import environment_of
@@ -135,9 +134,6 @@ def _with_second_opinion(
 SEEDS = 2**31
 """Seeds that are drawn from where none is given."""
 
-SOURCE_SUFFIX = ".cu"
-"""The ending by which an emitted file is told from other things to verify."""
-
 
 @dataclass(frozen=True, slots=True)
 class Checks:
@@ -160,12 +156,6 @@ class Checks:
     ) -> Iterator[Verdict]:
         """Return each program's verdict, in order. Raises as `verify_on`."""
         return verify_on(device, self.programs, self.arch, self.rows, accuracy, told)
-
-
-def file_checks(path: str, cols: int | None, rows: int | None, gpu: str | None) -> Checks:
-    """Return an emitted file, at other columns where these are given. Raises InvalidInput."""
-    program = read_emitted(Path(path)).at_cols(cols)
-    return Checks((program,), gpu_limits(gpu).arch, rows)
 
 
 def space_checks(

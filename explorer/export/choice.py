@@ -1,8 +1,8 @@
 """The kernel that WHAT names: a trial of a study, the heuristic's, a preset or a config."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from explorer.codegen.units import emit
 from explorer.codegen.variant import Variant, can_overlap
@@ -43,12 +43,14 @@ def is_of_study(choice: Choice) -> TypeGuard[str | int]:
     return isinstance(choice, int) or choice == BEST
 
 
-What = str | int | Config
-"""`best`, a trial's number, `heuristic`, a preset's name, or a config, also as JSON."""
+What = str | int | Config | Mapping[str, Any]
+"""`best`, a trial's number, `heuristic`, a preset's name, or a config, also as JSON or a dict."""
 
 
 def parse_choice(what: What) -> Choice:
     """Read WHAT of `explorer emit`; raises InvalidInput saying its forms."""
+    if isinstance(what, Mapping):
+        what = Config.from_dict(what)
     if isinstance(what, Config):
         what.check_known()
         return what
@@ -137,7 +139,7 @@ def chosen_variant(what: What, scope: Scope) -> Chosen:
         )
     if is_of_study(choice):
         return _of_study(choice, needed(scope.query), scope)
-    if goal.objectives is Objectives.TIME_ERROR:
+    if goal.objectives != Objectives.TIME:
         raise InvalidInput(
             f"objectives say in which study a trial is; {what} is none: leave objectives out"
         )

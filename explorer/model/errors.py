@@ -7,7 +7,7 @@ class ExplorerError(Exception):
     """Something the user can act on: one sentence that says what, the value, and what to do."""
 
 
-class InvalidInput(ExplorerError):
+class InvalidInput(ExplorerError, ValueError):
     """A value that cannot be used: rows, cols, dtype, device, config, storage."""
 
 

@@ -233,6 +233,11 @@ class Contender(Timed):
     ratio_high: float = 1.0
     tied: bool = False
     """Whether its time cannot be told from that of the best."""
+    value: float | None = None
+    """Median over the rounds of what an objective of the user's makes of it; None without one.
+
+    The ratios and ties are then of these values, and not of times.
+    """
     version: str = ""
     note: str = ""
     inexact: str = ""
@@ -293,6 +298,7 @@ class Contender(Timed):
         """Return plain data, for JSON: what files keep of such a contender."""
         kind = "trial" if self.record else "name" if self.kernel is None else "names"
         keys = [*_KEPT[kind], *(_KEPT_SINCE if kind == "name" else ())]
+        keys += [] if self.value is None else ["value"]
         return {key: plain(getattr(self, key)) for key in keys}
 
     @classmethod
@@ -311,7 +317,7 @@ class Contender(Timed):
             return read
         read_time_us(given["time_us"], "time_us")
         known = cls.of_trial(read.record)
-        return replace(known, **{name: getattr(read, name) for name in _VERDICT})
+        return replace(known, **{name: getattr(read, name) for name in (*_VERDICT, "value")})
 
 
 # ------------------------------------------------------------------ environment

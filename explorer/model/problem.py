@@ -161,9 +161,12 @@ def read_field(name: str, value: Any) -> Any:
     if name in NAMED_FIELDS:
         kind: Any = NAMED_FIELDS[name]
         meant = DType.meant_by(value) if kind is DType else None
-        if meant is None and not isinstance(value, str):
+        if meant is not None:
+            return meant
+        if not isinstance(value, str):
             raise InvalidInput(f"{name} is {shown(value)}; it must be one of {', '.join(kind)}")
-        return meant or parse_name(kind, name, value.upper() if kind is Layout else value)
+        plain = value.upper() if kind is Layout else value.lower()
+        return parse_name(kind, name, plain, value)
     if name in WHOLE_FIELDS:
         number, most = whole_of(value), WHOLE_FIELDS[name]
         if number is None:

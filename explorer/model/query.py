@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import product
 from math import isfinite, lcm, nan, prod
 from typing import Any, TypedDict
 
@@ -338,6 +339,11 @@ def query_from_keywords(keywords: Mapping[str, Any]) -> ProblemQuery | None:
     for name in WHOLE_FIELDS.keys() & fields.keys():
         check_extent(name, fields[name], WHOLE_FIELDS[name])
     if shape is not None:
+        if OPERATORS[op := fields.get("op", DEFAULT_OP)].over is Extent.CACHE:
+            raise InvalidInput(
+                f"shape is of an array, and {op} reads a cache: give cols, the keys of a sequence, "
+                "and rows, group, key_heads and head_dim"
+            )
         taken = [name for name in ("cols", "rows", "inner") if name in fields]
         if taken:
             raise InvalidInput(f"shape says rows, cols and inner; leave {taken[0]} out")
@@ -402,13 +408,25 @@ def query_of(
     return ProblemQuery.of(problem) if isinstance(problem, Problem) else problem
 
 
+_LISTED = ("op", "dtype", "cols", "rows")
+"""Keywords of which several may be given to what takes several problems."""
+
+
 def several_of(
     function: Callable[..., Any], problems: Any, keywords: Mapping[str, Any]
 ) -> list[Problem]:
-    """Read the problems that a call of a function is about: one, several, or that of keywords.
+    """Read the problems that a call of a function is about: one, several, or those of keywords.
 
-    Raises as `query_of`, and InvalidInput where there is none.
+    Of `cols`, `rows`, `dtype` and `op` each may be a list: then all combinations are meant. Raises
+    as `query_of`, and InvalidInput where there is none.
     """
+    if problems is None:
+        lists = {name: keywords[name] for name in _LISTED if isinstance(keywords.get(name), list)}
+        combined = (dict(zip(lists, values, strict=True)) for values in product(*lists.values()))
+        wanted = [needed(query_of(function, None, {**keywords, **one})) for one in combined]
+        if not wanted:
+            raise InvalidInput(f"{' or '.join(lists)} is empty; give one value at least")
+        return [query.problem() for query in wanted]
     is_several = isinstance(problems, Iterable) and not isinstance(problems, str)
     wanted = list(problems) if is_several else [problems]
     if not wanted:

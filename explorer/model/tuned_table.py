@@ -86,6 +86,8 @@ class TunedProblem:
     """The time of torch's own function in the finals; 0 where it was not timed."""
     effort: str = "default"
     """How often the best were varied: quick, default or full."""
+    where: str = ""
+    """What its kernels were restricted to, as `cache=shared`; empty without a restriction."""
 
     @property
     def best(self) -> Contender:
@@ -195,6 +197,7 @@ def _problem_data(one: TunedProblem, configs: _Places, machines: _Places) -> dic
         "failed": [[place(config), why] for config, why in one.failed.items()],
         "torch_us": _rounded(one.torch_us),
         "effort": one.effort,
+        **({"where": one.where} if one.where else {}),
     }
 
 
@@ -301,6 +304,7 @@ def _problem(values: dict[str, Any], configs: list[Config], machines: list[Any])
         },
         torch_us=read_time_us(values.get("torch_us", 0), "torch_us", or_zero=True),
         effort=read_text(values.get("effort", "default"), "effort"),
+        where=read_text(values.get("where", ""), "where"),
     )
 
 

@@ -38,7 +38,7 @@ class Op(StrEnum):
     @classmethod
     def parse(cls, text: str) -> "Op":
         """Read an operator's name; raises InvalidInput, which lists the known names."""
-        return parse_name(cls, "op", text)
+        return parse_name(cls, "op", text.lower(), text)
 
 
 OPERATORS = {

@@ -21,6 +21,7 @@ from explorer.report.profile import (
     occupancy_data,
     what_data,
 )
+from explorer.report.records import Tabular
 from explorer.report.table import Table, notes, numbers, print_table, words
 from explorer.report.text import (
     count,
@@ -45,7 +46,7 @@ TEXTS = (SOURCE, PTX, SASS)
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Tabular):
     """Two variants, as they were named, and the times that are known of them."""
 
     names: tuple[str, str]
@@ -54,6 +55,22 @@ class Difference:
     """None where no source has a time of either."""
     where: str = ""
     """The GPU whose limits count, in words; empty: `on`, with its name."""
+
+    def __repr__(self) -> str:
+        """Return a line for a notebook."""
+        return f"Difference({' and '.join(self.names)} of {self.sides[0].variant.problem})"
+
+    def to_dict(self) -> Data:
+        """Return what `explorer diff --json` prints, with all texts that both have."""
+        return difference_data(self, tuple(self.texts))
+
+    def records(self) -> list[Data]:
+        """Return a record for each side."""
+        return [_side_data(self, place) for place in range(len(SIDES))]
+
+    def tables(self) -> list[Table]:
+        """Return the figures of both, side by side."""
+        return [_config_table(self), figures_table(self)]
 
     @cached_property
     def texts(self) -> dict[str, "TextDiff"]:

@@ -12,7 +12,7 @@ from explorer.model.config import MEANING, Config, brief_words
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Stage, TrialRecord
 from explorer.model.query import ProblemQuery
-from explorer.model.tuned_table import read_table, table_file
+from explorer.model.tuned_table import TunedTable
 from explorer.report.charts import (
     Chart,
     Row,
@@ -22,9 +22,10 @@ from explorer.report.charts import (
     kernels_chart,
     lollipops_chart,
 )
-from explorer.report.compare import comparison_page, read_compared
-from explorer.report.journey import journey_page, read_journey
+from explorer.report.compare import comparison_page
+from explorer.report.journey import journey_page
 from explorer.report.page import Blocks, Figure, KeptPage, command, definitions, source
+from explorer.report.side_by_side import Result, SideBySide, read_result, side_page
 from explorer.report.studies import (
     METHOD,
     UNPAIRED,
@@ -56,34 +57,44 @@ from explorer.report.text import (
 )
 from explorer.report.tune import table_page
 from explorer.space import can_emit
-from explorer.system.user_files import COMPARISON, JOURNEY, TUNED_TABLE, kind_of, read_json
+from explorer.system.user_files import is_there
 from explorer.tuning.contest import front_trials
+from explorer.tuning.journey import Journey
+from explorer.tuning.peer_comparison import PeerRun
 from explorer.tuning.results import Contrast, StudyHistory
 from explorer.tuning.study_attributes import why_finals_count
 
 # ------------------------------------------------------------------ of what a file keeps
 
 
-def kept_page(named: Path) -> KeptPage:
-    """Return the page of a file. Raises InvalidInput for a file that keeps nothing.
+def kept_pages(named: Sequence[str], storage: str | None = None) -> list[KeptPage]:
+    """Return the pages of results by their names, as `read_result` takes these.
 
-    A comparison, a journey and a tuned table are known by their keys. A tuned table may also be
-    named as `explorer table list` does.
+    Several comparisons, or tables, or studies share one page, on which they stand side by side.
+    Raises InvalidInput for a file that keeps nothing, and as `read_result` and `SideBySide.of`.
     """
-    path = table_file(named)
-    if path.name.endswith(SUFFIX):
-        raise InvalidInput(_of_a_recording(path))
-    kind = kind_of(read_json(path, "name a comparison, a journey or a tuned table"))
-    if kind == COMPARISON:
-        return comparison_page(read_compared(path))
-    if kind == JOURNEY:
-        return journey_page(read_journey(path))
-    if kind == TUNED_TABLE:
-        return table_page(read_table(path))
-    raise InvalidInput(
-        f"{path} is none of the files that a report shows; name what explorer compare --save, "
-        "explorer journey --save or explorer tune wrote"
-    )
+    kinds: dict[str, list[tuple[str, Result]]] = {}
+    for one in named:
+        if one.endswith(SUFFIX) and is_there(Path(one)):
+            raise InvalidInput(_of_a_recording(Path(one)))
+        result = read_result(one, storage)
+        kind = one if isinstance(result, Journey) else type(result).__name__  # a page a journey
+        kinds.setdefault(kind, []).append((one, result))
+    return [
+        side_page(SideBySide.of(of)) if len(of) > 1 else result_page(of[0][1], storage)
+        for of in kinds.values()
+    ]
+
+
+def result_page(result: Result, storage: str | None = None) -> KeptPage:
+    """Return the page of one result. Raises InvalidInput where it has no problem."""
+    if isinstance(result, PeerRun):
+        return comparison_page(result)
+    if isinstance(result, Journey):
+        return journey_page(result)
+    if isinstance(result, TunedTable):
+        return table_page(result)
+    return study_page(result, storage)
 
 
 def _of_a_recording(path: Path) -> str:

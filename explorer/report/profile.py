@@ -118,13 +118,18 @@ def print_profile(profile: Profile, nsight: NsightFigures | str | None, console:
     console.print(f"{profile.variant.problem}: {profile.program.words}", style="bold")
     console.print()
     console.print(notes(_lines(profile)))
-    for table in (_global_table(profile), _shared_table(profile), _opcodes(profile)):
+    for table in profile_tables(profile):
         print_table(table, console)
     if isinstance(nsight, NsightFigures):
         print_table(_nsight_table(profile, nsight), console)
     elif nsight:
         console.print()
         console.print(nsight)
+
+
+def profile_tables(profile: Profile) -> list[Table]:
+    """Return the traffic of both memories, and the instructions."""
+    return [_global_table(profile), _shared_table(profile), _opcodes(profile)]
 
 
 def _lines(profile: Profile) -> list[tuple[str, str]]:

@@ -15,7 +15,8 @@ from explorer.model.problem import Problem
 from explorer.ops import Op
 from explorer.presets.preset import Preset
 from explorer.presets.published import PRESET_NAMES, PRESETS, unpublished
-from explorer.report.table import Field, Kind, data_of, print_table, table_of
+from explorer.report.records import Tabular
+from explorer.report.table import Field, Kind, Table, data_of, print_table, table_of
 from explorer.report.text import count, counted, percent, problem_data
 from explorer.space import Space, rules_of
 from explorer.space.rules import Rule
@@ -26,7 +27,7 @@ from explorer.system.plain_data import nearest, shown
 
 
 @dataclass(frozen=True, slots=True)
-class SpaceView:
+class SpaceView(Tabular):
     """A space, and which of it is to be shown. Raises InvalidInput for an unknown parameter."""
 
     space: Space
@@ -43,6 +44,22 @@ class SpaceView:
                 known = self.space.parameters
                 instead = nearest(name, known) or f"choose one of {', '.join(known)}"
                 raise InvalidInput(f"parameter {shown(name)} is not known; {instead}")
+
+    def __repr__(self) -> str:
+        """Return a line for a notebook."""
+        return f"SpaceView({self.space.problem}: {len(self.parameters)} parameters)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `explorer space --json` prints."""
+        return space_data(self)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return a row for each value of each parameter."""
+        return parameter_rows(self.parameters)
+
+    def tables(self) -> list[Table]:
+        """Return the parameters, and the rules."""
+        return [table_of(PARAMETER, self.parameters.items()), table_of(RULE, self.rules)]
 
     @property
     def parameters(self) -> dict[str, tuple[Value, ...]]:
@@ -187,7 +204,7 @@ class PresetFilter:
     """Which presets a user wants to see."""
 
     text: str = ""
-    """Part of a name or of the source, in either case."""
+    """Part of a name, of what it does or of the source, in either case."""
     op: Op | None = None
     dtype: DType | None = None
     values: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
@@ -197,7 +214,7 @@ class PresetFilter:
     def passes(self, line: PresetLine) -> bool:
         """Return whether a preset is wanted."""
         preset, config = line.preset, line.config
-        said = " ".join([preset.name, *preset.other_names, str(preset.source)])
+        said = " ".join([preset.name, *preset.other_names, preset.sentence, str(preset.source)])
         if self.text.lower() not in said.lower() or (self.only_legal and config is None):
             return False
         if self.op not in (None, *preset.ops) or self.dtype not in (None, *preset.dtypes):
@@ -246,12 +263,12 @@ def print_presets(
 
 
 def _no_preset(text: str) -> str:
-    """Say what no preset has: the text in its name or source, or else all that was asked for."""
+    """Say what no preset has: the text in what is said of it, or else all that was asked for."""
     every = f"explorer presets lists all {len(PRESETS)}"
     if any(PresetFilter(text).passes(line) for line in preset_lines(None, None)):
         return f"no preset is all that was asked for; {every}"
     near = nearest(text, PRESET_NAMES)
-    told = f"no preset has {shown(text)} in its name or in what it is from"
+    told = f"no preset has {shown(text)} in its name, in what it does or in what it is from"
     return f"{told}; {near and f'{near}; '}{every}"
 
 

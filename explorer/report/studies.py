@@ -7,6 +7,7 @@ version, never renamed or removed. Times are microseconds (`_us`), bandwidths 1e
 
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -65,7 +66,7 @@ from explorer.tuning.main_effects import (
     SAMPLED,
     SAMPLES,
 )
-from explorer.tuning.objective import Objectives
+from explorer.tuning.objective import Objectives, where_words
 from explorer.tuning.results import (
     Contrast,
     ParameterEffect,
@@ -75,7 +76,7 @@ from explorer.tuning.results import (
     Unpaired,
 )
 from explorer.tuning.storage import Journal, default_storage, open_storage
-from explorer.tuning.study_reader import read_studies
+from explorer.tuning.study_reader import read_studies, searched_history
 
 Data = dict[str, Any]
 
@@ -111,6 +112,7 @@ FINALIST: tuple[Field[Standing], ...] = (
     *TIMED,
     Field("tied", lambda r: r.kernel.tied),
     Field("ratio_to_best", lambda r: r.kernel.ratio_to_best, "ratio", "{:.3f}".format),
+    Field("value", lambda r: r.kernel.value, "value", "{:.5g}".format),
     Field("ratio_low", lambda r: r.kernel.ratio_low),
     Field("ratio_high", lambda r: r.kernel.ratio_high),
     Field("config", lambda r: r.kernel.config.as_dict()),
@@ -127,7 +129,7 @@ FINALIST: tuple[Field[Standing], ...] = (
 )
 """What is known of each kernel of the finals. Those with a heading are columns of their table."""
 
-_OF_FINALS = {"rank", "of_limit", "tied", "ratio_to_best", "ratio_low", "ratio_high"}
+_OF_FINALS = {"rank", "of_limit", "tied", "ratio_to_best", "value", "ratio_low", "ratio_high"}
 
 SEARCHED = [field for field in FINALIST if field.name not in _OF_FINALS]
 """What is known of each kernel that a search has measured."""
@@ -213,14 +215,12 @@ def finals_data(finals: Finals, problem: Problem) -> Data:
 def search_data(
     result: SearchResult, storage: str | None = None, checked: FinalistCheck | None = None
 ) -> Data:
-    """Return a search. `front` is the Pareto front of one for time and error, else null."""
-    problem = result.problem
-    two = result.objectives is Objectives.TIME_ERROR
+    """Return a search, under the keys of `study_data`. Its counts are of this run alone.
+
+    `front` is the Pareto front of one for time and error, else null.
+    """
     return {
-        "study": result.study,
-        "problem": problem_data(problem),
-        "replayed": result.replayed,
-        "circumstances": result.environment.as_dict(),
+        **study_data(searched_history(result).view, storage),
         "trials": result.trials,
         "measured": result.measured,
         "duplicates": result.duplicates,
@@ -228,16 +228,11 @@ def search_data(
         "elapsed_s": result.elapsed_s,
         "stopped": result.stopped or None,
         "seed": result.seed,
-        "objectives": str(result.objectives),
-        "best": data_of(FINALIST, standings(result.finals, problem)[0]),
-        "finals": finals_data(result.finals, problem),
-        "front": _front_data(result, storage, result.finals) if two else None,
         "verification": None if checked is None else asdict(checked),
-        "emit": reproducing_command(result.best.trial, problem, result.goal, storage),
     }
 
 
-def _front_data(of: SearchResult | StudySummary, storage: str | None, finals: Finals) -> list[Data]:
+def _front_data(of: StudySummary, storage: str | None, finals: Finals) -> list[Data]:
     """Return the members of a front, with how each compares with the next, and its command."""
     front = front_standings(finals, of.problem)
     ratios = ratios_to_next([one.kernel for one in front])
@@ -255,12 +250,13 @@ def _front_data(of: SearchResult | StudySummary, storage: str | None, finals: Fi
 def study_data(view: StudyView, storage: str | None = None) -> Data:
     """Return a study's summary with environment, best, finals (or null), rejections and effects.
 
-    Where there were no finals, the best and the front are as the search measured them.
+    What only a search knows is null. Where there were no finals, the best and the front are as the
+    search measured them.
     """
     summary, finals = view.summary, view.finals
     problem = summary.problem
     front = None
-    if summary.objectives is Objectives.TIME_ERROR:
+    if summary.objectives.is_front:
         front = (
             [_searched_data(trial, problem) for trial in view.front]
             if finals is None
@@ -274,6 +270,8 @@ def study_data(view: StudyView, storage: str | None = None) -> Data:
         "finals": None if finals is None else finals_data(finals, problem),
         "front": front,
         "ended": view.ended or None,
+        "seed": view.seed,
+        **dict.fromkeys(("duplicates", "elapsed_s", "stopped", "verification")),
         "rejected": _rejected_data(view.rejected),
         "reasons": [
             {"stage": str(stage), "reason": reason, "count": number}
@@ -343,7 +341,7 @@ def print_search(
 
 
 def _is_front(objectives: Objectives) -> bool:
-    return objectives is Objectives.TIME_ERROR
+    return objectives.is_front
 
 
 def _title(problem: Problem, where: str, *, two: bool) -> str:
@@ -379,7 +377,9 @@ def finals_table(
         table = table_of(_FRONT, front_standings(finals, problem), keys=2)
     else:
         shown = standings(finals, problem)[: min(MOST_ROWS, len(finals.ties) + ROWS_AFTER_TIES)]
-        table = table_of((*FINALIST, _DIFFERENCE), shown)
+        is_own = finals.winner.value is not None
+        fields = [field for field in FINALIST if is_own or field.name != "value"]
+        table = table_of((*fields, _DIFFERENCE), shown)
     difference, limit, limit_us = table.columns[-1].heading, problem.limit, finals.limit_us
     if not limit_us:
         table.add_under({difference: f"{limit} was not measured"})
@@ -403,7 +403,7 @@ def finals_notes(finals: Finals, *, replayed: bool, two: bool = False) -> Notes:
     if two:
         return _front_notes(finals, how)
     best, others = finals.winner, len(finals.ties) - 1
-    lines = _best_notes(best.trial)
+    lines = [*_best_notes(best.trial), *([("value", _OWN)] if best.value is not None else [])]
     if others < 1:  # also of a damaged database, which may have no tie
         return [*lines, ("ties", f"No other finalist ties with the best. {how} {_TIES}")]
     ratios = [finalist.ratio_to_best for finalist in finals.ties]
@@ -418,6 +418,11 @@ def _best_notes(best: TrialRecord) -> Notes:
     lines = [("best", f"trial {best.number}: {brief_words(best.config)}")]
     return [*lines, ("residency", residency)] if residency else lines
 
+
+_OWN = (
+    "What the study's own objective makes of a kernel, of which the least is the best: the median "
+    "over rounds. Ratios and ties are of it, and not of times."
+)
 
 _TIES = (
     "A config ties if its ratio, the median over rounds of its time over the fastest's, is within "
@@ -736,6 +741,7 @@ SUMMARY: tuple[Field[StudySummary], ...] = (
     Field("replayed", lambda s: s.replayed),
     Field("accuracy", lambda s: str(s.accuracy)),
     Field("objectives", lambda s: str(s.objectives)),
+    Field("where", lambda s: where_words(s.where) or None),
     Field("is_current", lambda s: s.is_current),
     Field("space_version", lambda s: s.space_version),
     Field("trials", lambda s: s.trials),
@@ -759,16 +765,34 @@ def remark(summary: StudySummary) -> str:
     """Return what a reader of a study's line must know, such as that it is a replay."""
     remarks = {
         "time against error": _is_front(summary.objectives),
+        str(summary.objectives): summary.objectives.is_own,
         str(summary.accuracy): not summary.goal.is_usually_exact,
+        where_words(summary.where): bool(summary.where),
         "replayed": summary.replayed,
         "made by an older version": not summary.is_current,
+        f"named {summary.name}": not summary.has_usual_name,
     }
     return ", ".join(what for what, applies in remarks.items() if applies)
 
 
 def print_studies(summaries: Sequence[StudySummary], console: Console) -> None:
-    """Print a table of all studies of a storage."""
-    print_table(table_of(SUMMARY, summaries), console)
+    """Print a table of all studies of a storage.
+
+    Those of one problem, GPU and timing mode that have the same remarks differ in the version of
+    the space, which then is a remark as well.
+    """
+    rows = Counter(map(_told, summaries))
+
+    def remarks(summary: StudySummary) -> str:
+        version = f"version {summary.space_version}"
+        return ", ".join(filter(None, (remark(summary), version * (rows[_told(summary)] > 1))))
+
+    *fields, last = SUMMARY
+    print_table(table_of([*fields, replace(last, value=remarks)], summaries), console)
+
+
+def _told(summary: StudySummary) -> tuple[object, ...]:
+    return summary.problem, summary.gpu, summary.timing, remark(summary)
 
 
 def markdown_table(views: Sequence[StudyView]) -> str:

@@ -164,24 +164,26 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     digits, and a cell is empty where a value is not known. A problem and a config have a column for
     each field.
     """
-    flat = [_flat(row) for row in rows]
+    lines = [flat(row, _csv_cell) for row in rows]
     text = io.StringIO()
-    names = list(dict.fromkeys(name for row in flat for name in row))
+    names = list(dict.fromkeys(name for line in lines for name in line))
     writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(flat)
+    writer.writerows(lines)
     return text.getvalue()
 
 
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row's cells: objects become columns, lists words between semicolons."""
+def flat(
+    row: Mapping[str, Any], cell: Callable[[Any], Any] = lambda value: value
+) -> dict[str, Any]:
+    """Return a row's cells, of which `cell` makes each: objects become columns."""
     cells: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, Mapping):
             prefix = "" if name in _SPREAD_OUT else f"{name}_"
-            cells |= {f"{prefix}{key}": _csv_cell(one) for key, one in value.items()}
+            cells |= {f"{prefix}{key}": cell(one) for key, one in value.items()}
         else:
-            cells[name] = _csv_cell(value)
+            cells[name] = cell(value)
     return cells
 
 

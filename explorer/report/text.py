@@ -13,7 +13,7 @@ from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery
 from explorer.report.table import Cell, Field
 from explorer.space import can_emit
-from explorer.tuning.objective import Goal
+from explorer.tuning.objective import Goal, where_words
 from explorer.tuning.results import StudySummary
 
 # ------------------------------------------------------------------ numbers
@@ -237,7 +237,8 @@ def is_reproducible(trial: TrialRecord, problem: Problem) -> bool:
 
 def search_command(study: StudySummary, storage: str | None = None) -> str:
     """Return the `explorer search` that continues a study."""
-    return _command("search", None, study.problem, storage, study.goal.options)
+    where = [word for one in where_words(study.where).split() for word in ("--where", one)]
+    return _command("search", None, study.problem, storage, [*study.goal.options, *where])
 
 
 def _command(

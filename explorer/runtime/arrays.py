@@ -1,5 +1,6 @@
 """Functions of CuPy's and JAX's arrays: the checks of their arguments."""
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -42,6 +43,8 @@ class Arrays(RowFunctions):
         for name, array in arrays.items():
             if not hasattr(array, "dtype"):
                 raise TypeError(f"{name} is {kind_of(array)}; it must be an array")
+        if "mask" in arrays and self.name_of(arrays["mask"].dtype) == "bool":
+            arrays["mask"] = self.numpy.where(arrays["mask"], 0.0, -math.inf)
         if dtype is not None:
             dtype = self._checked_type(dtype)
         call = Call(FORWARD[log], whole_axis(dim), scale, dtype, causal, arrays=arrays)

@@ -358,6 +358,9 @@ def merged(library: "Library", o: Any, lse: Any) -> tuple[Any, Any]:
             f"o is {dtype} of shape {shape}; it must be of floating-point numbers and of shape "
             "(..., parts, heads, head_dim), with one part at least"
         )
+    own = library.name_of(lse.dtype)
+    if own not in DTYPES:
+        raise InvalidInput(f"lse is of {own}; it must be of floating-point numbers")
     if tuple(lse.shape) != shape[:-1]:
         raise InvalidInput(
             f"lse is of shape {tuple(lse.shape)}; it must be that of o without its last axis, "

@@ -4,7 +4,7 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.problem import MOST_Z_LOSS
@@ -15,21 +15,24 @@ if TYPE_CHECKING:
     from explorer.runtime.torch_override import Registration
 
 
+Array = TypeVar("Array")
+"""The type of an array, which the result has as well; the functions that compute it are untyped."""
+
 MOST_SOFTCAP = 1e6
 """The largest cap of logits: it changes those of 1000 by 3e-7 of their size, hardly more than f32
 rounds them by."""
 
 
 def softmax(
-    x: Any,
+    x: Array,
     dim: int = -1,
     *,
     scale: float | None = None,
     mask: Any = None,
     lengths: Any = None,
     dtype: Any = None,
-    out: Any = None,
-) -> Any:
+    out: Array | None = None,
+) -> Array:
     """Return the softmax of an array over one axis, as an array of the same kind and shape.
 
     x        A tensor of PyTorch, or an array of CuPy or JAX, of any number of axes, with elements
@@ -39,7 +42,8 @@ def softmax(
     mask     "causal": in the last two axes, (rows, cols), row r includes the columns up to
              r + cols - rows. Or an array that is added to x * scale, with -inf at elements that are
              excluded; its axes are the last ones of x, as in broadcasting. It is rounded to the
-             type of the result before it is added.
+             type of the result before it is added. Or an array of bool, True at elements that are
+             included, as PyTorch's attention takes one.
     lengths  For each row, the number of elements from its start that are included: integers, of a
              shape that broadcasts to x.shape[:-1].
     dtype    The type of the result, such as torch.float16; x is converted to it before anything is
@@ -58,35 +62,35 @@ def softmax(
     for a type of whole numbers, and for a sparse tensor.
     """
     if _is_traced():
-        return _traced(False, x, dim, scale, mask, lengths, dtype, out)
+        return _traced(False, x, dim, scale, mask, lengths, dtype, out)  # type: ignore[no-any-return]
     function = compiled
     if function is None:
         function = function_for(x)
-    return function(False, x, dim, scale, mask, lengths, dtype, out)
+    return function(False, x, dim, scale, mask, lengths, dtype, out)  # type: ignore[no-any-return]
 
 
 def log_softmax(
-    x: Any,
+    x: Array,
     dim: int = -1,
     *,
     scale: float | None = None,
     mask: Any = None,
     lengths: Any = None,
     dtype: Any = None,
-    out: Any = None,
-) -> Any:
+    out: Array | None = None,
+) -> Array:
     """Return the logarithm of the softmax of an array; the arguments are those of `softmax`."""
     if _is_traced():
-        return _traced(True, x, dim, scale, mask, lengths, dtype, out)
+        return _traced(True, x, dim, scale, mask, lengths, dtype, out)  # type: ignore[no-any-return]
     function = compiled
     if function is None:
         function = function_for(x)
-    return function(True, x, dim, scale, mask, lengths, dtype, out)
+    return function(True, x, dim, scale, mask, lengths, dtype, out)  # type: ignore[no-any-return]
 
 
 def logsumexp(
-    x: Any, dim: int = -1, *, keepdim: bool = False, scale: float = 1, out: Any = None
-) -> Any:
+    x: Array, dim: int = -1, *, keepdim: bool = False, scale: float = 1, out: Array | None = None
+) -> Array:
     """Return log(sum(exp(x * scale))) over one axis of an array, as an array of the same kind.
 
     x        A tensor of PyTorch, or an array of CuPy or JAX, as `softmax` takes it. Rows with gaps
@@ -112,7 +116,7 @@ def logsumexp(
     device, for one where a gradient is asked for, for whole numbers, and for a sparse tensor.
     """
     check_switch("keepdim", keepdim)
-    return function_for(x, "logsumexp_of")(x, dim, keepdim, scale, out)
+    return function_for(x, "logsumexp_of")(x, dim, keepdim, scale, out)  # type: ignore[no-any-return]
 
 
 class LogProbs(NamedTuple):

@@ -279,8 +279,8 @@ def check_masks(
         dtype, own = name_of(array.dtype), tuple(array.shape)
         if name == "mask" and "float" not in dtype:
             raise InvalidInput(
-                f"mask is of {dtype}; a mask is added: give 0 where an element counts "
-                "and -inf where it does not"
+                f"mask is of {dtype}; a mask is added: give 0 where an element counts and -inf "
+                "where it does not, or an array of bool"
             )
         if name == "lengths" and dtype not in LENGTH_DTYPES:
             raise InvalidInput(

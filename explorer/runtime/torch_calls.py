@@ -226,7 +226,12 @@ class Tensors(Library):
         return x.to(like.device, dtype)
 
     def product(self, subscripts: str, *arrays: Tensor) -> Tensor:
-        """Return a sum of products of f32, which autocast would compute in 16 bits."""
+        """Return a sum of products of f32, which autocast would compute in 16 bits.
+
+        There is no autocast of tensors that have shapes alone.
+        """
+        if arrays[0].is_meta:
+            return torch.einsum(subscripts, *arrays)
         with torch.autocast(arrays[0].device.type, enabled=False):
             return torch.einsum(subscripts, *arrays)
 

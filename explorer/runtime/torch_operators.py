@@ -4,6 +4,7 @@ The operators are for gradients, `torch.compile`, modes and transforms, which ne
 dispatcher. All other calls avoid it, because that takes twice as long as the launch.
 """
 
+import math
 from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
@@ -731,7 +732,7 @@ def softmax_of(
     if lengths is not None:
         arrays = {"lengths": lengths}
     if mask is not None and not causal:
-        arrays = {"mask": mask, **arrays}
+        arrays = {"mask": _added(mask), **arrays}
     for name, array in arrays.items() if arrays else ():
         if not isinstance(array, Tensor):
             raise no_tensor(name, array)
@@ -765,6 +766,12 @@ def softmax_of(
     else:
         result = _by_dispatcher(call, x)
     return result if out is None else out.copy_(result)
+
+
+def _added(mask: Any) -> Any:
+    """Return a mask that is added: one of bool has -inf where it is False."""
+    is_bool = getattr(mask, "dtype", None) is torch.bool
+    return torch.where(mask, 0.0, -math.inf) if is_bool else mask
 
 
 def _by_dispatcher(call: Call, x: Tensor) -> Tensor:

@@ -69,6 +69,12 @@ class Registration:
                 self._put(Op.DECODE_ATTENTION, attention, key + DISPATCH_KEY)
         _forget_dispatch()
 
+    def __repr__(self) -> str:
+        """Return whether it is active, and what it has served."""
+        state = "active" if _registration is self else "removed"
+        served = ", ".join(f"{name} {number}" for name, number in self.served.items())
+        return f"Registration({state}; served: {served or 'no call yet'})"
+
     def _put(self, op: Op, function: Any, key: str = "") -> None:
         name, key = OPERATORS[op].torch, key or DISPATCH_KEY
         self._library.impl(name, function, key, with_keyset=True, allow_override=True)

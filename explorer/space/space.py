@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from math import prod, sqrt
+from math import inf, prod, sqrt
 from operator import attrgetter
 from statistics import fmean, stdev
 from typing import Any
@@ -144,6 +144,9 @@ def spread_otherwise(config: Config, threads: Iterable[Value]) -> list[Change]:
 
 MAX_REPAIR_STEPS = 32
 
+MOST_DRAFTS = 5000
+"""Configs that are looked at for the nearest legal one: half a second."""
+
 TRIES = 200
 """Random descents to a legal config, of which 1 to 50 % lead to one, before all are enumerated."""
 
@@ -168,6 +171,32 @@ class Count:
     number: int
     error: float = 0.0
     """Half of the 95 % interval of an estimate, as a share of the number; 0 if it is exact."""
+
+
+@dataclass(slots=True)
+class _Looked:
+    """What a search for the nearest config wants, and how many drafts it has looked at."""
+
+    is_wanted: Callable[[Config], bool]
+    rng: random.Random
+    drafts: int = 0
+
+    def shuffled(self, values: Iterable[Any]) -> list[Any]:
+        """Return values in random order, the same for the same seed."""
+        ordered = sorted(values, key=str)
+        self.rng.shuffle(ordered)
+        return ordered
+
+
+def _least_changes(mending: Iterable[frozenset[str]]) -> float:
+    """Return how many values must change at least, where each rule needs one of its own set."""
+    number, seen = 0, frozenset[str]()
+    for names in sorted(mending, key=len):
+        if not names:
+            return inf
+        if seen.isdisjoint(names):
+            number, seen = number + 1, seen | names
+    return number
 
 
 class Space:
@@ -287,6 +316,53 @@ class Space:
             config = self._with(config, change)
             broken = self._rule_cache.still_broken(config, broken, change)
         return self.sample(rng)
+
+    def nearest(
+        self, config: Config, is_wanted: Callable[[Config], bool], rng: random.Random
+    ) -> Config | None:
+        """Return a legal config that is wanted and differs from `config` in the fewest values.
+
+        Of several it is a random one. A rule that is broken can be mended only by a value that it
+        reads, so those alone are changed, one value more each time until there is such a config:
+        that took 8 to 141 drafts, and 20 ms at most, from random values of 8192 x 4096 f32. None
+        where no config is found in MOST_DRAFTS.
+        """
+        free = frozenset(name for name, values in self.parameters.items() if len(values) > 1)
+        looked = _Looked(is_wanted, rng)
+        broken = self._rule_cache.broken_rules(config)
+        for changes in range(len(free) + 1):
+            found = self._within(config, broken, free, changes, looked)
+            if found is not None or looked.drafts > MOST_DRAFTS:
+                return found
+        return None
+
+    def _within(
+        self,
+        draft: Config,
+        broken: list[Rule],
+        free: frozenset[str],
+        changes: int,
+        looked: "_Looked",
+    ) -> Config | None:
+        """Return a wanted config with so many changes more at most, of parameters that are free."""
+        looked.drafts += 1
+        if not broken and looked.is_wanted(draft):
+            return draft
+        mending: list[frozenset[str]] = [free.intersection(rule.reads) for rule in broken] or [free]
+        if _least_changes(mending) > changes or looked.drafts > MOST_DRAFTS:
+            return None
+        fewest: frozenset[str] = min(mending, key=len)
+        for name in looked.shuffled(fewest):
+            free = free - {name}  # what follows leaves it as it is
+            for value in looked.shuffled(self.parameters[name]):
+                if value == getattr(draft, name):
+                    continue
+                step = self._with(draft, {name: value})
+                left = self._rule_cache.still_broken(step, broken, (name,))
+                found = self._within(step, left, free, changes - 1, looked)
+                if found is not None:
+                    return found
+        return None
 
     @cached_property
     def point_count(self) -> int:

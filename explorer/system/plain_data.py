@@ -108,6 +108,8 @@ def parse_json(text: str, what: str, *, of: Literal["", "file", "line"] = "") ->
         )
     except RecursionError:
         raise InvalidInput(f"{what} is not JSON: its values are nested too deeply") from None
+    except InvalidInput:
+        raise
     except ValueError as error:
         raise InvalidInput(f"{what} is not JSON{_place(error, of)}") from None
 

@@ -5,6 +5,7 @@ function then raises InvalidInput, which names the path and says what to do.
 """
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -44,6 +45,18 @@ def named_file(name: str, value: Any, what: str) -> Path:
     if not isinstance(text, str) or not text:
         raise InvalidInput(f"{name} is {shown(value)}; it must be {what}")
     return Path(text)
+
+
+_CUDA_FILE = re.compile(r"(.+\.cu)(?::([\w:<>, ]+))?")
+
+
+def cuda_file(named: str) -> tuple[Path, str | None] | None:
+    """Return the file, and the kernel if there is one, that FILE.cu or FILE.cu:KERNEL names.
+
+    None for other text, so that a file is told from a kernel's name.
+    """
+    match = _CUDA_FILE.fullmatch(named)
+    return (Path(match[1]), match[2]) if match else None
 
 
 def shipped_folder(name: str, in_checkout: str) -> Path:
@@ -103,6 +116,8 @@ def open_regular(
                     f"{most_bytes} are read; {remedy}"
                 )
             yield file
+    except InvalidInput:
+        raise
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} cannot be read: {_reason(error)}; {remedy}") from None
 
@@ -261,6 +276,8 @@ def write_file(path: Path, content: str | bytes, remedy: str = "name another fil
             if target.exists():
                 os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
             partial.replace(target)
+    except InvalidInput:
+        raise
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} cannot be written: {_reason(error)}; {remedy}") from None
 
@@ -283,6 +300,8 @@ def append_line(path: Path, line: str, remedy: str = "name another file") -> Non
                 with suppress(OSError):
                     file.truncate(end)
                 raise
+    except InvalidInput:
+        raise
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} cannot be written: {_reason(error)}; {remedy}") from None
 
@@ -334,6 +353,8 @@ def check_writable(path: Path, remedy: str = "name another file") -> None:
     try:
         with _partial(_target(path, remedy)):
             pass
+    except InvalidInput:
+        raise
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} cannot be written: {_reason(error)}; {remedy}") from None
 

@@ -133,6 +133,12 @@ class BulkStorage(RDBStorage):
                 _set(session, of_trial, of_trial.trial_id, trial_id, given)
         return True
 
+    def rename(self, study_id: int, name: str) -> None:
+        """Give a study another name. Raises NotFound where it is gone."""
+        here = models.StudyModel.study_id == study_id
+        with self._alone(study_id) as session:
+            session.execute(update(models.StudyModel).where(here).values(study_name=name))
+
     def finished(self, study_id: int) -> set[int]:
         """Return the ids of the finished trials."""
         wanted = select(models.TrialModel.trial_id).where(models.TrialModel.study_id == study_id)

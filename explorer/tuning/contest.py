@@ -128,10 +128,17 @@ class Contest:
     """Samples of the problem's limit; none where it was not timed."""
     interleaved: bool = True
     """False where samples taken one kernel after the other stand in."""
+    objectives: Objectives = Objectives.TIME
+    """What is compared: times, or in each round what an objective of the user's makes of them."""
 
     @classmethod
     def held(
-        cls, evaluator: Evaluator, entered: Sequence[Contender], rounds: int, twice: int = 0
+        cls,
+        evaluator: Evaluator,
+        entered: Sequence[Contender],
+        rounds: int,
+        twice: int = 0,
+        objectives: Objectives = Objectives.TIME,
     ) -> "Contest":
         """Time verified kernels in turn; the one at `twice` is entered twice.
 
@@ -139,7 +146,8 @@ class Contest:
         """
         configs = [one.config for one in entered]
         compared = evaluator.compare([*configs, configs[twice]], rounds)
-        return cls.of(entered, compared, twice % len(configs))
+        contest = cls.of(entered, compared, twice % len(configs))
+        return replace(contest, objectives=objectives)
 
     @classmethod
     def of(cls, entered: Sequence[Contender], comparison: Comparison, twice: int = 0) -> "Contest":
@@ -155,7 +163,8 @@ class Contest:
         The two may agree by luck. The noise is therefore at least half the confidence interval of
         their ratio.
         """
-        with_itself = ratio(self.again_us, self.contenders[self.twice].samples_us)
+        one = self.contenders[self.twice]
+        with_itself = ratio(self._row(replace(one, samples_us=self.again_us)), self._row(one))
         return max(abs(with_itself.median - 1.0), with_itself.half_width)
 
     @property
@@ -165,7 +174,15 @@ class Contest:
 
     def over(self, one: Contender, other: Contender) -> Ratio:
         """Return one contender's time over another's; with the intervals of all, 95 % sure."""
-        return ratio(one.samples_us, other.samples_us, max(1, len(self.contenders) - 1))
+        return ratio(self._row(one), self._row(other), max(1, len(self.contenders) - 1))
+
+    def _row(self, one: Contender) -> tuple[float, ...]:
+        """Return what is compared of a contender, one value a round."""
+        if not self.objectives.is_own:
+            return one.samples_us
+        outcome = one.trial.outcome
+        rounds = (replace(outcome, samples_us=(sample,)) for sample in one.samples_us)
+        return tuple(self.objectives.values(round)[0] for round in rounds)
 
     def is_tie(self, one: Contender, other: Contender) -> bool:
         """Return whether two contenders cannot be told apart."""
@@ -178,7 +195,7 @@ class Contest:
         compiler keeps its time, then has the fewest registers, then the shortest code, then the
         least time. The others follow by their ratio to the fastest.
         """
-        fastest = min(self.contenders, key=lambda one: one.time_us)
+        fastest = min(self.contenders, key=lambda one: median(self._row(one)))
         return tuple(sorted((self._judged(one, fastest) for one in self.contenders), key=_rank))
 
     def _judged(self, one: Contender, fastest: Contender) -> Contender:
@@ -189,6 +206,7 @@ class Contest:
             ratio_low=to_best.low,
             ratio_high=to_best.high,
             tied=to_best.is_tie(self.noise),
+            value=median(self._row(one)) if self.objectives.is_own else None,
         )
 
 
@@ -230,26 +248,39 @@ MAX_CONTENDERS = 12
 MIN_CONTENDERS = 3
 
 
-def contenders(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """Return those that may be the fastest: at most 12 within 3 % of the best, three at least."""
+def contenders(
+    trials: Sequence[TrialRecord], objectives: Objectives = Objectives.TIME
+) -> list[TrialRecord]:
+    """Return those that may be the best: at most 12 within 3 % of the best, three at least."""
     return close_to_best(
-        trials, lambda t: t.outcome.time_us, most=MAX_CONTENDERS, least=MIN_CONTENDERS
+        trials, lambda t: objectives.values(t.outcome)[0], most=MAX_CONTENDERS, least=MIN_CONTENDERS
     )
 
 
-def run_finals(evaluator: Evaluator, trials: Sequence[TrialRecord], rounds: int = ROUNDS) -> Finals:
-    """Compare those that may be the fastest."""
-    entered = contenders(trials)
+def run_finals(
+    evaluator: Evaluator,
+    trials: Sequence[TrialRecord],
+    rounds: int = ROUNDS,
+    objectives: Objectives = Objectives.TIME,
+) -> Finals:
+    """Compare those that may be the best."""
+    entered = contenders(trials, objectives)
     if evaluator.compared:
         entered = _compared(entered, evaluator.compared)
-    return time_in_turn(evaluator, entered, rounds)
+    return time_in_turn(evaluator, entered, rounds, objectives)
 
 
-def time_in_turn(evaluator: Evaluator, entered: Sequence[TrialRecord], rounds: int) -> Finals:
+def time_in_turn(
+    evaluator: Evaluator,
+    entered: Sequence[TrialRecord],
+    rounds: int,
+    objectives: Objectives = Objectives.TIME,
+) -> Finals:
     """Compare the trials' kernels, of which the first is entered twice."""
     for trial in entered:
         evaluator.submit(trial.config)
-    return judge(Contest.held(evaluator, [Contender.of_trial(t) for t in entered], rounds))
+    kernels = [Contender.of_trial(trial) for trial in entered]
+    return judge(Contest.held(evaluator, kernels, rounds, objectives=objectives))
 
 
 def _compared(entered: list[TrialRecord], compared: Collection[Config]) -> list[TrialRecord]:
@@ -290,7 +321,7 @@ def finals_from_json(text: Any, objectives: Objectives = Objectives.TIME) -> Fin
     for finalist in finals.finalists:
         if finalist.record is None:
             raise InvalidInput("finals has a finalist without a trial")
-        if objectives is Objectives.TIME_ERROR and finalist.max_ulp is None:
+        if objectives.is_front and finalist.max_ulp is None:
             raise InvalidInput("finals has a finalist without max_ulp, which its study minimises")
     return finals
 

@@ -124,6 +124,13 @@ class PeerComparison:
             return TIE
         return WIN if over.median > 1.0 else LOSS
 
+    @property
+    def over_limit(self) -> tuple[Ratio, float]:
+        """Our time over the limit's, round by round, and the noise of the contest."""
+        limit_us = self.limit_us  # of a run that kept one time it stands for all
+        limit_us = limit_us if len(limit_us) > 1 else limit_us * len(self.ours_us)
+        return ratio(self.ours_us, limit_us), self.contest.noise
+
     def find(self, name: str) -> Contender | None:
         """Return the peer of that name, if it was timed."""
         return next((peer for peer in self.peers if peer.name == name), None)
@@ -142,6 +149,10 @@ class PeerComparison:
         if not read.limit_us:
             raise InvalidInput("limit_us is empty; a limit is timed beside every kernel")
         return read
+
+
+CONDITIONS = ("gpu", "timing", "accuracy")
+"""What of the environment two runs must share for one to be slower than the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +188,13 @@ class PeerRun:
     def peer_names(self) -> list[str]:
         """Every peer that has a time for some problem, in the order of entering."""
         return list(dict.fromkeys(p.name for one in self.comparisons for p in one.peers))
+
+    @property
+    def conditions(self) -> set[tuple[Any, ...]]:
+        """The GPUs, timing modes and accuracies of its problems."""
+        return {
+            tuple(getattr(one.environment, name) for name in CONDITIONS) for one in self.comparisons
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -286,25 +304,20 @@ def regressions(run: PeerRun, before: PeerRun) -> list[Regression]:
         if other is None:
             continue
         _check_same_conditions(one, other)
-        now, then = (ratio(each.ours_us, _limit_of(each)) for each in (one, other))
-        noise = one.contest.noise + other.contest.noise
-        if now.low > then.high * (1 + noise):
+        (now, noise), (then, noise_then) = one.over_limit, other.over_limit
+        if now.low > then.high * (1 + noise + noise_then):
             slower.append(Regression(one.problem, then, now))
     return sorted(slower, key=lambda regression: -regression.slower)
 
 
-def _limit_of(one: PeerComparison) -> tuple[float, ...]:
-    """Return the limit's times, one a round: of a run that kept one time it stands for all."""
-    return one.limit_us if len(one.limit_us) > 1 else one.limit_us * len(one.ours_us)
-
-
 def _check_same_conditions(one: PeerComparison, other: PeerComparison) -> None:
-    for name in ("gpu", "timing", "accuracy"):
+    for name in CONDITIONS:
         now, then = (getattr(each.environment, name) for each in (one, other))
         if now != then:
             raise InvalidInput(
                 f"{one.problem} was compared before with {name} {then}, and is now with {name} "
-                f"{now}; hold it against a run with {name} {now}"
+                f"{now}; hold it against a run with {name} {now}, or see two kept runs side by "
+                "side: explorer compare --from FILE --against FILE"
             )
 
 

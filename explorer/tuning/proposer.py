@@ -69,6 +69,10 @@ class SpaceCandidates:
         repaired = self._space.repair(config, rng)
         return None if repaired in self._tried else repaired
 
+    def nearest(self, config: Config, rng: random.Random) -> Config | None:
+        """Return the untried config that differs from `config` in the fewest values, or None."""
+        return self._space.nearest(config, lambda one: one not in self._tried, rng)
+
     def steps(self, config: Config, rng: random.Random) -> list[Config]:
         """Return the untried configs that differ in one choice, in random order."""
         found = [step for step in self._space.neighbours(config) if step not in self._tried]
@@ -144,6 +148,8 @@ class RecordedCandidates:
             return None
         distances = self._distances(config)
         return self._pick(distances == distances[self._untried].min(), rng)
+
+    nearest = adopt
 
     def steps(self, config: Config, rng: random.Random) -> list[Config]:
         """Return the untried configs that differ in one or two parameters, the nearer ones last.
@@ -331,9 +337,9 @@ class Proposer:
         """After the seeds, a `sampler` of the user's proposes all else, if there is one."""
         self.duplicates = 0
         """Configs that were not proposed because they emit code that was."""
-        self.sampled = self.replaced = 0
-        """Configs that the sampler gave, and those of them that broke a rule or were tried before,
-        so that others like them were proposed."""
+        self.repaired: list[int] = []
+        """Of each config that the user's sampler gave, how many values differ in the one that was
+        proposed: none, unless it broke a rule or was tried before."""
         self._candidates = candidates
         self._identity = identity
         self._on_illegal = on_illegal
@@ -352,7 +358,7 @@ class Proposer:
         ]
         self._known: dict[str, Values | None] = {}
         """Values by digest; None for what was proposed and is not learnt yet."""
-        self._elite = Fastest() if objectives is Objectives.TIME else Front()
+        self._elite = Front() if objectives.is_front else Fastest()
         self._steps: dict[Config, list[Config]] = {}
         self._picked: deque[Config] = deque()
         """Steps that were picked beside the last one, and not proposed yet."""
@@ -440,7 +446,7 @@ class Proposer:
             return self._step()
         if origin is Origin.RANDOM:
             return self._candidates.draw(self._rng)
-        return self._ask(origin)
+        return self._ask() if origin is Origin.TPE else self._ask_user()
 
     def _step(self) -> Config | None:
         """Return an untried neighbour of one of the best."""
@@ -493,19 +499,29 @@ class Proposer:
         changes = {name: self._rng.choice(values[name]) for name in names}
         return self._candidates.adopt(replace(base, **changes), self._rng)
 
-    def _ask(self, origin: Origin) -> Config | None:
-        """Return the sampler's config as it is, repaired, or replaced by the nearest there is."""
+    def _ask(self) -> Config | None:
+        """Return TPE's config as it is, repaired, or replaced by the nearest there is."""
         for _ in range(ASK_RETRIES):
             wanted = self._sampler.ask()
             adopted = self._candidates.adopt(wanted, self._rng)
             broken = self._candidates.broken_rule(wanted)
             if broken is not None:
                 self._sampler.tell(wanted, self._rejected)
-                self._on_illegal(wanted, broken, origin)
+                self._on_illegal(wanted, broken, Origin.TPE)
             elif adopted != wanted:
                 self._sampler.forget(wanted)
             if adopted is not None:
-                self.sampled += 1
-                self.replaced += adopted != wanted
                 return adopted
         return None
+
+    def _ask_user(self) -> Config | None:
+        """Return the untried legal config that is the nearest to what the user's sampler gives."""
+        for _ in range(ASK_RETRIES):
+            wanted, nearest = self._sampler.ask_repaired(self._nearest)
+            if nearest is not None:
+                self.repaired.append(len(nearest.differences(wanted)))
+                return nearest
+        return None
+
+    def _nearest(self, config: Config) -> Config | None:
+        return self._candidates.nearest(config, self._rng)

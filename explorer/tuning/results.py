@@ -1,6 +1,6 @@
 """What a search, and a look into a study, give: plain data for reports."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ from explorer.model.config import Config, Value
 from explorer.model.outcome import Contender, Environment, Rejected, Stage, TrialRecord
 from explorer.model.problem import Problem
 from explorer.tuning.contest import Finals
-from explorer.tuning.objective import Goal, Objectives
+from explorer.tuning.objective import Goal, Objectives, Where
 
 if TYPE_CHECKING:
     from explorer.evaluate.verify import FinalistCheck
@@ -64,6 +64,12 @@ class SearchResult:
     """A sentence where kernels of the user's sampler could not be evaluated as it proposed them."""
     is_one_of_several: bool = False
     """Whether a command must name its study, since others fit its problem and goal as well."""
+    attempts: tuple["Attempt", ...] = ()
+    """Every kernel of the study that was evaluated, also in earlier runs, by number."""
+    where: Where = field(default_factory=dict)
+    """What the search was restricted to."""
+    ended: str = ""
+    """Why it evaluated no more kernels."""
     verification: "FinalistCheck | None" = None
     """Of a replay's finalists, on the emulator; None where a GPU verified them, or nothing did."""
     notices: tuple[str, ...] = ()
@@ -153,6 +159,10 @@ class StudySummary:
     objectives: Objectives = Objectives.TIME
     is_one_of_several: bool = False
     """Whether a command must name it, since others fit its problem and goal as well."""
+    has_usual_name: bool = True
+    """Whether its name is that which a search gives it; not if it was renamed."""
+    where: Where = field(default_factory=dict)
+    """What its search was restricted to; nothing in a study of the whole space."""
 
     @property
     def goal(self) -> Goal:
@@ -250,6 +260,8 @@ class StudyView:
     """A sentence on trials that cannot be read; empty where there is none."""
     ended: str = ""
     """Why the search that held the finals evaluated no more; empty where it is not known."""
+    seed: int | None = None
+    """Of the latest search; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

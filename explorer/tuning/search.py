@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import replace
 from datetime import datetime, timedelta
+from statistics import fmean
 
 from explorer.evaluate.space_version import space_version
 from explorer.model.config import Config
@@ -20,7 +21,15 @@ from explorer.model.outcome import Measured, Rejected, Stage, TrialRecord
 from explorer.space import Rule, Space
 from explorer.space.candidates import residencies
 from explorer.tuning.contest import ROUNDS, Finals, front_contenders, run_finals, time_in_turn
-from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives, study_name
+from explorer.tuning.objective import (
+    LEAST_GAIN,
+    Effort,
+    Goal,
+    Objectives,
+    Where,
+    study_name,
+    where_words,
+)
 from explorer.tuning.proposer import (
     Candidates,
     Origin,
@@ -134,7 +143,8 @@ class Budget:
 class Tally:
     """Counts a run's trials, and notes the best of all runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, objectives: Objectives) -> None:
+        self._objectives = objectives
         self.trials = 0
         self.measured_now = 0
         self.rejected: Counter[Stage] = Counter()
@@ -142,13 +152,13 @@ class Tally:
 
     @property
     def best_us(self) -> float | None:
-        """The least time, of earlier runs too; None where nothing was measured."""
+        """The time of the best, of earlier runs too; None where nothing was measured."""
         return _time_us(self.best) if self.best else None
 
     def recall(self, trial: Known) -> None:
         """Note a trial of an earlier run, or of another process, if it is the best."""
-        if _time_us(trial) < (self.best_us or math.inf):
-            self.best = trial
+        if self.best is None or self._value(trial) < self._value(self.best):
+            self.best = trial if isinstance(trial.outcome, Measured) else self.best
 
     def count(self, trial: Known) -> None:
         """Count a trial of this run."""
@@ -158,6 +168,9 @@ class Tally:
         else:
             self.rejected[trial.outcome.stage] += 1
         self.recall(trial)
+
+    def _value(self, trial: Known) -> float:
+        return self._objectives.values(trial.outcome)[0]
 
 
 def _time_us(trial: Known) -> float:
@@ -178,7 +191,7 @@ def run_search(
     on_progress: Callable[[Progress], None] | None = None,
     rounds: int = ROUNDS,
     ahead: int | None = None,
-    space: Space | None = None,
+    where: Where | None = None,
     objectives: Objectives = Objectives.TIME,
     sampler: SamplerOf | None = None,
 ) -> SearchResult:
@@ -187,21 +200,22 @@ def run_search(
     `trials` counts the kernels that this call evaluates, not proposals that a rule excludes or
     whose code is known; `budget_s` covers search and finals, in seconds; where neither is given
     `effort` says how many, and a search for time ends sooner once it gains no more; `ahead`
-    proposals compile while one is evaluated; `space` narrows what is proposed, and is
-    `Space.searched` where it is left out. With `objectives` time and error the finalists are the
-    Pareto front. A `sampler` of Optuna's kind proposes what comes after the seeds, in place of our
-    mixture. Raises NotFound where no kernel could be used, InvalidInput where a recording does not
-    tell errors. Ctrl-C keeps all finished trials.
+    proposals compile while one is evaluated; `where` restricts parameters to some of their values,
+    and its search has a study of its own. With `objectives` time and error the finalists are the
+    Pareto front; an objective of the user's is minimised in place of time. A `sampler` of Optuna's
+    kind proposes what comes after the seeds, in place of our mixture. Raises NotFound where no
+    kernel could be used, InvalidInput where a recording does not tell errors, where a restriction
+    leaves nothing, and for what an objective raises. Ctrl-C keeps all finished trials.
     """
     patience = None
     if trials is None and budget_s is None:
         trials = effort.trials
-        patience = effort.patience if objectives is Objectives.TIME else None
-    space = space or Space.searched(evaluator.problem, evaluator.gpu)
-    if objectives is Objectives.TIME_ERROR:
+        patience = effort.patience if objectives == Objectives.TIME else None
+    where = where or {}
+    if objectives.is_front:
         _check_errors_are_known(evaluator)
     budget = Budget(trials, budget_s, patience)
-    search = _Search(evaluator, storage, space, budget, seed, on_progress, objectives, sampler)
+    search = _Search(evaluator, storage, where, budget, seed, on_progress, objectives, sampler)
     try:
         search.explore(ahead)
         return search.conclude(rounds)
@@ -230,7 +244,7 @@ class _Search:
         self,
         evaluator: Evaluator,
         storage: Storage,
-        space: Space,
+        where: Where,
         budget: Budget,
         seed: int,
         on_progress: Callable[[Progress], None] | None,
@@ -243,7 +257,8 @@ class _Search:
         self._seed = seed
         self._on_progress = on_progress
         self._objectives = objectives
-        self._tally = Tally()
+        self._where = where
+        self._tally = Tally(objectives)
         self._pending: deque[Proposal] = deque()
         self._begun: deque[Proposal] = deque()
         """Those that were handed over, in the order in which they are evaluated."""
@@ -255,19 +270,21 @@ class _Search:
         self._of_others: set[str] = set()
         """Digests of the code that other processes, or earlier runs, have evaluated."""
         self._exhausted = False
-        self._candidates = candidates = _candidates(evaluator, space)
+        space = Space.searched(evaluator.problem, evaluator.gpu, dict(where))
+        self._candidates = candidates = _candidates(evaluator, space, where)
         goal = Goal(objectives, evaluator.environment.accuracy)
         first = seeds_of(goal, space, random.Random(seed))
         self._proposer = Proposer(
             candidates, evaluator.identity, first, seed, self._add_illegal, objectives, sampler
         )
         study = StudyIdentity(
-            name=evaluator_study(evaluator, objectives),
+            name=evaluator_study(evaluator, objectives, where),
             problem=evaluator.problem,
             objectives=objectives,
             environment=evaluator.environment,
             seed=seed,
             distributions=distributions(candidates.values),
+            where=where,
         )
         self._ledger = Ledger(storage, study, candidates.holds, self._proposer.sampler)
         self._learn(self._ledger.heard())
@@ -439,6 +456,9 @@ class _Search:
             exhausted=self._exhausted,
             stopped=self._budget.no_gain,
             objectives=self._objectives,
+            attempts=self._ledger.attempts,
+            where=self._where,
+            ended=self._ended,
             passed_over=self._ledger.passed_over,
             superseded="" if kept else _superseded(self._ledger.name),
             changed=_changed(self._proposer),
@@ -456,15 +476,15 @@ class _Search:
         A winner whose launch bounds do not state its residency is evaluated with bounds that do,
         which is one kernel more than was asked for, and the finals are held again.
         """
-        if self._objectives is not Objectives.TIME:
+        if self._objectives.is_front:
             front = front_contenders(self._ledger.records)
             return time_in_turn(self._evaluator, front, rounds)
-        finals = run_finals(self._evaluator, self._ledger.records, rounds)
+        finals = run_finals(self._evaluator, self._ledger.records, rounds, self._objectives)
         for _ in range(MOST_AGAIN):
             if not self._state_residency(finals.winner.trial):
                 break
             self._ledger.flush()
-            finals = run_finals(self._evaluator, self._ledger.records, rounds)
+            finals = run_finals(self._evaluator, self._ledger.records, rounds, self._objectives)
         return finals
 
     @property
@@ -529,20 +549,34 @@ def is_replay(evaluator: Evaluator) -> bool:
     return evaluator.catalogue is not None
 
 
-def evaluator_study(evaluator: Evaluator, objectives: Objectives = Objectives.TIME) -> str:
+def evaluator_study(
+    evaluator: Evaluator, objectives: Objectives = Objectives.TIME, where: Where | None = None
+) -> str:
     """Return the name of the study that a search with `evaluator` belongs to."""
     environment, replayed = evaluator.environment, is_replay(evaluator)
     version = environment.space_version
     if replayed and version != space_version(evaluator.problem):
         # Parameters' values may differ between the two: such trials fit no common study.
         version += f" in {space_version(evaluator.problem)}"
-    return study_name(evaluator.problem, environment, version, objectives, replayed=replayed)
+    whose = (evaluator.problem, environment, version, objectives, where)
+    return study_name(*whose, replayed=replayed)
 
 
-def _candidates(evaluator: Evaluator, space: Space) -> Candidates:
+def _candidates(evaluator: Evaluator, space: Space, where: Where) -> Candidates:
+    """Return what may be proposed. Raises InvalidInput where a restriction leaves nothing."""
     if evaluator.catalogue is None:
         return SpaceCandidates(space)
-    return RecordedCandidates(evaluator.catalogue, space.parameters)
+    left = [
+        config
+        for config in evaluator.catalogue
+        if all(getattr(config, name) in values for name, values in where.items())
+    ]
+    if where and not left:
+        raise InvalidInput(
+            f"where leaves none of the {len(evaluator.catalogue)} recorded kernels: "
+            f"{where_words(where)}; name other values"
+        )
+    return RecordedCandidates(left, space.parameters)
 
 
 def _check_errors_are_known(evaluator: Evaluator) -> None:
@@ -563,12 +597,14 @@ def _superseded(study: str) -> str:
 
 
 def _changed(proposer: Proposer) -> str:
-    if not (proposer.sampler and proposer.replaced):
+    """Say how many configs of the user's sampler were repaired, and how far."""
+    far = [changes for changes in proposer.repaired if changes]
+    if not far:
         return ""
     return (
-        f"of the {proposer.sampled} configs that sampler {proposer.sampler} proposed, "
-        f"{proposer.replaced} broke a rule or had been tried before: the most similar ones that "
-        "are left took their place"
+        f"of the {len(proposer.repaired)} configs that sampler {proposer.sampler} proposed, "
+        f"{len(far)} broke a rule or had been tried before: each was repaired to the nearest one "
+        f"that is left, which differs in {fmean(far):.1f} values in the mean, {max(far)} at most"
     )
 
 

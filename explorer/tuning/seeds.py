@@ -17,7 +17,7 @@ from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem, power_of_two
 from explorer.space import Space
 from explorer.space.design_rules import WIDE_ROW
-from explorer.tuning.objective import Goal, Objectives
+from explorer.tuning.objective import Goal, Where
 
 REGISTERS_FOR_A_ROW = 32
 """Registers of cached row a thread: beyond this, occupancy falls faster than passes get shorter."""
@@ -26,17 +26,17 @@ REGISTERS_FOR_A_ROW = 32
 def seeds(space: Space, rng: random.Random, accuracy: Accuracy = Accuracy.DEFAULT) -> list[Config]:
     """Return legal configs of an accuracy, the most promising first; illegal ideas are repaired."""
     ideas = (exact(idea, space.problem, accuracy) for idea in _ideas(space))
-    repaired = [space.repair(_into(space, idea), rng) for idea in ideas]
+    repaired = [space.repair(into(space, idea), rng) for idea in ideas]
     return list(dict.fromkeys(repaired))
 
 
 def seeds_of(goal: Goal, space: Space, rng: random.Random) -> list[Config]:
     """Return what a search tries first; for a front, fast and exact configs alternate."""
     first = seeds(space, rng, goal.accuracy)
-    if goal.objectives is Objectives.TIME:
+    if not goal.objectives.is_front:
         return first
     most = _shaped(Config(exp="expf", normalise="divide", sum="compensated"), space.problem, 16)
-    last = [space.repair(_into(space, most), rng), *seeds(space, rng, Accuracy.STRICT)]
+    last = [space.repair(into(space, most), rng), *seeds(space, rng, Accuracy.STRICT)]
     by_turns = chain.from_iterable(zip_longest(first, last))
     return list(dict.fromkeys(config for config in by_turns if config))
 
@@ -128,8 +128,8 @@ def _shaped(config: Config, problem: Problem, share: int) -> Config:
     return replace(config, threads=max(per_row, 128), threads_per_row=per_row)
 
 
-def _into(space: Space, config: Config) -> Config:
-    """Values that a narrowed space leaves out give way to its first."""
+def into(space: Space, config: Config) -> Config:
+    """Return a config whose values that a narrowed space leaves out give way to its first."""
     changes = {
         name: values[0]
         for name, values in space.parameters.items()
@@ -138,12 +138,14 @@ def _into(space: Space, config: Config) -> Config:
     return replace(config, **changes)  # type: ignore[arg-type]
 
 
-def compile_first(problem: Problem, goal: Goal, seed: int, gpu: GpuSpec, pool: CompilePool) -> None:
+def compile_first(
+    problem: Problem, goal: Goal, seed: int, gpu: GpuSpec, where: Where, pool: CompilePool
+) -> None:
     """Compile what a search tries first.
 
     The kernels lie on disk then, where the search finds them. To be called while a GPU is prepared,
     which takes its process a second.
     """
-    space = Space.searched(problem, gpu)
+    space = Space.searched(problem, gpu, dict(where))
     for config in seeds_of(goal, space, random.Random(seed)):
         pool.submit(emit(problem, config).source)

@@ -163,6 +163,8 @@ def _check_file(path: Path, what: str, missing: str | None, remedy: str = _REMED
             with open_regular(path, most_bytes=sys.maxsize, remedy=remedy) as file:
                 if file.read(len(_BEGINS[what])) not in (_BEGINS[what], b""):
                     raise InvalidInput(f"storage {path} is no {what}; {remedy}")
+    except InvalidInput:
+        raise
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise InvalidInput(f"storage {path} cannot be opened: {why}; {remedy}") from None
@@ -250,6 +252,14 @@ class PublicStorage(BaseStorage):
             for key, value in system.items():
                 self.set_study_system_attr(study_id, key, value)
         return True
+
+    def rename(self, study_id: int, name: str) -> None:
+        """Give a study another name: it is copied, and deleted once the copy is whole."""
+        old = self.get_study_name_from_id(study_id)
+        optuna.copy_study(
+            from_study_name=old, from_storage=self, to_storage=self, to_study_name=name
+        )
+        self.delete_study(study_id)
 
     def finished(self, study_id: int) -> set[int]:
         """Return the ids of the finished trials."""

@@ -1,7 +1,7 @@
 """What a study and its trials keep, as attributes of Optuna's, and how it is read back."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ from explorer.model.problem import Problem
 from explorer.model.query import command_of
 from explorer.system.plain_data import read_text, read_whole, shown
 from explorer.tuning.contest import Finals, finals_to_json
-from explorer.tuning.objective import Objectives
+from explorer.tuning.objective import Objectives, Where
 
 # ------------------------------------------------------------------ a study, and one of its trials
 
@@ -30,6 +30,7 @@ class StudyIdentity:
     environment: Environment
     seed: int
     distributions: Mapping[str, CategoricalDistribution]
+    where: Where = field(default_factory=dict)
 
     def described(self, environment: Environment | None = None) -> dict[str, Any]:
         """Return the attributes that tell of the environment, its own or another, and the seed."""
@@ -103,7 +104,7 @@ def to_outcome(
         return None
     least = {"error": 0.0, "resources": {"registers": 0}, "digest": ""}
     measured = Measured.from_dict({**least, **attributes})
-    if objectives is Objectives.TIME_ERROR and measured.max_ulp is None:
+    if objectives.is_front and measured.max_ulp is None:
         raise InvalidInput("it has no max_ulp, which its study minimises")
     return measured
 

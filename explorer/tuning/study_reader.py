@@ -1,8 +1,9 @@
 """Read a storage: which studies there are, which one is meant, and what it found."""
 
+import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
@@ -15,11 +16,23 @@ from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.outcome import Environment, Rejected, Stage, TrialRecord
 from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery, command
-from explorer.system.plain_data import read_text, shown
-from explorer.tuning.contest import finals_from_json, front_trials
+from explorer.system.plain_data import read_object, read_text, shown
+from explorer.tuning.contest import Finals, finals_from_json, front_trials
 from explorer.tuning.main_effects import contrasts, effects, unpaired
-from explorer.tuning.objective import REPLAY_SUFFIX, Goal, Objectives
-from explorer.tuning.results import Attempt, StudyHistory, StudySummary, StudyView
+from explorer.tuning.objective import (
+    REPLAY_SUFFIX,
+    Goal,
+    Objectives,
+    Where,
+    study_name,
+)
+from explorer.tuning.results import (
+    Attempt,
+    SearchResult,
+    StudyHistory,
+    StudySummary,
+    StudyView,
+)
 from explorer.tuning.storage import file_of, one_sentence
 from explorer.tuning.study_attributes import finals_text, passed_over, read_trials
 
@@ -47,18 +60,29 @@ class StoredStudy:
         self.problem = Problem.from_dict(attributes["problem"])
         self.environment = Environment.from_dict(attributes["circumstances"])
         """Of the run that held the finals; else of the latest."""
-        self.objectives = Objectives.parse(attributes.get("objectives", Objectives.TIME))
+        self.objectives = Objectives.parse(
+            read_text(attributes.get("objectives", str(Objectives.TIME)), "objectives")
+        )
+        self.where: Where = {
+            name: tuple(values)
+            for name, values in read_object(attributes.get("where", {}), "where").items()
+        }
+        """What its search was restricted to; nothing in a study of the whole space."""
         self.searched_at = read_text(attributes.get("searched_at", ""), "searched_at")
         """When its latest run began or ended, UTC; text that sorts."""
         self.ended = read_text(attributes.get("ended", ""), "ended")
         """Why the run that held the finals evaluated no more; empty where that was not kept."""
+        seed = attributes.get("seed")
+        self.seed = seed if isinstance(seed, int) else None
         finals = finals_text(attributes)
         self.finals = None if finals is None else finals_from_json(finals, self.objectives)
         """Of the latest run that came to its end."""
-        self.replayed = self.name.endswith(REPLAY_SUFFIX)
-        """Whether its times come from a recording."""
+        self.replayed = attributes.get("replayed", self.name.endswith(REPLAY_SUFFIX)) is True
+        """Whether its times come from a recording: one that was renamed keeps that."""
         self.faults: dict[int, str] = {}
         """What is wrong with the trials that cannot be read, by number; they are passed over."""
+        self._values: dict[int, float] = {}
+        """What was minimised of each trial that was measured, as the storage has it."""
         self.is_one_of_several = False
         """Whether a command must name it, since others fit its problem and goal as well."""
 
@@ -78,6 +102,13 @@ class StoredStudy:
         return self.replayed or self.is_current
 
     @property
+    def _usual_name(self) -> str:
+        """The name that a search gives it."""
+        made = self.environment
+        whose = (self.problem, made, made.space_version, self.objectives, self.where)
+        return study_name(*whose, replayed=self.replayed)
+
+    @property
     def place(self) -> tuple[Problem, str, str]:
         """The problem, the GPU and the timing mode, which a live study and its replay share."""
         return self.problem, self.environment.gpu, self.environment.timing
@@ -95,6 +126,8 @@ class StoredStudy:
             )
             seconds = trial.duration.total_seconds() if trial.duration else 0.0
             attempts[number] = Attempt(number, found, trial.datetime_start, seconds)
+            if isinstance(found, TrialRecord) and trial.values:
+                self._values[number] = trial.values[0]
         return dict(sorted(attempts.items()))
 
     @property
@@ -112,7 +145,13 @@ class StoredStudy:
         return self._fastest() if self.finals is None else self.finals.winner.trial
 
     def _fastest(self) -> TrialRecord | None:
-        return min(self.measured(), key=lambda trial: trial.outcome.time_us, default=None)
+        return min(self.measured(), key=self._value, default=None)
+
+    def _value(self, trial: TrialRecord) -> float:
+        """Return what was minimised of a trial: its time, or an objective of the user's."""
+        if not self.objectives.is_own:
+            return trial.outcome.time_us
+        return self._values.get(trial.number, math.inf)
 
     def _since_finals(self) -> TrialRecord | None:
         """Return a trial that is faster than the finalists were in the search: it came later."""
@@ -121,8 +160,8 @@ class StoredStudy:
             return None
         trials = [finalist.trial for finalist in finals.finalists]
         is_new = fastest.number not in {trial.number for trial in trials}
-        before_us = min(trial.outcome.time_us for trial in trials)
-        return fastest if is_new and fastest.outcome.time_us < before_us else None
+        before = min(map(self._value, trials))
+        return fastest if is_new and self._value(fastest) < before else None
 
     def summary(self) -> StudySummary:
         """Return one line about it."""
@@ -144,28 +183,17 @@ class StoredStudy:
             accuracy=environment.accuracy,
             objectives=self.objectives,
             is_one_of_several=self.is_one_of_several,
+            has_usual_name=self.name == self._usual_name,
+            where=self.where,
         )
 
     def view(self) -> StudyView:
         """Return what it found, without what each parameter does."""
-        found = (attempt.trial for attempt in self.attempts.values())
-        rejected = [trial for trial in found if isinstance(trial, Rejected)]
-        best, reasons = self.best(), Counter((r.stage, _short(r)) for r in rejected)
+        best = self.best()
         assert best is not None  # those that measured nothing are passed over
-        two = self.objectives is Objectives.TIME_ERROR
-        return StudyView(
-            summary=self.summary(),
-            environment=self.environment,
-            finals=self.finals,
-            best=best,
-            since=self._since_finals(),
-            rejected=dict(Counter(r.stage for r in rejected)),
-            reasons=tuple((stage, reason, n) for (stage, reason), n in reasons.most_common()),
-            effects=(),
-            front=tuple(front_trials(self.measured())) if two else (),
-            passed_over=self.passed_over,
-            ended=self.ended,
-        )
+        view = _viewed(self.summary(), self.environment, self.attempts.values(), self.finals, best)
+        since, passed_over = self._since_finals(), self.passed_over
+        return replace(view, since=since, passed_over=passed_over, ended=self.ended, seed=self.seed)
 
     def trial(self, which: str | int) -> TrialRecord:
         """Return its `best` trial, or one by number. Raises NotFound, and InvalidInput."""
@@ -191,6 +219,56 @@ class StoredStudy:
         raise InvalidInput(f"trial {number} {why}; choose another, or {BEST}")
 
 
+def _viewed(
+    summary: StudySummary,
+    environment: Environment,
+    attempts: Iterable[Attempt],
+    finals: Finals | None,
+    best: TrialRecord,
+) -> StudyView:
+    """Return what a study found, without what each parameter does."""
+    trials = [attempt.trial for attempt in attempts]
+    rejected = [trial for trial in trials if isinstance(trial, Rejected)]
+    measured = [trial for trial in trials if isinstance(trial, TrialRecord)]
+    reasons = Counter((one.stage, _short(one)) for one in rejected)
+    return StudyView(
+        summary=summary,
+        environment=environment,
+        finals=finals,
+        best=best,
+        since=None,
+        rejected=dict(Counter(one.stage for one in rejected)),
+        reasons=tuple((stage, reason, n) for (stage, reason), n in reasons.most_common()),
+        effects=(),
+        front=tuple(front_trials(measured)) if summary.objectives.is_front else (),
+    )
+
+
+def searched_history(result: SearchResult) -> StudyHistory:
+    """Return the study of a search, as it was when that ended, without reading its storage."""
+    made = result.environment
+    summary = StudySummary(
+        name=result.study,
+        problem=result.problem,
+        gpu=made.gpu,
+        timing=made.timing,
+        space_version=made.space_version,
+        is_current=made.space_version == space_version(result.problem),
+        trials=len(result.attempts),
+        measured=sum(isinstance(attempt.trial, TrialRecord) for attempt in result.attempts),
+        best_us=result.time_us,
+        limit_us=made.limit_us,
+        date=made.date,
+        replayed=result.replayed,
+        accuracy=made.accuracy,
+        objectives=result.objectives,
+        is_one_of_several=result.is_one_of_several,
+        where=result.where,
+    )
+    view = _viewed(summary, made, result.attempts, result.finals, result.best.trial)
+    return _with_effects(replace(view, ended=result.ended), result.attempts)
+
+
 def read_studies(storage: BaseStorage) -> tuple[list[StoredStudy], list[str]]:
     """Return this program's studies, with their trials, and a sentence on each that is damaged.
 
@@ -203,16 +281,20 @@ def read_studies(storage: BaseStorage) -> tuple[list[StoredStudy], list[str]]:
 
 def _headers(storage: BaseStorage) -> tuple[list[StoredStudy], list[str]]:
     """Return what `read_studies` does, but do not read the trials yet."""
+    sound, damaged = [], []
+    for study in _ours(storage):
+        try:
+            sound.append(StoredStudy(study, storage))
+        except InvalidInput as error:
+            damaged.append(_damaged(study.study_name, error))
+    return sorted(sound, key=lambda study: study.searched_at, reverse=True), damaged
+
+
+def _ours(storage: BaseStorage) -> list[Any]:
+    """Return this program's studies as Optuna has them. Raises InvalidInput."""
     with one_sentence("the studies of the storage cannot be read", _REMEDY):
         studies = storage.get_all_studies()
-    sound, damaged = [], []
-    for study in studies:
-        if study.user_attrs.keys() >= {"problem", "circumstances"}:
-            try:
-                sound.append(StoredStudy(study, storage))
-            except InvalidInput as error:
-                damaged.append(_damaged(study.study_name, error))
-    return sorted(sound, key=lambda study: study.searched_at, reverse=True), damaged
+    return [study for study in studies if study.user_attrs.keys() >= {"problem", "circumstances"}]
 
 
 def _readable(studies: Sequence[StoredStudy], damaged: list[str]) -> list[StoredStudy]:
@@ -260,7 +342,7 @@ def list_views(storage: BaseStorage) -> list[StudyView]:
     studies = [
         study
         for study in read_studies(storage)[0]
-        if study.objectives is Objectives.TIME and study.is_usable and study.best()
+        if study.objectives == Objectives.TIME and study.is_usable and study.best()
     ]
     order = attrgetter("problem.dtype", "problem.cols", "problem.rows", "replayed", "name")
     studies.sort(key=order)
@@ -278,8 +360,17 @@ def load_history(
     Raises NotFound where there is none, or none of the installed space, and InvalidInput where
     several fit: it names them.
     """
-    study = _chosen(storage, problem, goal)
-    view, measured = study.view(), study.measured()
+    return history_of(_chosen(storage, problem, goal))
+
+
+def history_of(study: StoredStudy) -> StudyHistory:
+    """Return what a study found, its effects, and each finished trial."""
+    return _with_effects(study.view(), tuple(study.attempts.values()))
+
+
+def _with_effects(view: StudyView, attempts: tuple[Attempt, ...]) -> StudyHistory:
+    """Return a study with what each parameter does."""
+    measured = [one.trial for one in attempts if isinstance(one.trial, TrialRecord)]
     compared = contrasts(measured)
     whole = replace(
         view,
@@ -287,7 +378,7 @@ def load_history(
         contrasts=compared,
         unpaired=unpaired(measured, compared, view.best.config),
     )
-    return StudyHistory(whole, tuple(study.attempts.values()))
+    return StudyHistory(whole, attempts)
 
 
 def load_trial(
@@ -357,7 +448,10 @@ def must_be_named(storage: BaseStorage, study: str, problem: Problem, goal: Goal
         fits, _ = _with_goal(storage, ProblemQuery.of(problem), goal)
     except InvalidInput:  # the storage went away meanwhile
         return True
-    return [fit.name for fit in _live_first([fit for fit in fits if fit.is_usable])] != [study]
+    usable = [fit for fit in fits if fit.is_usable]
+    if any(fit.where for fit in usable if fit.name == study):
+        return True  # a study of the whole space may come, and would be meant without a name
+    return [fit.name for fit in _live_first(_whole_first(usable))] != [study]
 
 
 def _chosen(
@@ -377,19 +471,53 @@ def _chosen(
     if len(meant) > 1:
         raise InvalidInput(f"{len(meant)} studies fit {query}{goal}; {_name_one(meant)}")
     (study,) = meant
-    rivals = _live_first([other for other in there if other.problem == study.problem])
-    study.is_one_of_several = rivals != meant
+    there = [other for other in there if other.problem == study.problem]
+    study.is_one_of_several = bool(study.where) or _live_first(_whole_first(there)) != meant
     return study
+
+
+def name_of(storage: BaseStorage, named: str) -> str:
+    """Return the name of the study of that name, else of the only one with that in its name.
+
+    Raises NotFound where there is none, and InvalidInput where several fit.
+    """
+    names = [str(study.study_name) for study in _ours(storage)]
+    meant = [name for name in names if name == named] or [n for n in names if named and named in n]
+    if not meant:
+        where = file_of(storage) or "this storage"
+        raise NotFound(
+            f"no study of {where} has {named!r} in its name; explorer studies lists them"
+        )
+    if len(meant) > 1:
+        told = ", ".join(map(repr, meant))
+        raise InvalidInput(f"{len(meant)} studies have {named!r} in their names; name one: {told}")
+    return meant[0]
+
+
+def study_named(storage: BaseStorage, named: str) -> StoredStudy:
+    """Return the study that `name_of` finds.
+
+    Raises as that, and NotFound for one that is damaged or measured no kernel.
+    """
+    name = name_of(storage, named)
+    headers, damaged = _headers(storage)
+    sound = _readable([study for study in headers if study.name == name], damaged)
+    if sound and sound[0].best():
+        return sound[0]
+    lost = [fault for fault in damaged if fault.startswith(f"study '{name}'")]
+    raise NotFound(lost[0] if lost else f"study '{name}' has no measured kernel yet")
 
 
 def meant_by(goal: Goal, studies: Sequence[StoredStudy]) -> list[StoredStudy]:
     """Return the study that the goal names, else those whose names and GPUs have what it says.
 
-    Of these, replays are left out where there is a live study.
+    Of these, those that were restricted are left out where there is one of the whole space, and
+    replays where there is a live study.
     """
-    return [study for study in studies if study.name == goal.study] or _live_first(
-        [study for study in studies if goal.study in study.name and _is_on(study, goal.gpu)]
-    )
+    if named := [study for study in studies if study.name == goal.study]:
+        return named
+    meant = [study for study in studies if goal.study in study.name and _is_on(study, goal.gpu)]
+    return _live_first(_whole_first(meant))
 
 
 def _name_one(studies: Sequence[StoredStudy]) -> str:
@@ -397,6 +525,12 @@ def _name_one(studies: Sequence[StoredStudy]) -> str:
     of_several_gpus = len({study.environment.gpu for study in studies}) > 1
     or_gpu = ", or its GPU with --gpu" if of_several_gpus else ""
     return f"name one with --study{or_gpu}: {names}"
+
+
+def _whole_first(studies: Sequence[StoredStudy]) -> list[StoredStudy]:
+    """Leave out studies that were restricted where one of the whole space is of the same place."""
+    whole = {study.place for study in studies if not study.where}
+    return [study for study in studies if not study.where or study.place not in whole]
 
 
 def _live_first(studies: Sequence[StoredStudy]) -> list[StoredStudy]:

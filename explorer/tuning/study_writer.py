@@ -16,12 +16,14 @@ from optuna.trial import FrozenTrial, TrialState
 
 from explorer.model.config import Config
 from explorer.model.errors import ExplorerError, InvalidInput
-from explorer.model.outcome import Environment, Measured, Outcome, TrialRecord
+from explorer.model.outcome import Environment, Measured, Outcome, Rejected, TrialRecord
 from explorer.model.problem import Problem
 from explorer.system.plain_data import shown
 from explorer.tuning.bulk_storage import FINISHED, BulkStorage
 from explorer.tuning.contest import Finals
+from explorer.tuning.objective import REPLAY_SUFFIX
 from explorer.tuning.proposer import Proposal
+from explorer.tuning.results import Attempt
 from explorer.tuning.storage import LOCKED, Journal, Storage, file_of, one_sentence, open_journal
 from explorer.tuning.study_attributes import (
     StudyIdentity,
@@ -32,13 +34,16 @@ from explorer.tuning.study_attributes import (
     read_trials,
     verdict_of,
 )
-from explorer.tuning.study_reader import StoredStudy, read_studies
+from explorer.tuning.study_reader import StoredStudy, name_of, read_studies
 
 _UNWRITABLE = "the study cannot be written"
 
 _REMEDY = "mend the storage or name another, and run the search again"
 
 _KEPT = f"what finished before is kept: {_REMEDY}"
+
+MAX_NAME = 512
+"""Characters of a study's name: as many as Optuna's tables hold."""
 
 UNWRITTEN = 1
 """Finished kernels that wait to be stored at most, as hardly more than what is measured is to be
@@ -79,6 +84,7 @@ def open_study(storage: Storage, study: StudyIdentity) -> int:
         )
     first = {"best": "not known yet: no finals were held", "problem": study.problem.as_dict()}
     first |= {"objectives": str(study.objectives)}
+    first |= {"where": {name: [*values] for name, values in study.where.items()}}
     first = {key: value for key, value in first.items() if key not in existing}
     metrics = {"study:metric_names": study.objectives.metrics}  # where Optuna keeps them
     storage.put_attributes(opened._study_id, first, metrics, {})
@@ -140,6 +146,22 @@ class Ledger:
         """The kernels that were measured."""
         found = ((known.trial.number, known.config, known.outcome) for known in self.kernels)
         return [TrialRecord(n, c, o) for n, c, o in found if isinstance(o, Measured)]
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The kernels that were evaluated, by the numbers of their trials."""
+        found = [
+            Attempt(
+                number := known.trial.number,
+                known.outcome
+                if isinstance(known.outcome, Rejected)
+                else TrialRecord(number, known.config, known.outcome),
+                known.trial.datetime_start,
+                known.trial.duration.total_seconds() if known.trial.duration else 0.0,
+            )
+            for known in self.kernels
+        ]
+        return tuple(sorted(found, key=lambda attempt: attempt.number))
 
     @property
     def passed_over(self) -> str:
@@ -284,6 +306,56 @@ class Ledger:
             return self._storage.put_attributes(self._study_id, user, notes, verdict)
 
 
+# ------------------------------------------------------------------ studies deleted and renamed
+
+
+class Removed(NamedTuple):
+    """A study that was deleted."""
+
+    study: str
+    trials: int
+
+
+def delete_study(storage: Storage, named: str, *, force: bool) -> Removed:
+    """Delete a study with its trials, for good.
+
+    Raises InvalidInput without `force`, and as `name_of` where that finds none, or several.
+    """
+    name = name_of(storage, named)
+    with one_sentence(_UNWRITABLE):
+        study_id = storage.get_study_id_from_name(name)
+        trials = storage.get_n_trials(study_id)
+        if not force:
+            raise InvalidInput(
+                f"study '{name}' has {trials} trials, which are lost for good: delete it with "
+                "--force"
+            )
+        storage.delete_study(study_id)
+    return Removed(name, trials)
+
+
+def rename_study(storage: Storage, named: str, to: str) -> str:
+    """Give a study another name; returns the one that it had.
+
+    A search goes on with studies by the names that it gives them, so it begins a new one.
+    Raises InvalidInput for a name that a study has, and as `name_of`.
+    """
+    name = name_of(storage, named)
+    if not to.strip() or not to.isprintable() or len(to) > MAX_NAME:
+        raise InvalidInput(
+            f"the new name is {shown(to)}; it must be words of {MAX_NAME} characters at most"
+        )
+    if to in (study.study_name for study in storage.get_all_studies()):
+        raise InvalidInput(f"there is a study '{to}' already; give another name")
+    with one_sentence(_UNWRITABLE):
+        study_id = storage.get_study_id_from_name(name)
+        kept = storage.get_study_user_attrs(study_id).get("replayed")
+        replayed = name.endswith(REPLAY_SUFFIX) if kept is None else kept
+        storage.set_study_user_attr(study_id, "replayed", replayed)
+        storage.rename(study_id, to)
+    return name
+
+
 # ------------------------------------------------------------------ trials that were not stored
 
 
@@ -348,7 +420,7 @@ def _merged(storage: Storage, journal: Journal, study: StoredStudy) -> Merged:
             kernels[digest], trial.number = trial, -1
     seed = journal.get_study_user_attrs(source).get("seed", 0)
     identity = StudyIdentity(
-        study.name, study.problem, study.objectives, study.environment, seed, {}
+        study.name, study.problem, study.objectives, study.environment, seed, {}, study.where
     )
     with one_sentence(_UNWRITABLE, _REMEDY):
         study_id = open_study(storage, identity)

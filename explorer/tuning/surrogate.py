@@ -102,8 +102,7 @@ class OptunaSampler:
 
     def ask(self) -> Config:
         """Return what the sampler expects to be fast; with two objectives, near the front."""
-        with blamed(type(self._study.sampler).__name__):
-            trial = self._study.ask(self._distributions)  # type: ignore[arg-type]
+        trial = self._new_trial()
         config = Config(**trial.params)
         if config in self._asked:
             self._fail(trial)
@@ -111,15 +110,35 @@ class OptunaSampler:
             self._asked[config] = trial
         return config
 
+    def ask_repaired(
+        self, repair: Callable[[Config], Config | None]
+    ) -> tuple[Config, Config | None]:
+        """Return what the sampler gives, and the untried config that stands for it, if any.
+
+        The sampler learns of its own config what is told of that one.
+        """
+        trial = self._new_trial()
+        config = Config(**trial.params)
+        repaired = repair(config)
+        if repaired is None:
+            self._fail(trial)
+        else:
+            self._asked[repaired] = trial
+        return config, repaired
+
+    def _new_trial(self) -> Trial:
+        with blamed(type(self._study.sampler).__name__):
+            return self._study.ask(self._distributions)  # type: ignore[arg-type]
+
     def tell(self, config: Config, values: tuple[float, ...]) -> None:
         """Learn the value of each objective, infinite for what cannot be used.
 
         A config with a value that the sampler does not draw is not one of its trials.
         """
         drawn = self._distributions.items()
-        if any(getattr(config, name) not in values.choices for name, values in drawn):
-            return
         trial = self._asked.pop(config, None)
+        if trial is None and any(getattr(config, n) not in v.choices for n, v in drawn):
+            return
         with blamed(type(self._study.sampler).__name__):
             if trial is None:
                 self._add(config, values)

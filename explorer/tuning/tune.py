@@ -6,8 +6,9 @@ problems most like it, and then small changes to its own best.
 """
 
 import math
+import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -18,6 +19,7 @@ from explorer.evaluate.space_version import is_of_today
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.errors import NotFound
+from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Contender, Measured, Rejected, Stage
 from explorer.model.peer import Entered, PeerBench, PeerName
 from explorer.model.problem import Problem
@@ -32,10 +34,11 @@ from explorer.space.candidates import candidates, listed, residencies, variation
 from explorer.space.space import Space
 from explorer.system.user_files import append_line
 from explorer.tuning.contest import Contest, close_to_best
-from explorer.tuning.objective import Effort
+from explorer.tuning.objective import Effort, Where, where_words
 from explorer.tuning.peer_comparison import StopWatch, Unmeasured
 from explorer.tuning.recorder import Kernels, evaluate_each
 from explorer.tuning.runs import Benches, Run, RunProgress
+from explorer.tuning.seeds import into
 
 NEIGHBOURS = 3
 """Problems whose best is tried on one more: the most alike of those that are tuned already."""
@@ -72,6 +75,7 @@ def tune(
     journal: Path,
     *,
     effort: Effort = Effort.DEFAULT,
+    where: Mapping[Problem, Where] | None = None,
     torch: PeerName | None = None,
     resumes: Callable[[TunedProblem], bool] = lambda _: True,
     known: Iterable[TunedProblem] = (),
@@ -80,22 +84,25 @@ def tune(
 ) -> TuneRun:
     """Tune each problem that `journal` does not have yet, and append it there once it is done.
 
-    The problems of the journal, and those that are `known` from a table, count as finished where
+    `where` has what the kernels of a problem are restricted to; the others are free. The problems
+    of the journal, and those that are `known` from a table, count as finished where
     `resumes` holds for them; the others are tuned anew. `notice` is called with what cannot be
     measured, and with what was measured while the GPU was throttled. Raises InvalidInput for a
     damaged journal; KeyboardInterrupt leaves what was finished in it.
     """
-    gpu = benches.gpu
+    gpu, only = benches.gpu, where or {}
 
     def keep(one: TunedProblem) -> None:
         append_line(journal, journal_line(one, gpu), "make room for it")
 
     def compile_ahead(problem: Problem) -> None:
         if problem != run.waiting[0]:  # its kernels are compiled as they are evaluated
-            benches.compile_ahead(problem, candidates(problem, gpu, config_for(problem, gpu)))
+            benches.compile_ahead(problem, _candidates(problem, gpu, only.get(problem, {})))
 
     def measure(bench: PeerBench, _: StopWatch) -> TunedProblem:
-        one = tune_problem(bench, _best_nearby(run.done, bench.problem), effort, torch)
+        problem = bench.problem
+        near = _best_nearby(run.done, problem)
+        one = tune_problem(bench, near, effort, torch, only.get(problem, {}))
         run.kernels += len(one.timed) + len(one.failed)
         return one
 
@@ -138,28 +145,44 @@ def tune_problem(
     more: Sequence[Config] = (),
     effort: Effort = Effort.DEFAULT,
     torch: PeerName | None = None,
+    where: Where | None = None,
 ) -> TunedProblem:
     """Evaluate all candidates and `more`, vary the best, then time the best in turn.
 
-    The best few are also evaluated with the residencies around their own.
+    The best few are also evaluated with the residencies around their own. With `where` a candidate
+    that it leaves out gives way to one with the values that are left.
 
     Raises NotFound where no kernel could be measured, DeviceLost.
     """
     problem, gpu = bench.problem, bench.gpu
-    space = Space(problem, gpu)
-    listed = candidates(problem, gpu, config_for(problem, gpu))
-    given = dict.fromkeys([*listed, *(one for one in more if space.is_legal(one))])
+    only = where or {}
+    space = Space(problem, gpu, dict(only))
+
+    def left(configs: Iterable[Config]) -> list[Config]:
+        return [one for one in configs if space.is_legal(one)] if only else [*configs]
+
+    given = dict.fromkeys([*_candidates(problem, gpu, only), *filter(space.is_legal, more)])
     seen = Kernels(bench, None, 0)
     evaluate_each(bench, list(given), seen)
     for _ in range(VARIED[effort]):
         before = _timed(seen)[:VARIED_CONFIGS]
-        varied = [v for config, _ in before for v in variations(config, problem, gpu)]
+        varied = left(v for config, _ in before for v in variations(config, problem, gpu))
         evaluate_each(bench, varied, seen)
         if _timed(seen)[:1] == before[:1]:
             break
     best = [(config, outcome.resources) for config, outcome in _timed(seen)[:VARIED_CONFIGS]]
-    evaluate_each(bench, [r for one in best for r in residencies(*one, problem, gpu)], seen)
-    return replace(_judged(bench, seen, listed[0], torch), effort=str(effort))
+    evaluate_each(bench, left(r for one in best for r in residencies(*one, problem, gpu)), seen)
+    judged = _judged(bench, seen, config_for(problem, gpu), torch)
+    return replace(judged, effort=str(effort), where=where_words(only))
+
+
+def _candidates(problem: Problem, gpu: GpuSpec, where: Where) -> list[Config]:
+    """Return the candidates; those that a restriction leaves out give way to its values."""
+    every = candidates(problem, gpu, config_for(problem, gpu))
+    if not where:
+        return every
+    space, rng = Space(problem, gpu, dict(where)), random.Random(0)
+    return list(dict.fromkeys(space.repair(into(space, one), rng) for one in every))
 
 
 def _timed(seen: Kernels) -> list[tuple[Config, Measured]]:

@@ -122,12 +122,14 @@ def test_a_run_is_held_against_an_earlier_one(explorer, gpu):
     assert explorer("compare", "--from", "faster.json", "--against", "now.json").code == 0
     kept["comparisons"][0]["circumstances"]["gpu"] = "NVIDIA B200"
     Path("other.json").write_text(json.dumps(kept))
-    ran = explorer("compare", "--from", "now.json", "--against", "other.json")
+    ran = explorer("compare", *SHAPES, "--peers", "torch", "--against", "other.json")
     assert ran.code == 2 and "was compared before with gpu NVIDIA B200" in ran.err
+    ran = explorer("compare", "--from", "now.json", "--against", "other.json")
+    assert ran.code == 0 and "nothing is called slower" in ran.err
     kept["comparisons"] = []
     Path("none.json").write_text(json.dumps(kept))
     ran = explorer("compare", "--from", "now.json", "--against", "none.json")
-    assert ran.code == 2 and "has none of these problems" in ran.err
+    assert ran.code == 2 and "none.json has no problem that was measured" in ran.err
 
 
 def test_what_was_measured_before_a_failure_is_kept(explorer, gpu):
@@ -298,3 +300,20 @@ def test_a_file_of_another_kind_is_refused(explorer):
     Path("x.json").write_text('{"seed": 1}')
     ran = explorer("compare", "--from", "x.json")
     assert ran.code == 2 and "keeps no comparison of this version" in ran.err
+
+
+def test_caches_ranges_and_files_of_problems_are_compared(explorer, gpu, tmp_path):
+    heads = ("--op", "decode_attention", "--rows", "32", "--group", "4", "--key-heads", "8")
+    ran = explorer("compare", "--cols", "4096", *heads, "--peers", "torch", "--json")
+    assert ran.code == 0, ran.err
+    (one,) = json.loads(ran.out)["comparisons"]
+    assert (one["problem"]["group"], one["problem"]["key_heads"]) == (4, 8)
+    several = explorer(
+        "compare", "--cols", "64:256:log", "--rows", "8", "--peers", "torch", "--json"
+    )
+    assert [c["problem"]["cols"] for c in json.loads(several.out)["comparisons"]] == [64, 128, 256]
+    (tmp_path / "shapes.csv").write_text("rows,cols,dtype\n8,16,f32\n")
+    kept = explorer("compare", "--shapes", "shapes.csv", "--peers", "torch", "--json")
+    assert json.loads(kept.out)["comparisons"][0]["problem"]["cols"] == 16
+    refused = explorer("compare", "--shapes", "shapes.csv", "--cols", "8", "--group", "2")
+    assert refused.code == 2 and "names whole problems; drop --cols and --group" in refused.err

@@ -100,7 +100,7 @@ def test_optional_arguments_stand_in_brackets(explorer):
         (" (needed, unless --shape says it or a file says it).", "verify profile diff time"),
         (" (needed, unless --shape says it or --from names a file).", "journey"),
         (" (needed, unless --shapes names a file).", "tune"),
-        (" (needed, unless --draw or --from is given).", "compare"),
+        (" (needed, unless --draw, --shapes or --from is given).", "compare"),
         (" of a row.", "report presets"),
     ],
 )

@@ -32,10 +32,17 @@ main()
 
 
 @pytest.mark.parametrize(
-    "again", [("--trials", "5"), pytest.param((), marks=pytest.mark.exhaustive)]
+    ("again", "sent"),
+    [
+        (("--trials", "5"), signal.SIGTERM),
+        (("--trials", "5"), signal.SIGINT),
+        pytest.param((), signal.SIGINT, marks=pytest.mark.exhaustive),
+    ],
 )
 @pytest.mark.skipif(os.name == "nt", reason="signals of a terminal")
-def test_ctrl_c_keeps_finished_trials_and_leaves_none_running(recording, tmp_path, explorer, again):
+def test_ctrl_c_and_sigterm_keep_finished_trials_and_leave_none_running(
+    recording, tmp_path, explorer, again, sent
+):
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW_SEARCH, "search", *SHAPE],
         cwd=tmp_path,
@@ -46,7 +53,7 @@ def test_ctrl_c_keeps_finished_trials_and_leaves_none_running(recording, tmp_pat
     )
     while "kernels" not in process.stderr.readline():
         assert process.poll() is None
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     out, err = process.communicate(timeout=20)
     assert process.returncode == 130 and out == ""
     (kept,) = re.findall(

@@ -70,7 +70,10 @@ def test_bad_input_is_refused_in_a_sentence(explorer, words, says):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("oneflw",), "no preset has 'oneflw' in its name or in what it is from; the nearest is"),
+        (
+            ("oneflw",),
+            "no preset has 'oneflw' in its name, in what it does or in what it is from;",
+        ),
         (("nosuch",), f"in what it is from; explorer presets lists all {len(PRESETS)}"),
         (("--op", "softmax", "--dtype", "f64"), "no preset is all that was asked for;"),
     ],

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from fake_peers import FakePeerBench
 
+from explorer.cli.problem import ListedOptions
 from explorer.cli.tune import _problems
 from explorer.evaluate.space_version import template_version
 from explorer.model.element import DType
@@ -31,10 +32,9 @@ def listed(
     shapes=None,
     draw=None,
     seed=0,
-    also=None,
-    ids_per_row=None,
+    **each,
 ):
-    return _problems(cols, rows, dtype, op, shapes, draw, seed, also, ids_per_row)
+    return _problems(cols, rows, dtype, op, shapes, draw, seed, ListedOptions(**each))
 
 
 # ------------------------------------------------------------------ lists of problems
@@ -46,6 +46,14 @@ def test_problems_have_ids_and_results_beside_the_output():
         (2, 3, "lse,entropy"),
         (4, 3, "lse,entropy"),
     ]
+
+
+def test_caches_have_heads_and_groups():
+    heads = {"group": 4, "key_heads": 2, "head_dim": 64, "layout": "NHD"}
+    (one,) = listed("4096", "32", "bf16", "decode_attention", **heads)
+    assert {name: str(getattr(one, name)) for name in heads} == {
+        name: str(value) for name, value in heads.items()
+    }
 
 
 def test_a_range_has_powers_of_two_or_so_many_steps():
@@ -93,9 +101,10 @@ def test_drawn_problems_lie_between_and_are_the_seed_s():
         ({"cols": "1:100000:log:2000", "rows": "1,2,3,4,5,6,7,8,9,10"}, "one command takes 10000"),
         ({"cols": "8", "dtype": "f31"}, "f31"),
         ({"cols": "8", "op": "softmin"}, "softmin"),
-        ({"cols": "8", "shapes": Path("a.csv")}, "drop --cols, --rows, --draw, --ids-per-row and"),
-        ({"also": "lse", "shapes": Path("a.csv")}, "--shapes names whole problems; drop --cols,"),
-        ({"ids_per_row": 2, "shapes": Path("a.csv")}, "--shapes names whole problems; drop --cols"),
+        ({"cols": "8", "draw": 2, "shapes": Path("a.csv")}, "problems; drop --cols and --draw"),
+        ({"also": "lse", "shapes": Path("a.csv")}, "--shapes names whole problems; drop --also"),
+        ({"ids_per_row": 2, "shapes": Path("a.csv")}, "problems; drop --ids-per-row"),
+        ({"cols": "8", "group": 2}, "group"),
     ],
 )
 def test_what_is_no_list_of_problems_is_said(given, said):

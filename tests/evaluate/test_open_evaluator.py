@@ -189,7 +189,7 @@ def test_a_gpu_that_is_not_there_is_for_its_process_to_refuse(monkeypatch):
 def test_a_search_finds_what_was_prepared(monkeypatch, tmp_path):
     monkeypatch.setenv("EXPLORER_CACHE_DIR", str(tmp_path))
     pool = CompilePool(Compiler(H200.arch))
-    compile_first(PROBLEM, Goal(), 0, H200, pool)
+    compile_first(PROBLEM, Goal(), 0, H200, {}, pool)
     pool._executor.shutdown(wait=True)
     space = Space.searched(PROBLEM, H200)
     compiler = Compiler(H200.arch)

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from explorer.devices.cuda import own_peer as in_worker
-from explorer.devices.own_kernel import TARGET, OwnLaunch, own_peer, read_own
+from explorer.devices.own_kernel import TARGET, OwnLaunch, own_peer
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.peer import PeerBuffers, PeerName, PeerRefuses
 from explorer.model.problem import Problem
-from explorer.model.query import ProblemQuery
 from explorer.report.journey import journey_data, steps
 from explorer.tuning.journey import Journey, run_journey
 
@@ -47,8 +46,7 @@ def prepared(monkeypatch):
     monkeypatch.setattr(in_worker, "current_gpu", lambda: known_gpu("NVIDIA H200"))
 
     def prepare(launch, problem=PROBLEM):
-        query = ProblemQuery(problem.cols, problem.dtype, problem.rows)
-        peer = own_peer(FILE, launch, read_own(FILE, launch, query))
+        peer = own_peer(str(FILE), launch, problem)
         assert peer.name == f"right:{launch.kernel}" and json.loads(peer.given)
         buffers = PeerBuffers(inputs=(100, 200, 300), outputs=(1000, 2000))
         return in_worker.prepare_of(peer.given)(problem, buffers, 7)
@@ -80,14 +78,14 @@ def test_launches_rotate_over_the_buffers(prepared):
 
 
 def test_a_kernel_of_another_type_is_refused_in_a_sentence():
-    given = own_peer(FILE, ONLINE, read_own(FILE, ONLINE, ProblemQuery(64))).given
+    given = own_peer(str(FILE), ONLINE, Problem(9, 64)).given
     with pytest.raises(PeerRefuses, match="points to float, and input has elements of __half"):
         in_worker.prepare_of(given)(Problem(9, 64, DType.F16), PeerBuffers((), ()), 0)
 
 
 def test_a_journey_has_it_among_its_steps():
     bench = FakePeerBench(relative={"right:online": 1.25}, noise=1e-4)
-    peer = own_peer(FILE, ONLINE, read_own(FILE, ONLINE, ProblemQuery(64)))
+    peer = own_peer(str(FILE), ONLINE, Problem(9, 64))
     absent = PeerName("absent:kernel", TARGET, "{}")
     journey = run_journey(bench, lambda: None, own=[peer, absent], rounds=12)
     (mine,) = (step for step in steps(journey) if step.kernel.name == "right:online")

@@ -12,24 +12,25 @@ from explorer.report.table import data_of
 from explorer.report.text import as_json
 from explorer.space import Space
 
-SEARCH_KEYS = (
-    "study problem replayed circumstances trials measured duplicates rejected elapsed_s stopped "
-    "seed objectives best finals front verification emit"
+STUDY_KEYS = (
+    "circumstances best finals front ended seed duplicates elapsed_s stopped verification rejected "
+    "reasons parameters main_effects main_effects_in_words emit"
 )
+"""After those of a summary, also of a search."""
 FINALIST_KEYS = (
     "rank trial time_us spread gbps config registers shared_bytes spill_bytes "
     "resident_blocks states_residency code_bytes error max_ulp mean_ulp digest of_limit tied "
-    "ratio_to_best ratio_low ratio_high"
+    "ratio_to_best value ratio_low ratio_high"
 )
 SUMMARY_KEYS = (
-    "study problem gpu timing replayed accuracy objectives is_current space_version trials "
+    "study problem gpu timing replayed accuracy objectives where is_current space_version trials "
     "measured best_us limit limit_us date"
 )
 
 
 def test_search(result):
     data = json.loads(as_json(search_data(result)))
-    assert list(data) == SEARCH_KEYS.split()
+    assert list(data) == [*SUMMARY_KEYS.split(), *STUDY_KEYS.split()]
     assert list(data["problem"]) == ["op", "rows", "cols", "dtype", "bytes"]
     assert set(data["best"]) == set(FINALIST_KEYS.split())
     assert [f["trial"] for f in data["finals"]["finalists"]] == [41, 7, 230]
@@ -42,6 +43,7 @@ def test_search(result):
 def test_study(view, summary):
     assert list(data_of(SUMMARY, summary)) == SUMMARY_KEYS.split()
     data = json.loads(as_json(study_data(view)))
+    assert list(data) == [*SUMMARY_KEYS.split(), *STUDY_KEYS.split()]
     assert data["parameters"][0]["fastest_value"] == "256"
     assert data["reasons"][0] == {
         "stage": "compile",

@@ -28,7 +28,7 @@ from explorer.report.page import Figure, Section, command, page_html, prose_html
 from explorer.report.pages import (
     MOST_DRAWN,
     first_times_words,
-    kept_page,
+    kept_pages,
     kernel_rows,
     progress_rows,
     spent_seconds,
@@ -82,7 +82,7 @@ def one_bundle(once):
 
 
 def page_of(path):
-    kept = kept_page(path)
+    kept = kept_pages([str(path)])[0]
     return page_html(kept.title, kept.lead, kept.sections)
 
 
@@ -239,7 +239,7 @@ def test_a_family_loses_nothing_where_it_is_the_best_and_neighbours_lose_what_wa
 def test_families_whose_names_have_commas_are_told_apart_by_semicolons():
     figures = [
         block
-        for section in kept_page(TUNED / "nvidia-h200.json").sections
+        for section in kept_pages(["nvidia-h200"])[0].sections
         for block in section.blocks
         if isinstance(block, Figure) and block.title.startswith("Best family")
     ]

@@ -13,7 +13,7 @@ from replays import replay
 from explorer.devices.recording import load_recording
 from explorer.model.query import ProblemQuery
 from explorer.report.page import page_html
-from explorer.report.pages import kept_page, kernel_rows, study_lead
+from explorer.report.pages import kept_pages, kernel_rows, study_lead
 from explorer.report.pages import study_page as page_of_study
 from explorer.tuning.search import run_search
 from explorer.tuning.storage import open_storage
@@ -54,7 +54,7 @@ def pages(history, once):
     def write(folder):
         made = {"study": page_html("A study", study_lead(history), page_of_study(history).sections)}
         for name, path in KEPT.items():
-            kept = kept_page(path)
+            kept = kept_pages([str(path)])[0]
             made[name] = page_html(kept.title, kept.lead, kept.sections)
         for name, text in made.items():
             (folder / f"{name}.html").write_text(text)

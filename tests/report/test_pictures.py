@@ -15,7 +15,7 @@ from peer_picture import peers_svg
 from explorer.report.charts import DARK_HEAT, LIGHT_HEAT, bars_chart, theme, write_chart
 from explorer.report.compare import comparison_page, read_compared
 from explorer.report.journey import journey_picture, read_journey
-from explorer.report.pages import kept_page
+from explorer.report.pages import kept_pages
 from explorer.report.tune import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,7 +138,7 @@ def scales(sections, channel, field):
 
 @pytest.mark.exhaustive
 def test_a_family_has_the_same_mark_in_all_charts_of_a_page():
-    sections = kept_page(ROOT / "studies" / "tuned" / "nvidia-h200.json").sections
+    sections = kept_pages(["nvidia-h200"])[0].sections
     for channel in ("shape", "color"):
         (scale,) = scales(sections, channel, "family")
         assert str(list(FAMILIES)) in scale

@@ -255,6 +255,13 @@ def test_study_says_what_each_parameter_does_by_itself(view):
     assert "finals above" not in without
 
 
+def test_studies_of_two_versions_are_told_apart(summary):
+    two = [replace(summary, space_version=version) for version in ("aaaa1111", "bbbb2222")]
+    text = printed(print_studies, [*two, replace(summary, timing="warm")], 120)
+    assert "version aaaa1111" in text and "version bbbb2222" in text
+    assert text.count("version") == 2
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_studies(summary, width):
     text = printed(print_studies, [replace(summary, replayed=True)], width)

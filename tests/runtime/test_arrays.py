@@ -349,7 +349,7 @@ X = randn(2, 3, 5)
         (X[0, 0], {"mask": "causal"}, InvalidInput, "x must have rows and columns"),
         (X[0, 0, 0], {"lengths": np.array(1)}, InvalidInput, "x has no axis; a mask"),
         (X, {"mask": "causal", "lengths": np.array(1)}, InvalidInput, "exclude each other"),
-        (X, {"mask": np.ones(5, bool)}, InvalidInput, "mask is of bool; a mask is added"),
+        (X, {"mask": np.ones(5, int)}, InvalidInput, "mask is of int64; a mask is added"),
         (X, {"mask": np.ones(4)}, InvalidInput, r"mask is of shape \(4,\); it must broadcast"),
         (X, {"lengths": np.ones(3)}, InvalidInput, "lengths is of float64"),
         (X, {"lengths": np.ones(2, int)}, InvalidInput, r"lengths is of shape \(2,\)"),

@@ -422,6 +422,17 @@ def test_states_that_do_not_go_together_are_refused():
         explorer.merge_states(o.int(), torch.zeros(2, 4))
     with pytest.raises(TypeError, match=r"lse is .*; it must be a tensor"):
         explorer.merge_states(o, 3)
+    for dtype in (torch.int64, torch.complex64, torch.bool):
+        with pytest.raises(InvalidInput, match="lse is of"):
+            explorer.merge_states(o, torch.zeros(2, 4, dtype=dtype))
+
+
+def test_tensors_that_have_shapes_alone_give_such_results():
+    q = torch.empty(2, 8, 128, device="meta", dtype=torch.bfloat16)
+    k = torch.empty(2, 2, 64, 128, device="meta", dtype=torch.bfloat16)
+    result, lse = explorer.decode_attention(q, k, k, return_lse=True)
+    assert result.is_meta and (result.shape, result.dtype) == (q.shape, q.dtype)
+    assert lse.is_meta and (lse.shape, lse.dtype) == ((2, 8), torch.float32)
 
 
 # ------------------------------------------------------------------ behind PyTorch's own function

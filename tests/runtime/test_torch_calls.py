@@ -701,7 +701,6 @@ X = torch.randn(2, 3, 5)
             InvalidInput,
             "mask and lengths exclude each other",
         ),
-        (X, {"mask": torch.ones(5, dtype=torch.bool)}, InvalidInput, r"mask is of bool"),
         (X, {"mask": torch.ones(5, dtype=torch.int32)}, InvalidInput, r"mask is of int32"),
         (X, {"mask": torch.ones(4)}, InvalidInput, r"mask is of shape \(4,\); it must broadcast"),
         (X, {"mask": torch.ones(1, 2, 3, 5)}, InvalidInput, r"mask is of shape \(1, 2, 3, 5\)"),
@@ -1094,3 +1093,21 @@ for _ in range(2):
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_mask_of_bool_says_which_elements_are_included(log):
+    x = torch.randn(4, 6, requires_grad=True)
+    mask = torch.rand(4, 6) > 0.4
+    mask[:, 0] = True
+    added = torch.zeros(4, 6).masked_fill(~mask, -math.inf)
+    function, reference = (
+        (explorer.log_softmax, torch.log_softmax) if log else (explorer.softmax, torch.softmax)
+    )
+    ours, theirs = function(x, mask=mask), reference(x + added, -1)
+    assert torch.equal(ours, function(x, mask=added))
+    torch.testing.assert_close(ours, theirs)
+    (gradient,) = torch.autograd.grad(ours[mask].square().sum(), x)
+    (expected,) = torch.autograd.grad(theirs[mask].square().sum(), x)
+    torch.testing.assert_close(gradient, expected)
+    assert torch.equal(function(x, mask=mask[0]), function(x, mask=added[0]))

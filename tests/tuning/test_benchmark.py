@@ -92,7 +92,7 @@ def test_the_benchmark_tries_what_a_search_tries(truths):
     truth, recording = truths[0], load_recording(NAMES[0])
     kernels = tuple(kernel for kernel in recording.kernels if kernel.config in truth.times_us)
     alone, storage = replay(replace(recording, kernels=kernels)), Memory()
-    run_search(alone, storage, trials=60, seed=7, space=truth.space)
+    run_search(alone, storage, trials=60, seed=7, where=recording.header.sub_space)
     searched = [Config.from_dict(trial.params) for trial in storage.get_all_trials(0)]
     tries = STRATEGIES["explorer"](truth, 7)
     assert [config for config, _ in zip(tries, range(60), strict=False)] == searched

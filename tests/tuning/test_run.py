@@ -27,15 +27,17 @@ from storages import Memory
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.outcome import Rejected, Stage
+from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery
+from explorer.report.text import search_command
 from explorer.space import Space
-from explorer.tuning.objective import LEAST_GAIN, Effort, Objectives
+from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives
 from explorer.tuning.proposer import Origin, Proposal, Proposer, SpaceCandidates
 from explorer.tuning.samplers import named_sampler
 from explorer.tuning.search import HANDED_OVER, run_search
 from explorer.tuning.storage import open_storage
 from explorer.tuning.study_attributes import finals_text, finals_to_attributes
-from explorer.tuning.study_reader import load_history
+from explorer.tuning.study_reader import load_history, load_trial
 from explorer.tuning.study_writer import Ledger
 from explorer.tuning.surrogate import MIRROR_LIMIT, OptunaSampler
 
@@ -372,8 +374,7 @@ def test_a_replay_states_what_its_recording_has():
 
 def test_where_min_blocks_is_fixed_no_residency_is_tried():
     evaluator, storage = RestsOnRegisters(), Memory()
-    space = Space.searched(evaluator.problem, evaluator.gpu, {"min_blocks": (1,)})
-    result = run_search(evaluator, storage, trials=30, space=space)
+    result = run_search(evaluator, storage, trials=30, where={"min_blocks": (1,)})
     assert {config.min_blocks for config in evaluator.evaluated} == {1}
     assert len(evaluator.evaluated) == 30 and not _origins(storage, result)[Origin.RESIDENCY]
 
@@ -395,8 +396,7 @@ def test_it_ends_when_everything_was_tried(storage, evaluator):
         for name, value in Config().as_dict().items()
         if name not in ("exp", "normalise")
     }
-    space = Space(evaluator.problem, evaluator.gpu, fixed)
-    result = run_search(evaluator, storage, trials=100, space=space)
+    result = run_search(evaluator, storage, trials=100, where=fixed)
     assert result.measured == 8
 
 
@@ -808,3 +808,36 @@ def test_a_sampler_of_the_users_keeps_all_that_it_was_told():
         for sampler in (ours, theirs):
             sampler.tell(Config(unroll=(1, 2, 4, 8)[number % 4]), (60.0,))
     assert len(made) == 1 and len(theirs._told) == MIRROR_LIMIT + 1 > len(ours._told)
+
+
+def test_a_restricted_search_has_a_study_and_kernels_of_its_own(storage):
+    evaluator = RestsOnRegisters()
+    where = {"cache": ("shared",), "threads": (128, 256)}
+    result = run_search(evaluator, storage, trials=25, where=where)
+    assert "cache=shared threads=128,256" in result.study
+    assert {(config.cache, config.threads) for config in evaluator.evaluated} <= {
+        ("shared", 128),
+        ("shared", 256),
+    }
+    assert result.is_one_of_several  # a study of the whole space would be meant without its name
+    whole = run_search(evaluator, storage, trials=10)
+    assert whole.study != result.study and not whole.is_one_of_several
+    view, _ = load_trial(storage, evaluator.problem, "best")
+    assert view.summary.name == whole.study and not view.summary.where
+    named = Goal(study="cache=shared")
+    view, _ = load_trial(storage, evaluator.problem, "best", named)
+    assert view.summary.where == where and view.best.config.cache == "shared"
+    assert "--where cache=shared --where threads=128,256" in search_command(view.summary)
+
+
+def test_a_long_restriction_has_a_digest_in_the_name(storage):
+    space = Space.searched(Problem(8192, 4096), RestsOnRegisters().gpu)
+    where = {name: values for name, values in space.parameters.items() if len(values) > 1}
+    result = run_search(RestsOnRegisters(), storage, trials=5, where=where)
+    assert " | where " in result.study and len(result.study) < 200
+
+
+def test_a_restriction_that_no_recorded_kernel_meets_is_refused():
+    evaluator, where = as_replay(RestsOnRegisters()), {"cluster": (16,), "threads": (96,)}
+    with pytest.raises(InvalidInput, match=r"where leaves none of the .* recorded kernels"):
+        run_search(evaluator, Memory(), trials=5, where=where)

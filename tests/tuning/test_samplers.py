@@ -123,3 +123,37 @@ def test_by_its_name_a_search_is_the_one_without_a_name(name):
         return [(t.params, t.values, t.user_attrs) for t in storage.get_all_trials(0)]
 
     assert trials(sampler=named_sampler(NAME)) == trials()
+
+
+class Stubborn(optuna.samplers.RandomSampler):
+    """Proposes one illegal config again and again."""
+
+    def sample_independent(self, study, trial, param_name, param_distribution):
+        return param_distribution.choices[-1]
+
+
+def test_a_proposal_is_repaired_to_the_nearest_config_that_is_left():
+    wanted = Config(**{name: values[-1] for name, values in SPACE.parameters.items()})
+    candidates = SpaceCandidates(Space.searched(SPACE.problem, GPU))
+    wanted = Config(**{name: values[-1] for name, values in candidates.drawn.items()})
+    proposer = Proposer(candidates, Config.to_json, [], 0, lambda *_: None, sampler=Stubborn)
+    configs = []
+    for _ in range(12):
+        one = proposer.propose()
+        configs.append(one.config)
+        proposer.learn(one.config, one.digest, (1.0 + len(configs),))
+    assert len(set(configs)) == 12 and candidates.broken_rule(wanted) is not None
+    assert all(map(Space.searched(SPACE.problem, GPU).is_legal, configs))
+    far = [len(config.differences(wanted)) for config in configs]
+    assert far == sorted(far) == proposer.repaired and far[0] > 0
+    trials = proposer._sampler._study.trials
+    assert [trial.value for trial in trials] == [1.0 + n for n in range(1, 13)]
+    assert all(Config(**trial.params) == wanted for trial in trials)
+
+
+def test_a_search_says_how_many_proposals_were_repaired_and_how_far():
+    name = "optuna.samplers:RandomSampler"
+    evaluator = replay(load_recording("h200-f32-4096"))
+    result = run_search(evaluator, Memory(), trials=20, sampler=named_sampler(name))
+    assert "each was repaired to the nearest one that is left, which differs in" in result.changed
+    assert " values in the mean, " in result.changed and result.changed.endswith(" at most")

@@ -224,3 +224,18 @@ def test_every_problem_has_legal_candidates(cols, name):
             space = Space(problem, gpu)
             assert listed and len(set(listed)) == len(listed) <= 120
             assert all(space.is_legal(config) for config in [*listed, *varied])
+
+
+def test_a_restricted_table_has_kernels_with_the_values_that_are_left(tmp_path):
+    (problem, *_), where = PROBLEMS, {"cache": ("shared",), "threads": (128, 256)}
+    journal, benches = tmp_path / "journal", FakeBenches()
+    run = tune(benches, [problem], journal, where={problem: where})
+    (one,) = run.table.problems
+    assert one.where == "cache=shared threads=128,256"
+    configs = [timed.config for timed in one.timed]
+    assert len(configs) > 8 and {c.cache for c in configs} == {"shared"}
+    assert {c.threads for c in configs} <= {128, 256}
+    assert one.best.config.cache == "shared" and one.gain is None
+    path = tmp_path / "table.json"
+    write_table(run.table, path)
+    assert read_table(path).problems[0].where == one.where

@@ -10,8 +10,8 @@ from typing import Any
 
 from explorer.compile.compiler import CompileFailure, Compiler, compile_in_time
 from explorer.devices.cuda.program import Bound, Program, bound, current_gpu
-from explorer.devices.own_kernel import OwnLaunch, is_emitted, read_own
-from explorer.devices.program_under_test import ProgramUnderTest, read_emitted
+from explorer.devices.own_kernel import OwnLaunch, read_file
+from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.model.errors import InvalidInput
 from explorer.model.peer import PeerBuffers, PeerRefuses, Prepare, ReadyPeer
 from explorer.model.problem import Problem
@@ -38,9 +38,7 @@ def prepare_of(given: str) -> Prepare:
 def program_for(path: Path, launch: OwnLaunch, problem: Problem) -> ProgramUnderTest:
     """Return the program of a file for a problem; raises PeerRefuses if it is for another one."""
     try:
-        if not is_emitted(path):
-            return read_own(path, launch, ProblemQuery.of(problem))
-        program = read_emitted(path).at_cols(problem.cols)
+        program = read_file(str(path), launch, ProblemQuery.of(problem), reads_dtype=False)
     except InvalidInput as error:
         raise PeerRefuses(str(error)) from None
     its_own = program.problem.resized(problem.rows, problem.cols)
