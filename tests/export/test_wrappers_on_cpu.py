@@ -5,6 +5,7 @@ The stand-in gets what the kernel would, finds the arrays by their addresses, an
 
 import contextlib
 import ctypes
+import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -111,6 +112,19 @@ def test_pytorchs_program(number, torch, tmp_path, capsys):
         module.main()
     assert left.value.code == 0, capsys.readouterr().out
     assert launched == [77]
+
+
+@pytest.mark.parametrize(("language", "library"), [("torch", "PyTorch"), ("jax", "JAX")])
+def test_a_program_says_that_there_is_no_gpu(language, library, tmp_path):
+    pytest.importorskip(language, reason=f"needs {library}")
+    (tmp_path / "k.cu").write_text((made := emit(*CASES[0])).source)
+    program = tmp_path / f"k_{language}.py"
+    program.write_text(program_for(language, made, tmp_path / "k.cu").text)
+    ran = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    if ran.returncode == 0:
+        pytest.skip("there is a GPU")
+    assert ran.returncode == 2
+    assert ran.stderr == f"{library} finds no GPU here: it needs one of NVIDIA's\n"
 
 
 def example(torch, problem, dtype):
