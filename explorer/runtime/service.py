@@ -7,6 +7,7 @@ import os
 import queue
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -229,10 +230,16 @@ class Service:
         loaded = self._loaded.get(key)
         if loaded is not None:
             return loaded
-        if not may_load:
-            log_once("a graph is captured, into which no kernel may be loaded")
-            return None
         if self._is_refused(key):
+            return None
+        if not may_load:
+            warnings.warn(
+                f"a graph is captured without our kernel for {problem}, which is not loaded: the "
+                "framework computes it, in each replay too; call it once before, or "
+                "explorer.warm_up",
+                RuntimeWarning,
+                stacklevel=2,
+            )
             return None
         batch_invariant = options.batch_invariant or asked.batch_invariant
         if len(self._loaded) >= MOST_LOADED and not batch_invariant:
