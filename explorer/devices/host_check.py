@@ -14,7 +14,7 @@ from explorer.codegen.host_part import (
 from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.variant import POINTER, HostCall, Launch, entries, split_source
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import MAX_ROWS, Problem, inputs, scalars
+from explorer.model.problem import MAX_COLS, MAX_ROWS, Problem, inputs, scalars
 from explorer.model.work_split import WorkSplit
 from explorer.ptx_emulator import MAX_GRID
 from explorer.reference.inputs import with_other_arguments
@@ -172,7 +172,8 @@ def _frame_of(part: HostPart) -> list[str]:
 def _calls(split: WorkSplit, plan: LaunchPlan, singled_out: Sequence[int]) -> Iterator[_Call]:
     """Yield calls at sizes that a launch can have, with what is due, and at other arguments.
 
-    Numbers that the host part names are among the sizes, and so are their neighbours.
+    Numbers that the host part names are among the rows, and among the columns that it takes at run
+    time, and so are their neighbours.
     """
     problem, config = split.problem, split.config
     unit = split.row_width if split.aligned else 1
@@ -181,12 +182,19 @@ def _calls(split: WorkSplit, plan: LaunchPlan, singled_out: Sequence[int]) -> It
         width += sorted({max(1, cols // unit) * unit for cols in COLS} - {problem.cols})
     near = {more for n in singled_out for more in (n - 1, n, n + 1, 2 * n, 64 * n)}
     own = sorted(n for n in near if 0 < n <= MAX_ROWS)
+    for cols in _widths_named(near, unit) if not config.static_cols else ():
+        yield from _called(plan, problem.resized(cols=cols), problem.rows)
     for cols in width:
         most = (min(blocks * split.block_rows, MAX_ROWS) for blocks in BLOCKS)
         for rows in (problem.rows, *ROWS, *own, *most):
             yield from _called(plan, problem.resized(cols=cols), rows)
     for other in with_other_arguments(problem, split.rows_together):
         yield from _called(plan, other, other.rows)
+
+
+def _widths_named(near: Collection[int], unit: int) -> list[int]:
+    """Return numbers near those that the host part names, as columns in whole units."""
+    return sorted({n // unit * unit for n in near if unit <= n <= MAX_COLS})
 
 
 def _called(plan: LaunchPlan, problem: Problem, rows: int) -> Iterator[_Call]:

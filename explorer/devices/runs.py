@@ -8,6 +8,7 @@ sums need not be as exact as those that it was chosen for. Compensated sums must
 because they are equally exact at any length.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
@@ -60,6 +61,12 @@ PLAIN_SCALES = (1.0, -1.0, 2.0, 0.5)
 
 MOST_SEAMS = 160
 """Most columns next to the seams of a kernel's loops."""
+
+WHOLE_ROUNDS = (1, 2, 3, 4, 5, 8)
+"""Rounds of a kernel's loops that rows fill to the end."""
+
+NAMED_NUMBER = re.compile(r"(?<![\w.])\d{2,9}(?![\w.])")
+"""A whole number in a kernel's text."""
 
 SEAM_ROWS = 6
 """Rows of a run at such columns: leading patterns."""
@@ -644,8 +651,8 @@ def _at_seams(program: ProgramUnderTest) -> list[int]:
     """Return columns at the seams of a kernel's loops, and on a ladder of widths, or some of them.
 
     They have every number of vectors modulo a round of the threads, or modulo a warp and some
-    others, and one vector more and less than some rounds. Those of the ladder are drawn within each
-    of its steps.
+    others, whole rounds, and one vector more and less than some. Powers of two are among them, and
+    numbers that the text names. Those of the ladder are drawn within each of its steps.
     """
     unit, width, config = program.cols_unit, program.split.row_width, program.config
     if program.split.across_rows or program.is_own:
@@ -661,7 +668,9 @@ def _at_seams(program: ProgramUnderTest) -> list[int]:
     whole = rounds * np.array([1, 2, 3, 5])
     seams = np.concatenate([vectors, whole - 1, whole + 1]) * width
     seams += rng.integers(0, width, len(seams))
-    near = _usable([*map(int, seams)], unit, most, program.cols)
+    even = [*rounds * width * np.array(WHOLE_ROUNDS), *2 ** np.arange(1, int(most).bit_length())]
+    named = [int(number) for number in NAMED_NUMBER.findall(program.source)]
+    near = _usable([*map(int, [*even, *named, *seams])], unit, most, program.cols)
     ladder = _usable(_ladder(most, rng), unit, most, program.cols)
     short = [cols for cols in ladder if program.is_thorough or cols <= LADDER_ELEMENTS]
     return [*_drawn(program, near, 2 * DRAWN), *_drawn(program, short)]

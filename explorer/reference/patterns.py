@@ -135,7 +135,10 @@ GROUPS: dict[str, Callable[[_Asked], list[Pattern]]] = {
     "spans": lambda a: [spanning(a.problem.dtype.greatest)],
     "no numbers": lambda _: [
         Pattern(_words(make), make)
-        for make in (_all_nan, _masked_or_nan, _numbers_or_nan, _nan_first, _nan_second)
+        for make in (
+            *(_all_nan, _masked_or_nan, _numbers_or_nan, _nan_first, _nan_second),
+            _nan_beside_infinity,
+        )
     ],
 }
 """The groups of patterns that only some operators need, by the names in their objects."""
@@ -315,6 +318,14 @@ def _nan_first(rng: np.random.Generator, cols: int) -> Row:
 def _nan_second(rng: np.random.Generator, cols: int) -> Row:
     """Return a row of which the second of each two elements is NaN."""
     return np.where(np.arange(cols) % 2 == 1, np.nan, rng.standard_normal(cols))
+
+
+def _nan_beside_infinity(rng: np.random.Generator, cols: int) -> Row:
+    """Return a row of numbers with a +inf and a NaN, of which the NaN decides the result."""
+    row = rng.standard_normal(cols)
+    row[rng.integers(0, cols)] = np.inf
+    row[rng.integers(0, cols)] = np.nan
+    return row
 
 
 def _masked_by_a_number(rng: np.random.Generator, cols: int) -> Row:

@@ -256,6 +256,7 @@ class Emulator(Device):
         done[0] = replace(done[0], **orders)
         kernel = self._with_what_is_left(program, kernel, [ordered, *done])
         self._say_what_arrival_decides(program, kernel, done)
+        self._run_well_aligned(program, kernel, done)
         self._run_far_blocks(program, kernel, done)
         self._run_many_strides(program, kernel, done)
         self._run_beyond_short(program, kernel, done)
@@ -288,6 +289,18 @@ class Emulator(Device):
         if why and done[-1].status not in _ENDS:
             cause = f"{why}, and not every order in which threads may come can be emulated"
             done.append(Emulation(done[0].problem, reason=cause))
+
+    def _run_well_aligned(
+        self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]
+    ) -> None:
+        """Run a few blocks on matrices that are aligned as cudaMalloc aligns them.
+
+        In other runs they are aligned as promised, and no better. Nothing is run if a defect is
+        known already, or nothing is promised.
+        """
+        if program.promise is not None and done[-1].status not in _ENDS:
+            few = few_blocks(program, Run(Case(done[0].problem)))
+            done.append(self._run(program, replace(kernel, promise=None), few))
 
     def _run_far_blocks(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, done: list[Emulation]
