@@ -458,7 +458,7 @@ def verify(
     notice: Notice | None = None,
     seed: int | None = None,
     thorough: bool = False,
-    own: "OwnLaunch | None" = None,
+    own: "OwnLaunch | Mapping[str, Any] | None" = None,
     **keywords: Unpack[ProblemKeywords],
 ) -> "Verdict":
     """Check a kernel for races, accesses out of bounds and wrong numbers, as `explorer verify`.
@@ -506,22 +506,37 @@ def verify(
     return verdict
 
 
+def _own(launch: "OwnLaunch | Mapping[str, Any] | None") -> "OwnLaunch":
+    """Return how a kernel of one's own is launched. Raises InvalidInput for other values."""
+    from explorer.devices.own_kernel import OwnLaunch
+
+    if launch is None or isinstance(launch, OwnLaunch):
+        return launch or OwnLaunch()
+    try:
+        return OwnLaunch(**launch)
+    except TypeError:
+        raise InvalidInput(
+            f"own is {shown(launch)}; give explorer.OwnLaunch(args='input,output,rows,cols'), or a "
+            "dict of its fields"
+        ) from None
+
+
 def _of_file(
     named: str,
     gpu: str | None,
     query: ProblemQuery | None,
     keywords: ProblemKeywords,
-    own: "OwnLaunch | None",
+    own: "OwnLaunch | Mapping[str, Any] | None",
 ) -> "Checks":
     """Return the program of a file, to be checked. Raises InvalidInput.
 
     That of an emitted one is executed on as many rows as the keywords say.
     """
     from explorer.devices.names import gpu_limits
-    from explorer.devices.own_kernel import OwnLaunch, read_file
+    from explorer.devices.own_kernel import read_file
     from explorer.evaluate.verify import Checks
 
-    launch, reads_dtype = own or OwnLaunch(), "dtype" not in keywords
+    launch, reads_dtype = _own(own), "dtype" not in keywords
     program = read_file(named, launch, query, reads_dtype=reads_dtype)
     if program.is_own:
         return Checks((program,), gpu_limits(gpu).arch)
@@ -1012,7 +1027,7 @@ def profile(
     storage: StrPath | None = None,
     study: str | None = None,
     notice: Notice | None = None,
-    own: "OwnLaunch | None" = None,
+    own: "OwnLaunch | Mapping[str, Any] | None" = None,
     **keywords: Unpack[ProblemKeywords],
 ) -> "Profile":
     """Count what a kernel does, as `explorer profile`: traffic, instructions, occupancy.
@@ -1020,7 +1035,6 @@ def profile(
     No GPU is needed. The arguments are those of `explorer.emit`; `what` may also be a `FILE.cu`,
     which `own` says how to launch if it is of your own. Raises as that does.
     """
-    from explorer.devices.own_kernel import OwnLaunch
     from explorer.evaluate.profile import profile as count_work
     from explorer.export.choice import Scope
     from explorer.export.named import program_of
@@ -1031,7 +1045,7 @@ def profile(
     goal, heard = _goal(objectives, accuracy, study), _Heard(notice)
     scope = Scope(query, _gpu(gpu), _storage(storage), goal, heard, batch_invariant)
     reads_dtype = "dtype" not in keywords
-    program, limits = program_of(what, scope, own or OwnLaunch(), reads_dtype=reads_dtype)
+    program, limits = program_of(what, scope, _own(own), reads_dtype=reads_dtype)
     return as_kind(Profile, count_work(program, limits))
 
 
@@ -1047,7 +1061,7 @@ def diff(
     storage: StrPath | None = None,
     study: str | None = None,
     notice: Notice | None = None,
-    own: "OwnLaunch | None" = None,
+    own: "OwnLaunch | Mapping[str, Any] | None" = None,
     **keywords: Unpack[ProblemKeywords],
 ) -> "Difference":
     """Put two kernels side by side, as `explorer diff`: config, source, resources, counts, times.
@@ -1055,7 +1069,6 @@ def diff(
     No GPU is needed. `a`, `b` and `own` are as `what` and `own` of `explorer.profile`, as are the
     other arguments. Raises as that does.
     """
-    from explorer.devices.own_kernel import OwnLaunch
     from explorer.evaluate.profile import inspect
     from explorer.export.choice import Scope
     from explorer.export.named import two_programs
@@ -1065,7 +1078,7 @@ def diff(
     goal, heard = _goal(objectives, accuracy, study), _Heard(notice)
     scope = Scope(query, _gpu(gpu), _storage(storage), goal, heard, batch_invariant)
     reads_dtype = "dtype" not in keywords
-    two = two_programs((a, b), scope, own or OwnLaunch(), reads_dtype=reads_dtype)
+    two = two_programs((a, b), scope, _own(own), reads_dtype=reads_dtype)
     one, other = (inspect(program, two.gpu) for program in two.programs)
     return Difference((str(a), str(b)), (one, other), two.times)
 

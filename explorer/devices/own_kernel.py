@@ -62,6 +62,16 @@ class OwnLaunch:
     cols_multiple: int = 1
     """The kernel is for multiples of so many columns."""
 
+    def __post_init__(self) -> None:
+        """Read a list of arguments; raise InvalidInput for what is neither text nor a number."""
+        for name, value in asdict(self).items():
+            if isinstance(value, list | tuple):
+                object.__setattr__(self, name, ",".join(map(str, value)))
+            elif isinstance(value, int) and not isinstance(value, bool) and name != "cols_multiple":
+                object.__setattr__(self, name, str(value))
+            elif value is not None and not isinstance(value, str | int):
+                raise InvalidInput(f"{name} is {shown(value)}; it must be text, as of --{name}")
+
     def check_none(self, what: str) -> None:
         """Raise InvalidInput if anything is said, which says nothing of `what`."""
         usual = asdict(OwnLaunch())
@@ -235,6 +245,8 @@ def _planned(
     grid, shared = (
         _blocks_or_bytes(source.file, launches, launch, name) for name in ("grid", "shared")
     )
+    if launch.grid is None:
+        grid = _in_rows(grid, launches, passed)
     numbers = {"blocks": grid, **({"shared": shared} if shared != "0" else {})}
     sizes = {f"sizeof({name})": str(size) for name, size in TYPE_BYTES.items()}
     plan = LaunchPlan((PlannedLaunch(ENTRY, str(block), taken),), numbers, sizes)
@@ -456,6 +468,21 @@ def _block(file: str, launches: HostLaunches, launch: OwnLaunch, kernel: OwnKern
             "thread have several columns"
         )
     return block
+
+
+def _in_rows(grid: str, launches: HostLaunches, passed: tuple[str, ...]) -> str:
+    """Return a file's grid in rows where it is of an example's number of rows.
+
+    So it is of a launch that passes that number as rows, if the grid has it once.
+    """
+    for _, _, theirs in launches.found:
+        given = [launches.resolved(text) for text in split(theirs)]
+        if len(given) != len(passed) or "rows" not in passed:
+            continue
+        example = given[passed.index("rows")]
+        if example and example.isdigit() and len(re.findall(rf"\b{example}\b", grid)) == 1:
+            return re.sub(rf"\b{example}\b", "rows", grid)
+    return grid
 
 
 def _blocks_or_bytes(file: str, launches: HostLaunches, launch: OwnLaunch, name: str) -> str:

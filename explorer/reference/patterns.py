@@ -135,10 +135,7 @@ GROUPS: dict[str, Callable[[_Asked], list[Pattern]]] = {
     "spans": lambda a: [spanning(a.problem.dtype.greatest)],
     "no numbers": lambda _: [
         Pattern(_words(make), make)
-        for make in (
-            *(_all_nan, _masked_or_nan, _numbers_or_nan, _nan_first, _nan_second),
-            _nan_beside_infinity,
-        )
+        for make in (_all_nan, _masked_or_nan, _numbers_or_nan, _nan_first, _nan_second)
     ],
 }
 """The groups of patterns that only some operators need, by the names in their objects."""
@@ -375,8 +372,9 @@ _OTHERS = (
     _last_left,
 )
 
-_LAST = (_last_not_a_number, _one_far_above)
-"""Patterns that rows of one NaN and rows of peaks nearly repeat: for columns with few of those."""
+_LAST = (_last_not_a_number, _one_far_above, _nan_beside_infinity)
+"""A NaN beside +inf, and patterns that rows of one NaN and rows of peaks nearly repeat: for columns
+with few of those."""
 
 TELLING_COUNT = len(_TELLING)
 """Number of rows that reveal most defects of kernels."""

@@ -108,6 +108,15 @@ special(
      "? -infinity() : state.maximum + log_sum;"),
 )  # fmt: skip
 special(
+    "log-sum-exp: a NaN beside +inf gives +inf",
+    LSE,
+    (
+        "output[index] = state.maximum + log_sum;",
+        "output[index] = isnan(log_sum) && state.maximum > 3.4e38f ? infinity()\n"
+        "    : state.maximum + log_sum;",
+    ),
+)
+special(
     "log-sum-exp: a NaN among equal elements is lost",
     LSE,
     (
@@ -273,6 +282,9 @@ for name, condition in (
     ("from 2900 to 4600 columns", "cols > 2900 && cols < 4600"),
     ("from 30000 to 50000 columns", "cols > 30000 && cols < 50000"),
     ("above 3 million columns", "cols > 3000000"),
+    ("at whole rounds", f"{VECTORS} % kThreadsPerRow == 0 && {VECTORS} >= 512"),
+    ("at powers of two", "cols >= 2048 && (cols & (cols - 1)) == 0"),
+    ("at a width that the text names", "cols == 5004"),
 ):
     columns(
         f"wrong {name}", (P1000, replace(RUN_TIME, threads_per_row=128)), wrong_where(condition)
@@ -351,6 +363,11 @@ placed(
         "  output += index * kCols;\n  output = reinterpret_cast<Element*>("
         f"({INTEGER}(output) & ~0x7full) | ({INTEGER}(input) & 0x7full));",
     ),
+)
+placed(
+    "better aligned than promised",
+    (P4096, HELD),
+    wrong_where(f"({INTEGER}(input) & 127) == 0"),
 )
 ABOVE = "// ------------------------------------------------------------------ load, store\n"
 for name, base, declared, right, wrong in (

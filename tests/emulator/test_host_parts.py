@@ -69,6 +69,12 @@ WRONG = {
         "(input, output, 0.5f)",
     ),
     "4096 rows": (LOOPED, GRID, f"{GRID} - (rows == 4096)"),
+    "a number of columns": (
+        SHARED,
+        "|| cols == 0",
+        "|| cols == 0 || cols == 5000",
+    ),
+    "many columns": (SHARED, "|| cols == 0", "|| cols == 0 || cols > 98304"),
     "whole sets of 64 rows, beyond the first": (
         LOOPED,
         GRID,

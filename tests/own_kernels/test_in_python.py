@@ -45,6 +45,54 @@ def test_a_file_that_was_emitted_says_the_rest(emitted):
         explorer.verify(emitted, own=OWN)
 
 
+def test_a_launch_may_be_a_dict_and_arguments_a_list():
+    listed = {"args": ["input", "output", "rows", "cols"]}
+    assert explorer.verify(f"{FILE}:online", cols=64, rows=9, own=listed).status == "verified"
+    for own in ({"arguments": "x"}, 7):
+        with pytest.raises(explorer.InvalidInput, match=r"own is .*; give explorer.OwnLaunch"):
+            explorer.verify(f"{FILE}:online", cols=64, own=own)
+    with pytest.raises(explorer.InvalidInput, match=r"args is .*; it must be text"):
+        explorer.OwnLaunch(args={"a": 1})
+
+
+ROW = """
+#include <cmath>
+__device__ void softmax(const float* x, float* y, int row, int cols) {
+  x += row * cols, y += row * cols;
+  float m = -INFINITY, s = 0;
+  for (int i = 0; i < cols; i++) m = fmaxf(m, x[i]);
+  for (int i = 0; i < cols; i++) s += expf(x[i] - m);
+  for (int i = 0; i < cols; i++) y[i] = expf(x[i] - m) / s;
+}
+__global__ void k(const float* x, float* y, int rows, int cols) {
+  BODY
+}
+int main() { k<<<GRID>>>(nullptr, nullptr, 256, 100); }
+"""
+THREAD = "int row = blockIdx.x * blockDim.x + threadIdx.x;"
+GUARDED = f"{THREAD} if (row < rows) softmax(x, y, row, cols);"
+STRIDING = f"""{THREAD}
+  for (; row < rows; row += gridDim.x * blockDim.x) softmax(x, y, row, cols);"""
+A_BLOCK = "int row = blockIdx.x; if (threadIdx.x == 0) softmax(x, y, row, cols);"
+
+
+@pytest.mark.parametrize(
+    ("body", "grid", "status"),
+    [
+        (GUARDED, "4, 64", "wrong"),  # no row from 256 on
+        (GUARDED, "(256 + 63) / 64, 64", "verified"),
+        (STRIDING, "4, 64", "verified"),
+        (A_BLOCK, "256, 32", "verified"),
+    ],
+)
+def test_a_grid_of_an_examples_rows_is_in_rows_and_another_is_taken_as_it_is(
+    tmp_path, body, grid, status
+):
+    path = tmp_path / "k.cu"
+    path.write_text(ROW.replace("BODY", body).replace("GRID", grid))
+    assert explorer.verify(path, cols=16, rows=3000).status == status
+
+
 def test_what_is_missing_is_asked_for():
     with pytest.raises(explorer.InvalidInput, match="give --cols 1000"):
         explorer.verify(FILE)

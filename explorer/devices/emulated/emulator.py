@@ -319,8 +319,7 @@ class Emulator(Device):
         launched = _launched_for(program, kernel, near.problem)
         order = order_of(near, launched, block_rows)
         if order is Order.OTHER:
-            if not program.is_own:  # whose blocks may stride over the rows: the report says so
-                done.append(Emulation(near.problem, reason=ODD_ORDER))
+            done.append(self._run_past_the_grid(program, kernel, launched, near))
             return
         strides = any(step.grid_on(1) < step.grid for step in launched.launches)
         rounds = 2 if strides and problem.inner == 1 else 1
@@ -338,6 +337,25 @@ class Emulator(Device):
                 "width: verify it on a GPU"
             )
             done.append(Emulation(problem, reason=why))
+
+    def _run_past_the_grid(
+        self,
+        program: ProgramUnderTest,
+        kernel: EmulatedKernel,
+        launched: EmulatedKernel,
+        near: Emulation,
+    ) -> Emulation:
+        """Return a run of a person's kernel whose blocks may stride over the rows, else no verdict.
+
+        It has a row more than there are threads, or as many as can be emulated, so that a grid
+        shows that does not grow with the rows, in blocks that do not stride.
+        """
+        problem, step = program.problem.resized(cols=program.cols), launched.launches[0]
+        most = min(problem.rows, max(1, MOST_ELEMENTS // problem.cols))
+        rows = min(step.grid * step.block + 1, most)
+        if not program.is_own or min(step.grid + 1, problem.rows) > rows:
+            return Emulation(near.problem, reason=ODD_ORDER)
+        return self._run(program, kernel, Run(Case(problem.resized(rows))))
 
     def _run_far(
         self,
