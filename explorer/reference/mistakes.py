@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from explorer.model.gpu_spec import WARP
 from explorer.model.problem import Mask, Problem
-from explorer.ops import Op
+from explorer.ops import Extent, Operator
 from explorer.reference.layout import Array
 
 Numbers = NDArray[np.float32]
@@ -73,10 +73,16 @@ def likely_mistake(
 
     All are (rows, cols); a block has `threads` threads. Only softmax and log_softmax are known.
     """
-    if problem.op not in (Op.SOFTMAX, Op.LOG_SOFTMAX) or problem.mask is not Mask.NONE:
+    if not _is_known(problem.operator) or problem.mask is not Mask.NONE:
         return None
     with np.errstate(all="ignore"):
         return _likely(problem, rows, made, due, threads)
+
+
+def _is_known(operator: Operator) -> bool:
+    """Return whether an operator normalises the rows of its only matrix."""
+    only_input = list(operator.operands) == ["input"]
+    return only_input and operator.extent is Extent.MATRIX and operator.reduces
 
 
 def _likely(problem: Problem, rows: Array, made: Array, due: Array, threads: int) -> Mistake | None:
@@ -90,7 +96,7 @@ def _likely(problem: Problem, rows: Array, made: Array, due: Array, threads: int
     if not told.size:
         odd = Mistake("only rows that hold infinities or NaN are wrong", _EXPONENTIAL)
         return odd if is_wrong.any() else None
-    is_log = problem.op == Op.LOG_SOFTMAX
+    is_log = problem.operator.is_log
     right = _some(~is_wrong & is_finite)
     rows_of = _Rows(x[told], is_log, threads), _Rows(x[right], is_log, threads)
     same = SAME[made.dtype.itemsize]
