@@ -355,7 +355,8 @@ class Emulator(Device):
         rows = min(step.grid * step.block + 1, most)
         if not program.is_own or min(step.grid + 1, problem.rows) > rows:
             return Emulation(near.problem, reason=ODD_ORDER)
-        return self._run(program, kernel, Run(Case(problem.resized(rows))))
+        case = Case(problem.resized(rows), only=program.judged_on)
+        return self._run(program, kernel, Run(case))
 
     def _run_far(
         self,
