@@ -32,11 +32,21 @@ def program_of(
     A kernel of one's own is launched as `launch` says; see `read_file`. Raises as that and as
     `chosen_variant`.
     """
-    if isinstance(what, str) and cuda_file(what):
-        return read_file(what, launch, scope.query, reads_dtype=reads_dtype), gpu_limits(scope.gpu)
+    file = _in_file(what, scope, launch, reads_dtype=reads_dtype)
+    if file is not None:
+        return file, gpu_limits(scope.gpu)
     launch.check_none(f"{what} is no file")
     chosen = chosen_variant(what, scope)
     return ProgramUnderTest.of(chosen.variant), chosen.gpu or known_gpu_for(chosen.arch)
+
+
+def _in_file(
+    what: What, scope: Scope, launch: OwnLaunch, *, reads_dtype: bool
+) -> ProgramUnderTest | None:
+    """Return the program in the file that WHAT names; None if it names no file."""
+    if not isinstance(what, str) or cuda_file(what) is None:
+        return None
+    return read_file(what, launch, scope.query, reads_dtype=reads_dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +66,7 @@ def two_programs(
     named: tuple[What, What], scope: Scope, launch: OwnLaunch, *, reads_dtype: bool
 ) -> TwoPrograms:
     """Return the programs that two WHATs name. Raises as `program_of`, and for two problems."""
-    files = [
-        read_file(what, launch, scope.query, reads_dtype=reads_dtype)
-        if isinstance(what, str) and cuda_file(what)
-        else None
-        for what in named
-    ]
+    files = [_in_file(what, scope, launch, reads_dtype=reads_dtype) for what in named]
     if files == [None, None]:
         launch.check_none("neither of the two is a file")
         return _two_chosen(named, scope)

@@ -189,11 +189,11 @@ def _explained(
         return run
     due = truths_of(problem, arrays)["output"].values
     threads = kernel.launches[0].block
-    stores = [one for one in _instructions(kernel) if _stores(one)]
+    store = _last_store(kernel)
     return replace(
         run,
         mistake=likely_mistake(problem, arrays["input"], made[0], due, threads),
-        stored_at=stores[-1].source if stores else None,
+        stored_at=None if store is None else store.source,
     )
 
 
@@ -488,9 +488,11 @@ def _instructions(kernel: EmulatedKernel) -> Iterator[Instruction]:
         yield from kernel.module.entries[step.entry].instructions
 
 
-def _stores(instruction: Instruction) -> bool:
-    """Return whether an instruction writes to global memory."""
-    return instruction.opcode.startswith(("st.global", "st.async", "red.global", "atom.global"))
+def _last_store(kernel: EmulatedKernel) -> Instruction | None:
+    """Return the last instruction that writes to global memory, which should write the output."""
+    writing = ("st.global", "st.async", "red.global", "atom.global")
+    stores = [one for one in _instructions(kernel) if one.opcode.startswith(writing)]
+    return stores[-1] if stores else None
 
 
 def _arguments(step: Launch, values: dict[str, Argument]) -> list[Argument]:
@@ -504,11 +506,11 @@ def _arguments(step: Launch, values: dict[str, Argument]) -> list[Argument]:
 
 
 def with_store(findings: Sequence[Finding], kernel: EmulatedKernel) -> list[Finding]:
-    """Add the kernel's last global store, which should write the output, to findings on it."""
-    stores = [instruction for instruction in _instructions(kernel) if _stores(instruction)]
+    """Add the kernel's last global store to findings on the output."""
+    store = _last_store(kernel)
     for finding in findings:
-        if stores and finding.source is None:
-            finding.ptx_line, finding.source = stores[-1].ptx_line, stores[-1].source
-        elif not stores:
+        if store is not None and finding.source is None:
+            finding.ptx_line, finding.source = store.ptx_line, store.source
+        elif store is None:
             finding.message += "; the kernel has no store to global memory"
     return list(findings)

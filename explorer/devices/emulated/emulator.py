@@ -163,7 +163,7 @@ class Emulator(Device):
             kernel = replace(kernel, limits=limits, promise=program.promise)
             ordered = self._run_in_every_order(program, kernel, wanted[0])
             if rows is None and not ordered.findings:
-                wanted = self._runs_with_suspects(program, kernel)
+                wanted = self._with_suspects(program, kernel, wanted)
             variables = Variables()
             for run in () if ordered.findings else wanted:
                 told(len(done), len(wanted))
@@ -184,12 +184,13 @@ class Emulator(Device):
             done.append(Emulation(first, reason=f"it cannot be launched: {refusal}"))
         return self._verdict(program, done)
 
-    def _runs_with_suspects(
-        self, program: ProgramUnderTest, kernel: EmulatedKernel
+    def _with_suspects(
+        self, program: ProgramUnderTest, kernel: EmulatedKernel, wanted: tuple[Run, ...]
     ) -> tuple[Run, ...]:
         """Return the runs of a program, with peaks at what its maxima may omit."""
         launches = partial(_launched_for, program, kernel)
-        return emulated_runs(program, suspects=suspected(program, launches, self._step_limit))
+        suspects = suspected(program, launches, self._step_limit)
+        return emulated_runs(program, suspects=suspects) if suspects else wanted
 
     def _with_what_is_left(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, done: Sequence[Emulation]
