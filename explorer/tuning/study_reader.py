@@ -497,10 +497,14 @@ def name_of(storage: BaseStorage, named: str) -> str:
 def study_named(storage: BaseStorage, named: str) -> StoredStudy:
     """Return the study that `name_of` finds.
 
-    Raises as that, and NotFound for one that is damaged or measured no kernel.
+    Of several that fit, it is the one of the usual goal that `meant_by` leaves.
+
+    Raises as `name_of`, and NotFound for one that is damaged or measured no kernel.
     """
-    name = name_of(storage, named)
     headers, damaged = _headers(storage)
+    fits = meant_by(Goal(study=named), headers)
+    usual = [study for study in fits if study.goal == Goal()]
+    name = usual[0].name if named and len(usual) == 1 else name_of(storage, named)
     sound = _readable([study for study in headers if study.name == name], damaged)
     if sound and sound[0].best():
         return sound[0]

@@ -209,6 +209,24 @@ def test_two_studies_are_named_by_parts_of_their_names(run, database):
         assert len(refused.stderr.strip().splitlines()) == 1
 
 
+@pytest.fixture
+def copied(database, tmp_path):
+    """Return a copy of the storage, which a test may change."""
+    return shutil.copy(database, tmp_path / "copy.db")
+
+
+def test_a_study_of_the_whole_space_is_meant_before_restricted_ones(run, copied):
+    import explorer
+
+    said = {"cols": 4096, "trials": 3, "storage": copied, "verify": False}
+    explorer.search(**said, device=f"recorded:{RECORDED[0]}", where={"threads": [256]})
+    names = ("--storage", copied)
+    shown = run("compare", "--from", "H200", "--against", "H100", *names, "--markdown")
+    assert shown.exit_code == 0 and "threads=256" not in shown.stdout, shown.stderr
+    restricted = run("compare", "--from", "threads=256", "--against", "H100", *names, "--markdown")
+    assert restricted.exit_code == 0 and "threads=256" in restricted.stdout, restricted.stderr
+
+
 def test_a_report_of_two_of_a_kind_is_one_page(run, database, tmp_path, monkeypatch):
     monkeypatch.setattr("explorer.report.page.script", lambda: "")
     two = ("--from", "H200", "--from", "H100", "--storage", database)
@@ -217,12 +235,6 @@ def test_a_report_of_two_of_a_kind_is_one_page(run, database, tmp_path, monkeypa
     page = (tmp_path / "report.html").read_text()
     assert "<h1>H200 beside H100</h1>" in page and "Environment of the comparison" in page
     assert page.count("<h2") == 6
-
-
-@pytest.fixture
-def copied(database, tmp_path):
-    """Return a copy of the storage, which a test may change."""
-    return shutil.copy(database, tmp_path / "copy.db")
 
 
 def test_a_study_is_renamed_and_keeps_that_it_is_a_replay(run, copied):
