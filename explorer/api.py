@@ -1061,13 +1061,13 @@ def diff(
     storage: StrPath | None = None,
     study: str | None = None,
     notice: Notice | None = None,
-    own: "OwnLaunch | Mapping[str, Any] | None" = None,
+    own: "OwnLaunch | Mapping[str, Any] | Sequence[OwnLaunch] | None" = None,
     **keywords: Unpack[ProblemKeywords],
 ) -> "Difference":
     """Put two kernels side by side, as `explorer diff`: config, source, resources, counts, times.
 
     No GPU is needed. `a`, `b` and `own` are as `what` and `own` of `explorer.profile`, as are the
-    other arguments. Raises as that does.
+    other arguments; `own` may also be a list of two, for each of two files. Raises as that does.
     """
     from explorer.evaluate.profile import inspect
     from explorer.export.choice import Scope
@@ -1078,7 +1078,11 @@ def diff(
     goal, heard = _goal(objectives, accuracy, study), _Heard(notice)
     scope = Scope(query, _gpu(gpu), _storage(storage), goal, heard, batch_invariant)
     reads_dtype = "dtype" not in keywords
-    two = two_programs((a, b), scope, _own(own), reads_dtype=reads_dtype)
+    each = own if isinstance(own, Sequence) else (own, own)
+    if len(each) != 2:
+        raise InvalidInput(f"own has {len(each)} launches; give one for both, or one for each")
+    launches = [_own(launch) for launch in each]
+    two = two_programs((a, b), scope, launches, reads_dtype=reads_dtype)
     one, other = (inspect(program, two.gpu) for program in two.programs)
     return Difference((str(a), str(b)), (one, other), two.times)
 

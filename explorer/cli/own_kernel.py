@@ -2,14 +2,15 @@
 
 import re
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from explorer.cli.options import option
 from explorer.cli.output import is_given
+from explorer.model.errors import InvalidInput
 from explorer.model.problem import Problem
-from explorer.model.query import ProblemQuery, whole_number
+from explorer.model.query import ProblemQuery, option_of, whole_number
 from explorer.system.user_files import cuda_file
 
 if TYPE_CHECKING:
@@ -24,15 +25,15 @@ def is_file(what: str | None) -> bool:
 
 
 Kernel = Annotated[
-    str | None,
+    list[str] | None,
     option("--kernel NAME", "Your kernel in FILE.cu, with its template's arguments: NAME<256>."),
 ]
 Block = Annotated[
-    str | None,
+    list[str] | None,
     option("--block N", "Threads of a block of your kernel; default: those that FILE.cu launches."),
 ]
 Grid = Annotated[
-    str | None,
+    list[str] | None,
     option(
         "--grid BLOCKS",
         "Blocks of your kernel, in rows and cols, as '(rows + 7) / 8'; default: those that "
@@ -40,7 +41,7 @@ Grid = Annotated[
     ),
 ]
 Shared = Annotated[
-    str | None,
+    list[str] | None,
     option(
         "--shared BYTES",
         "Dynamic shared memory of a block of your kernel, as 'cols * 4'; default: what FILE.cu "
@@ -48,7 +49,7 @@ Shared = Annotated[
     ),
 ]
 Args = Annotated[
-    str | None,
+    list[str] | None,
     option(
         "--args A,A",
         "What the parameters of your kernel get, in their order: input,output,rows,cols, numbers, "
@@ -76,7 +77,11 @@ With = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class OwnOptions:
-    """How a kernel of one's own is launched, where its file does not say it."""
+    """How a kernel of one's own is launched, where its file does not say it.
+
+    An option that is given once is for all files that a command takes; one that is given as often
+    as there are files is for each of them, in order.
+    """
 
     kernel: Kernel = None
     block: Block = None
@@ -87,10 +92,29 @@ class OwnOptions:
 
     @property
     def launch(self) -> "OwnLaunch":
-        """What they say."""
+        """What they say of one file. Raises InvalidInput as `launches`."""
+        (launch,) = self.launches(1)
+        return launch
+
+    def launches(self, files: int) -> "tuple[OwnLaunch, ...]":
+        """Return what they say of each of some files.
+
+        Raises InvalidInput for an option that is given neither once nor for each.
+        """
         from explorer.devices.own_kernel import OwnLaunch
 
-        return OwnLaunch(**asdict(self))
+        each: list[dict[str, Any]] = [{} for _ in range(files)]
+        more = " for all, or once for each" if files > 1 else ""
+        for name, given in asdict(self).items():
+            values = given if isinstance(given, list) else [given]
+            if len(values) not in (1, files):
+                raise InvalidInput(
+                    f"{option_of(name)} is given {len(values)} times, for {files} "
+                    f"file{'s' if files > 1 else ''}: give it once{more}"
+                )
+            for one, value in zip(each, values * (files // len(values)), strict=True):
+                one[name] = value
+        return tuple(OwnLaunch(**one) for one in each)
 
     def program(
         self, context: typer.Context, what: str, query: ProblemQuery | None
@@ -110,4 +134,8 @@ class OwnOptions:
             self.launch.check_none("--with names no file")
             return ()
         whats = re.split(r",(?![^<]*>)", named)
-        return tuple(own_peer(what.strip(), self.launch, problem) for what in whats)
+        launches = self.launches(len(whats))
+        return tuple(
+            own_peer(what.strip(), launch, problem)
+            for what, launch in zip(whats, launches, strict=True)
+        )

@@ -109,7 +109,7 @@ def diff(
 
     shown = _shown(show)
     reads_dtype = not is_given(context, "dtype")
-    two = two_programs((a, b), of.scope(query), own.launch, reads_dtype=reads_dtype)
+    two = two_programs((a, b), of.scope(query), own.launches(2), reads_dtype=reads_dtype)
     one, other = (inspect(program, two.gpu) for program in two.programs)
     if SASS in shown and (one.no_sass or other.no_sass):
         raise InvalidInput(f"sass cannot be shown: {one.no_sass or other.no_sass or MISSING}")

@@ -1,19 +1,26 @@
 """The launches of a kernel in the host code of a person's file, and what their expressions mean."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from explorer.model.element import TYPE_BYTES
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_DEFINITION = re.compile(
-    r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+?)[ \t]*$"
-    r"|\b(?:int|unsigned|size_t|long|dim3|auto|uint32_t)\s+(\w+)\s*(?:=\s*([^;,{}]+);"
-    r"|\(([^;{}]+)\);|\{([^;{}]+)\};)",
-    re.MULTILINE,
+_MACRO = re.compile(
+    r"^[ \t]*#[ \t]*define[ \t]+(\w+)(?:\(([\w\s,]*)\))?[ \t]+([^\n]+?)[ \t]*$", re.M
 )
+_WHOLE = r"(?:(?:std::)?u?int(?:32|64)?_t|int|unsigned|(?:std::)?size_t|long|dim3|auto)"
+_DECLARED = re.compile(rf"\b{_WHOLE}\s+(\w+\s*[=({{][^;]*);")
+_DECLARATOR = re.compile(r"(\w+)\s*(?:=\s*([^{}]+)|\(([^{}]+)\)|\{([^{}]+)\})")
+_RETURNS = re.compile(rf"\b{_WHOLE}\s+(\w+)\s*\(([^(){{}}]*)\)[\s\w]*\{{\s*return\s+([^;]*);\s*\}}")
+_BY_FUNCTION = re.compile(
+    r"\bcudaLaunchKernel\s*\(\s*(?:\(\s*(?:const\s+)?void\s*\*\s*\))?&?\s*(?:[\w:]*::)?(\w+)\s*"
+    r"(?:<([^;{}]*?)>)?\s*,([^;]*)\)\s*;"
+)
+"""A launch by the function of CUDA's runtime: the kernel, its template, what else it is given."""
+
 _DEEPEST = 8
 """Names of which each is defined by the next."""
 
@@ -44,6 +51,8 @@ class HostLaunches:
     """Of each the template's arguments, what stands between <<< and >>>, and the arguments."""
     names: dict[str, str]
     """Expressions by the names that a file gives them."""
+    functions: dict[str, tuple[list[str], str]]
+    """Parameters and result of the macros and functions of whole numbers."""
 
     @classmethod
     def of(cls, text: str, kernel: str) -> "HostLaunches":
@@ -51,7 +60,11 @@ class HostLaunches:
         code = _COMMENT.sub(" ", text)
         bare = re.escape(kernel.rpartition("::")[2])
         launch = rf"\b{bare}\s*(?:<([^;{{}}]*?)>)?\s*<<<([^;]*?)>>>\s*\(([^;]*)\)\s*;"
-        return cls(tuple(dict.fromkeys(re.findall(launch, code))), _definitions(code))
+        found = [
+            *re.findall(launch, code),
+            *(one for name, *one in _by_function(code) if name == kernel.rpartition("::")[2]),
+        ]
+        return cls(tuple(dict.fromkeys(map(tuple, found))), _definitions(code), _functions(code))
 
     def templates(self) -> list[str]:
         """Return the template's arguments of the launches that are constants, each list once."""
@@ -65,11 +78,11 @@ class HostLaunches:
             for one in self.found
             if [self.resolved(text) or text for text in split(one[0])] == list(arguments)
         ]
-        return HostLaunches(tuple(kept), self.names)
+        return replace(self, found=tuple(kept))
 
     def named(self, operands: Mapping[str, str]) -> "HostLaunches":
         """Return the same with the names of operands, by the file's names for them."""
-        return HostLaunches(self.found, {**self.names, **operands})
+        return replace(self, names={**self.names, **operands})
 
     def configured(self, place: int) -> list[str]:
         """Return the expressions at a place between <<< and >>>, each once; 0 for one left out."""
@@ -80,27 +93,83 @@ class HostLaunches:
         """Return an expression in rows, cols and numbers; None if a name of it is not known."""
         text = expression
         for _ in range(_DEEPEST):
+            text = self._with_calls_replaced(text)
             words = set(_WORD.findall(text)) - _KNOWN
             if not words:
                 return _plain(text)
-            if not words <= self.names.keys():
+            if not words <= self.names.keys() | self.functions.keys():
                 return None
-            for word in words:
-                value = self.names[word]
-                in_brackets = value if re.fullmatch(r"\w+", value) else f"({value})"
-                text = re.sub(rf"\b{word}\b", in_brackets, text)
+            text = _replaced(text, self.names)
         return None
+
+    def _with_calls_replaced(self, text: str) -> str:
+        """Return an expression with the results in place of calls of the file's own functions."""
+        for name, (parameters, result) in self.functions.items():
+            call = re.search(rf"\b{name}\s*(?:<[^<>()]*>\s*)?\(", text)
+            if call is None:
+                continue
+            end = closed(text, call.end() - 1)
+            given = split(text[call.end() : end - 1])
+            if len(given) == len(parameters):
+                values = dict(zip(parameters, given, strict=True))
+                text = f"{text[: call.start()]}({_replaced(result, values)}){text[end:]}"
+        return text
+
+
+def _replaced(text: str, values: Mapping[str, str]) -> str:
+    """Return a text with values in place of names, in brackets where they are expressions."""
+
+    def value_of(word: re.Match[str]) -> str:
+        value = values.get(word[0], word[0])
+        return value if re.fullmatch(r"\w+", value) else f"({value})"
+
+    return _WORD.sub(value_of, text)
+
+
+def closed(code: str, at: int) -> int:
+    """Return the place behind the bracket that closes the one at `at`; the end without one."""
+    pairs = {"(": ")", "{": "}", "[": "]", "<": ">"}
+    opening, depth = code[at], 0
+    for place in range(at, len(code)):
+        depth += {opening: 1, pairs[opening]: -1}.get(code[place], 0)
+        if depth == 0:
+            return place + 1
+    return len(code)
+
+
+def _by_function(code: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield kernel, template, configuration and arguments of each call of cudaLaunchKernel."""
+    for name, template, rest in _BY_FUNCTION.findall(code):
+        grid, block, arguments, *more = split(rest)
+        listed = re.search(
+            rf"\b{re.escape(arguments)}\s*\[\s*\d*\s*\]\s*=\s*\{{([^{{}}]*)\}}", code
+        )
+        theirs = re.sub(r"\(\s*void\s*\*\s*\)|&", "", listed[1]) if listed else ""
+        yield name, template, ", ".join([grid, block, *more]), theirs
 
 
 def _definitions(code: str) -> dict[str, str]:
     """Return the expressions of a code's names that have one value each."""
+    found = [(name, body) for name, parameters, body in _MACRO.findall(code) if not parameters]
+    for listed in _DECLARED.findall(code):
+        declared = map(_DECLARATOR.fullmatch, split(listed))
+        found += [(one[1], one[2] or one[3] or one[4]) for one in declared if one is not None]
     names: dict[str, str] = {}
     doubtful: set[str] = set()
-    for macro, body, name, *values in _DEFINITION.findall(code):
-        value = " ".join((body or next(filter(None, values), "")).split())
-        if names.setdefault(macro or name, value) != value:
-            doubtful.add(macro or name)
+    for name, text in found:
+        value = " ".join(text.split())
+        if names.setdefault(name, value) != value:
+            doubtful.add(name)
     return {name: value for name, value in names.items() if name not in doubtful}
+
+
+def _functions(code: str) -> dict[str, tuple[list[str], str]]:
+    """Return parameters and result of macros with parameters, and of functions that only return."""
+    macros = [one for one in _MACRO.findall(code) if one[1]]
+    return {
+        name: ([_WORD.findall(one)[-1] for one in parameters.split(",") if one.strip()], result)
+        for name, parameters, result in [*macros, *_RETURNS.findall(code)]
+    }
 
 
 def _plain(text: str) -> str | None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from explorer.codegen.own_launches import HostLaunches, split
+from explorer.codegen.own_launches import HostLaunches, closed, split
 from explorer.model.errors import InvalidInput
 from explorer.system.plain_data import nearest, shown
 
@@ -72,17 +72,6 @@ def _code(source: str) -> str:
     return _COMMENT.sub(kept, source)
 
 
-def _closed(code: str, at: int) -> int:
-    """Return the place behind the bracket that closes the one at `at`; the end without one."""
-    pairs = {"(": ")", "{": "}", "[": "]", "<": ">"}
-    opening, depth = code[at], 0
-    for place in range(at, len(code)):
-        depth += {opening: 1, pairs[opening]: -1}.get(code[place], 0)
-        if depth == 0:
-            return place + 1
-    return len(code)
-
-
 def _items(code: str, start: int, end: int, scope: str = "") -> Iterator[_Item]:
     """Yield the directives and declarations of a stretch of code, within namespaces too."""
     at = start
@@ -95,7 +84,7 @@ def _items(code: str, start: int, end: int, scope: str = "") -> Iterator[_Item]:
             yield _Item(directive[0], at, scope)
             at = directive.end()
         elif inner:
-            closing = _closed(code, inner.end() - 1)
+            closing = closed(code, inner.end() - 1)
             yield _Item(inner[0], at, "{")
             name = f"{inner[1]}::" if inner[1] else ""
             yield from _items(code, inner.end(), closing - 1, scope + name)
@@ -120,9 +109,9 @@ def _end_of_declaration(code: str, start: int, end: int) -> int:
             continue
         if character in "([":
             has_list |= character == "("
-            at = _closed(code, at)
+            at = closed(code, at)
         elif character == "{":
-            at = _closed(code, at)
+            at = closed(code, at)
             if has_list and _is_function(code[start:at].partition("{")[0]):
                 return at
         else:
@@ -178,8 +167,8 @@ class OwnKernel:
     parameters: tuple[Parameter, ...]
     template: tuple[str, ...] = ()
     """The names of its template's parameters."""
-    example: tuple[str, ...] = ()
-    """An argument for each of them."""
+    defaults: dict[str, str] = field(default_factory=dict)
+    """What those of them are that need not be given: in its text, or empty if a call tells it."""
     bounds: str = ""
     """What its launch bounds are, in its own text."""
     item: _Item = field(default=_Item("", 0), repr=False)
@@ -299,12 +288,13 @@ class OwnSource:
             if len(launched) == 1:
                 given = launched[0]
         if given is None:
-            if kernel.template:
-                listed = ", ".join(kernel.template)
+            needed = [name for name in kernel.template if name not in kernel.defaults]
+            if needed:
+                listed = ", ".join(needed)
                 raise InvalidInput(
                     f"{kernel.name} is a template of {listed}, and {self.file} does not say what "
-                    f"{'they are' if len(kernel.template) > 1 else 'it is'}: write --kernel "
-                    f"'{kernel.name}<{', '.join(kernel.example)}>'"
+                    f"{'they are' if len(needed) > 1 else 'it is'}: write --kernel "
+                    f"'{kernel.name}<{listed}>' with a type or a number for each"
                 )
             return kernel, ()
         if not kernel.template:
@@ -390,7 +380,7 @@ class OwnSource:
         head, brace, body = item.text.partition("{")
         bounds = _QUALIFIER.search(head)
         while bounds:
-            end = _closed(head, bounds.end() - 1)
+            end = closed(head, bounds.end() - 1)
             head = head[: bounds.start()] + _blanked(head[bounds.start() : end]) + head[end:]
             bounds = _QUALIFIER.search(head)
         inlined = re.sub(r"\b__global__\b", "__device__ __forceinline__", head)
@@ -400,14 +390,14 @@ class OwnSource:
 def _without_template(head: str) -> str:
     """Return a declaration's head without its list of template parameters."""
     while match := _TEMPLATE.match(head):
-        head = head[_closed(head, match.end() - 1) :]
+        head = head[closed(head, match.end() - 1) :]
     return head
 
 
 def _without_qualifiers(head: str) -> str:
     """Return a declaration's head without qualifiers that have brackets."""
     while match := _QUALIFIER.search(head):
-        head = head[: match.start()] + head[_closed(head, match.end() - 1) :]
+        head = head[: match.start()] + head[closed(head, match.end() - 1) :]
     return re.sub(r"\balignas\s*\([^)]*\)", " ", head)
 
 
@@ -419,24 +409,33 @@ def _before_colon(head: str) -> list[str]:
 def _kernel_of(item: _Item) -> OwnKernel | None:
     """Return the kernel that an item defines; None if it is not understood."""
     head = item.text
-    template, example = tuple[str, ...](), tuple[str, ...]()
-    match = _TEMPLATE.match(head)
+    template, defaults = tuple[str, ...](), dict[str, str]()
+    match, types = _TEMPLATE.match(head), set[str]()
     if match:
-        end = _closed(head, match.end() - 1)
+        end = closed(head, match.end() - 1)
         listed = split(head[match.end() : end - 1])
-        template = tuple(_WORD.findall(one.partition("=")[0])[-1] for one in listed)
-        example = tuple("float" if re.match("typename|class", one) else "256" for one in listed)
+        halves = [one.partition("=") for one in listed]
+        template = tuple(_WORD.findall(one)[-1] for one, _, _ in halves)
+        defaults = {
+            name: told.strip() for name, (_, _, told) in zip(template, halves, strict=True) if told
+        }
+        types = {
+            name
+            for name, one in zip(template, listed, strict=True)
+            if re.match("typename|class", one)
+        }
         head = head[end:]
     bounds = re.search(r"__launch_bounds__\s*\(", head)
-    told = head[bounds.end() : _closed(head, bounds.end() - 1) - 1] if bounds else ""
+    told = head[bounds.end() : closed(head, bounds.end() - 1) - 1] if bounds else ""
     head = _without_qualifiers(head)
     name = re.search(r"([A-Za-z_]\w*)\s*\(", head)
     if name is None:
         return None
-    listed = split(head[name.end() : _closed(head, name.end() - 1) - 1])
+    listed = split(head[name.end() : closed(head, name.end() - 1) - 1])
     parameters = tuple(_parameter(one) for one in listed if one != "void")
+    defaults |= dict.fromkeys({one.pointee for one in parameters} & types, "")
     bounds_told = " ".join(told.split())
-    return OwnKernel(item.scope + name[1], parameters, template, example, bounds_told, item)
+    return OwnKernel(item.scope + name[1], parameters, template, defaults, bounds_told, item)
 
 
 def _parameter(text: str) -> Parameter:
@@ -504,7 +503,8 @@ def with_entry(
     }
     listed = ", ".join(_declared(name, operands[name], name in restricted) for name in taken)
     bounds = kernel.bounds
-    for name, value in zip(kernel.template, arguments, strict=False):
+    given = dict(zip(kernel.template, arguments, strict=False))
+    for name, value in {**kernel.defaults, **given}.items():
         bounds = re.sub(rf"\b{name}\b", value, bounds)
     limits = f"__launch_bounds__({bounds}) " if bounds else ""
     template = f"<{', '.join(arguments)}>" if kernel.template else ""
@@ -512,7 +512,8 @@ def with_entry(
         f'extern "C" __global__ void {limits}{ENTRY}({listed}) '
         f"{{ ::{kernel.name}{template}({', '.join(called)}); }}"
     )
-    return f"{source.device_text(kernel).rstrip()}\n{entry}\n", tuple(taken)
+    # Behind the file's last line, so that no line of it is taken for the call of its kernel.
+    return f"{source.device_text(kernel)}\n{entry}\n", tuple(taken)
 
 
 def _check_number_of(

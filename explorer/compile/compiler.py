@@ -145,7 +145,7 @@ def _text(size_of: Any, read: Any, program: Any) -> bytes:
 # ------------------------------------------------------------------ cache
 
 
-_FORMAT = 2
+_FORMAT = 3
 
 _MAX_FILE_BYTES = 64 * 2**20
 """Largest file of a kernel that is read. The largest kernel takes 0.1 MB."""

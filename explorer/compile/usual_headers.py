@@ -2,8 +2,8 @@
 
 nvcc includes headers of the host's compiler before any source, and a file may include more. NVRTC
 has none of them. A source that names something of theirs is compiled with the texts of this module
-in their place: constants, types of whole numbers and `std::numeric_limits`. What only host code
-uses is left out.
+in their place: constants, types of whole numbers, `std::numeric_limits`, and what kernels use of
+`std` beside these. What only host code uses is left out.
 """
 
 import re
@@ -51,9 +51,54 @@ _TYPES = {
     "uint32_t": "unsigned int",
     "int64_t": "long long",
     "uint64_t": "unsigned long long",
-    "intptr_t": "long",
-    "uintptr_t": "unsigned long",
+    "intptr_t": "long long",  # as CCCL declares it where NVRTC compiles
+    "uintptr_t": "unsigned long long",
 }
+
+_MATH = (
+    *("abs", "ceil", "cos", "exp", "exp2", "fabs", "floor", "fma", "fmax", "fmin", "fmod", "isinf"),
+    *("isnan", "log", "log2", "pow", "round", "rsqrt", "sin", "sqrt", "tanh", "trunc"),
+)
+"""Functions of <cmath> that CUDA declares for float and double outside of `std`."""
+
+_OF_STD = """
+using size_t = decltype(sizeof(0));
+using ptrdiff_t = decltype((char*)0 - (char*)0);
+template <typename T>
+__host__ __device__ constexpr const T& max(const T& a, const T& b) { return a < b ? b : a; }
+template <typename T>
+__host__ __device__ constexpr const T& min(const T& a, const T& b) { return b < a ? b : a; }
+template <typename T>
+__host__ __device__ constexpr void swap(T& a, T& b) { T c = a; a = b; b = c; }
+template <bool V> struct bool_constant { static constexpr bool value = V; };
+using true_type = bool_constant<true>;
+using false_type = bool_constant<false>;
+template <typename T, typename U> inline constexpr bool is_same_v = false;
+template <typename T> inline constexpr bool is_same_v<T, T> = true;
+template <typename T, typename U> struct is_same : bool_constant<is_same_v<T, U>> {};
+template <bool, typename T, typename U> struct conditional { using type = T; };
+template <typename T, typename U> struct conditional<false, T, U> { using type = U; };
+template <bool B, typename T, typename U> using conditional_t = typename conditional<B, T, U>::type;
+template <bool, typename T = void> struct enable_if {};
+template <typename T> struct enable_if<true, T> { using type = T; };
+template <bool B, typename T = void> using enable_if_t = typename enable_if<B, T>::type;
+template <typename T> struct remove_const { using type = T; };
+template <typename T> struct remove_const<const T> { using type = T; };
+template <typename T> struct remove_reference { using type = T; };
+template <typename T> struct remove_reference<T&> { using type = T; };
+template <typename T> struct remove_reference<T&&> { using type = T; };
+template <typename T> using remove_const_t = typename remove_const<T>::type;
+template <typename T> using remove_reference_t = typename remove_reference<T>::type;
+template <typename T> using remove_cv_t = remove_const_t<T>;
+template <typename T> using decay_t = remove_const_t<remove_reference_t<T>>;
+template <typename T, size_t N> struct array {
+  T elements[N];
+  __host__ __device__ constexpr T& operator[](size_t i) { return elements[i]; }
+  __host__ __device__ constexpr const T& operator[](size_t i) const { return elements[i]; }
+  static __host__ __device__ constexpr size_t size() { return N; }
+  __host__ __device__ constexpr T* data() { return elements; }
+};
+"""
 
 _EMULATED = {
     "printf": ("explorer_printf", "(...) 0"),
@@ -67,8 +112,8 @@ def _prelude() -> str:
     lines += [f"typedef {meant} {name};" for name, meant in _TYPES.items()]
     lines += [f"#define {name}{meant}" for name, meant in _EMULATED.values()]
     lines += ["namespace std {"]
-    lines += [f"using ::{name};" for name in _TYPES]
-    lines += ["template <typename T> struct numeric_limits;"]
+    lines += [f"using ::{name};" for name in (*_TYPES, *_MATH)]
+    lines += [_OF_STD, "template <typename T> struct numeric_limits;"]
     for name, values in _LIMITS.items():
         members = " ".join(
             f"static __host__ __device__ constexpr {name} {number}() {{ return {value}; }}"
@@ -88,13 +133,20 @@ _OF_THE_HOST = (
     *("cublas_v2.h", "curand.h", "curand_kernel.h", "omp.h", "ctime", "cuda_profiler_api.h"),
 )
 
-HEADERS: dict[str, str] = {**dict.fromkeys(_OF_THE_HOST, ""), PRELUDE: _prelude()}
+_CUB = ("block/block_load", "block/block_reduce", "block/block_store", "warp/warp_reduce")
+
+HEADERS: dict[str, str] = {
+    **dict.fromkeys(_OF_THE_HOST, ""),
+    PRELUDE: _prelude(),
+    # CUB refuses its header of all of CUB where NVRTC compiles, and is included by parts there.
+    "cub/cub.cuh": "".join(f"#include <cub/{part}.cuh>\n" for part in _CUB),
+}
 """Text by the name by which sources include it; empty where `PRELUDE` has what is needed of it."""
 
 _REPLACED = [name for name, _ in _EMULATED.values()]
 _NAMED = re.compile(
-    rf"\b(?:{'|'.join([*_CONSTANTS, *_TYPES, 'numeric_limits', *_REPLACED])})\b"
-    rf"|#[ \t]*include[ \t]*[<\"](?:{'|'.join(map(re.escape, _OF_THE_HOST))})[>\"]"
+    rf"\bstd::|\b(?:{'|'.join([*_CONSTANTS, *_TYPES, *_REPLACED])})\b"
+    rf"|#[ \t]*include[ \t]*[<\"](?:{'|'.join(map(re.escape, HEADERS))})[>\"]"
 )
 
 

@@ -1,5 +1,6 @@
 """One kernel or two as programs: chosen as `emit` chooses them, or read from a file."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -63,12 +64,19 @@ class TwoPrograms:
 
 
 def two_programs(
-    named: tuple[What, What], scope: Scope, launch: OwnLaunch, *, reads_dtype: bool
+    named: tuple[What, What], scope: Scope, launches: Sequence[OwnLaunch], *, reads_dtype: bool
 ) -> TwoPrograms:
-    """Return the programs that two WHATs name. Raises as `program_of`, and for two problems."""
-    files = [_in_file(what, scope, launch, reads_dtype=reads_dtype) for what in named]
+    """Return the programs that two WHATs name, each with what is said of its launch.
+
+    Raises as `program_of`, and for two problems.
+    """
+    files = [
+        _in_file(what, scope, launch, reads_dtype=reads_dtype)
+        for what, launch in zip(named, launches, strict=True)
+    ]
     if files == [None, None]:
-        launch.check_none("neither of the two is a file")
+        for launch in launches:
+            launch.check_none("neither of the two is a file")
         return _two_chosen(named, scope)
     problem = next(file for file in files if file is not None).variant.problem
     scope = replace(scope, query=ProblemQuery.of(problem))

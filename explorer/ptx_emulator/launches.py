@@ -311,7 +311,7 @@ def _run(machine: Machine, constants: dict[str, int], step_limit: int) -> bool:
     )
     bound.registers.allot(machine.shape, constants)
     bound.current.machine = machine
-    scheduler.load(*_bind(bound, entry))
+    scheduler.load(*_bind(bound, entry), bound.registers)
     complete = True
     try:
         scheduler.run(step_limit)

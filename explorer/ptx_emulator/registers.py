@@ -228,6 +228,10 @@ class RegisterFile:
             if name in constants:
                 source.load(self._constant(name, ptx_type))
 
+    def content(self) -> bytes:
+        """Return what all registers that vary hold."""
+        return b"".join(array.tobytes() for array in self._arrays.values())
+
     def _array(self, size: int, slot: int, dtype: np.dtype[Any]) -> Array:
         if (size, slot) not in self._arrays:
             blocks, warps, lanes = self._shape

@@ -17,9 +17,10 @@ from explorer.ptx_emulator.findings import Aborted, Kind, UnsupportedPtx
 from explorer.ptx_emulator.lanes import WARP, Lanes, all_of
 from explorer.ptx_emulator.machine import Machine, Schedule, communicates
 from explorer.ptx_emulator.program import Entry, Instruction, Symbol
+from explorer.ptx_emulator.registers import RegisterFile
 
 IDLE_ROUNDS = 300
-"""Rounds in which every group spins and nothing changes, after which nothing ever will."""
+"""Rounds in which every group polls memory and nothing changes, after which nothing ever will."""
 
 
 _Groups = dict[int, Lanes]
@@ -41,6 +42,11 @@ class Scheduler:
         self._runnable: dict[int, _Groups] = {}
         """Groups by their turn. The lowest turn goes first."""
         self._deferred: _Groups = {}
+        self._computing: set[int] = set()
+        """Where of these stand groups whose loops do not poll memory."""
+        self._held: tuple[dict[int, int], bytes] = {}, b""
+        """Lanes at each place, and registers, in the last round in which nothing changed."""
+        self._registers: RegisterFile | None = None
         exits = (i for i in self._instructions if i.root in ("ret", "exit") and not i.guard)
         self._exits = {i.pc for i in exits}
         self._unstarted: list[Lanes] = []
@@ -58,10 +64,11 @@ class Scheduler:
         self.warp_counts = np.zeros(len(self._instructions) + 1, np.int64)
         self.lane_counts = np.zeros(len(self._instructions) + 1, np.int64)
 
-    def load(self, steps: Sequence[Step], controls: dict[int, Control]) -> None:
+    def load(
+        self, steps: Sequence[Step], controls: dict[int, Control], registers: RegisterFile
+    ) -> None:
         """Take the bound program: a step for each instruction, and the controls among them."""
-        self._steps = steps
-        self._controls = controls
+        self._steps, self._controls, self._registers = steps, controls, registers
         following = len(steps)
         places = []
         for pc in reversed(range(len(steps) + 1)):
@@ -71,7 +78,7 @@ class Scheduler:
 
     def release(self) -> None:
         """Drop the program and all listeners to exits, which refer to this object."""
-        self._steps, self._controls = (), {}
+        self._steps, self._controls, self._registers = (), {}, None
         self.stalled.clear()
         self.on_exit.clear()
 
@@ -94,8 +101,10 @@ class Scheduler:
             return self._everyone
         return [(turn, lanes.where(turns == turn)) for turn in np.unique(turns).tolist()]
 
-    def defer(self, pc: int, lanes: Lanes) -> None:
+    def defer(self, pc: int, lanes: Lanes, *, polls: bool = True) -> None:
         """Let lanes go on at `pc` once all others have had their turn."""
+        if not polls:
+            self._computing.add(pc)
         other = self._deferred.get(pc)
         self._deferred[pc] = lanes.union(other) if other is not None else lanes
 
@@ -159,13 +168,27 @@ class Scheduler:
             return True
         if self._deferred:
             self._idle = 0 if self._machine.progress else self._idle + 1
-            if self._idle > IDLE_ROUNDS and not self._unstall():
+            if self._is_stuck() and not self._unstall():
                 self._deadlock()
             self._resume()
             return True
         if all_of(self.exited):
             return False
         return self._unstall() or self._deadlock()
+
+    def _is_stuck(self) -> bool:
+        """Return whether nothing will ever change.
+
+        Who polls memory has seen it unchanged for many rounds. A loop that computes may end in any
+        later turn, unless its registers are what they were a round ago.
+        """
+        if self._idle == 0 or self._computing.isdisjoint(self._deferred):
+            return self._idle > IDLE_ROUNDS
+        assert self._registers is not None
+        before = self._held
+        standing = {pc: lanes.count for pc, lanes in self._deferred.items()}
+        self._held = standing, self._registers.content()
+        return self._idle > 1 and before == self._held
 
     def _start(self) -> None:
         self.place(0, self._unstarted.pop())
@@ -174,6 +197,7 @@ class Scheduler:
         """Let those that stepped back go on."""
         self._machine.progress = False
         deferred, self._deferred = self._deferred, {}
+        self._computing.clear()
         for pc, lanes in deferred.items():
             self.place(pc, lanes)
 
@@ -286,7 +310,7 @@ class _Loops:
             self._used[pc] = used
             return target
         self._used[pc] = 0
-        self._scheduler.defer(target, lanes)
+        self._scheduler.defer(target, lanes, polls=fuel == SPIN_FUEL)
         return None
 
 

@@ -50,7 +50,7 @@ _EXPONENTIAL = (r"exp\w*\s*\(",)
 _RUNNING_SUM = (r"\+=.*exp|exp.*\+.*exp", *_EXPONENTIAL)
 _PARTIAL_SUMS = (
     r"\+=.*shfl|shfl.*\+",
-    r"\]\s*\+=|\]\s*=\s*\w+\[[^\]]*\]\s*[;+]|sum\w*\s*=\s*\w+\[|atomicAdd",
+    r"\]\s*\+=|\+=\s*\w+\[|\]\s*=\s*\w+\[[^\]]*\]\s*[;+]|sum\w*\s*=\s*\w+\[|atomicAdd",
     r"\+=.*exp",
 )
 _SUMS = (r"exp2f?\s*\((?!.*(?:1\.44|[lL][oO][gG]))", *_PARTIAL_SUMS)
@@ -257,15 +257,22 @@ class _Rows:
 
     def of_rescaling(self) -> Tried:
         """Yield sums of terms of several maxima, as an online softmax has them."""
-        terms, owner = np.exp(self.x - self.greatest), np.arange(self.x.shape[1]) % self.threads
-        each = [np.where(owner == one, self.x, -np.inf).max(axis=1) for one in range(self.threads)]
-        total = np.exp(self.x - np.stack(each)[owner].T).sum(axis=1, keepdims=True)
-        merged = Mistake(
-            "the threads' sums look as if they were added up without exp(own maximum - row's "
-            "maximum), by which each is to be multiplied",
-            _PARTIAL_SUMS,
+        merged = (
+            "the {0}' sums look as if they were added up without exp(own maximum - {1}'s maximum), "
+            "by which each is to be multiplied"
         )
-        yield merged, self.result(terms, total)
+        for threads in dict.fromkeys((self.threads, WARP)):
+            own, sums = self._of_each_thread(threads)
+            yield Mistake(merged.format("threads", "row"), _PARTIAL_SUMS), self._with_total(sums)
+            warp = np.arange(threads) // WARP
+            each = np.stack([own[:, warp == one].max(axis=1) for one in np.unique(warp)])[warp].T
+            rescaled = sums * np.exp(each - self.greatest)
+            yield Mistake(merged.format("lanes", "warp"), _PARTIAL_SUMS), self._with_total(rescaled)
+            rescaled = sums * np.exp(own - each)
+            yield (
+                Mistake(merged.format("warps", "row"), _PARTIAL_SUMS[1:]),
+                self._with_total(rescaled),
+            )
         running = np.maximum.accumulate(self.x, axis=1)
         total = np.exp(self.x - running).sum(axis=1, keepdims=True)
         not_rescaled = Mistake(
@@ -273,7 +280,20 @@ class _Rows:
             "where the maximum grows",
             _RUNNING_SUM,
         )
-        yield not_rescaled, self.result(terms, total)
+        yield not_rescaled, self.result(np.exp(self.x - self.greatest), total)
+
+    def _of_each_thread(self, threads: int) -> tuple[Numbers, Numbers]:
+        """Return the maximum of each thread's columns, and the sum of their terms for it."""
+        rows, cols = self.x.shape
+        padded = np.full((rows, -(-cols // threads) * threads), -np.inf, np.float32)
+        padded[:, :cols] = self.x
+        columns = padded.reshape(rows, padded.shape[1] // threads, threads)
+        own = np.maximum(columns.max(axis=1), np.finfo(np.float32).min)
+        return own, np.exp(columns - own[:, None]).sum(axis=1)
+
+    def _with_total(self, sums: Numbers) -> Numbers:
+        """Return the result with the sum of a row's `sums`."""
+        return self.result(np.exp(self.x - self.greatest), sums.sum(axis=1, keepdims=True))
 
 
 def _by_place(

@@ -36,8 +36,12 @@ BAD = {
     "verify right.cu:online --cols 64 --kernel online": "the kernel is said twice: online and "
     "--kernel online; give one",
     "verify right.cu:registers_of_a_warp --cols 64": "lesson::registers_of_a_warp is a template of "
-    "T, COLS, and right.cu does not say what they are: write --kernel "
-    "'lesson::registers_of_a_warp<float, 256>'",
+    "COLS, and right.cu does not say what it is: write --kernel "
+    "'lesson::registers_of_a_warp<COLS>' with a type or a number for each",
+    "diff right.cu:online right.cu:online --cols 64 --block 1 --block 2 --block 3": "--block is "
+    "given 3 times, for 2 files: give it once for all, or once for each",
+    "verify right.cu:online --cols 64 --block 1 --block 2": "--block is given 2 times, for 1 file: "
+    "give it once",
     "verify published.cu:warp_state --cols 64 --block 64": "what published.cu passes to "
     "warp_state(const float* x, float* y, int M, int N) cannot be read from the names of its "
     "parameters (input,output,?,?): say it in their order by --args, such as --args "

@@ -29,7 +29,7 @@ BARRIER = "barrier"
 WARP_MASK = "warp-mask"
 NEVER_WRITTEN = "never-written"
 WRITTEN_TWICE = "written-twice"
-LIMIT = "limit"
+DEADLOCK = "deadlock"
 
 
 def _base(rows, cols, dtype, **config):
@@ -138,7 +138,7 @@ def bug(shows, name, base, old, new, **more):
 
 barrier = partial(bug, BARRIER)
 global_race = partial(bug, GLOBAL_RACE)
-limit = partial(bug, LIMIT)
+deadlock = partial(bug, DEADLOCK)
 misaligned = partial(bug, MISALIGNED)
 never_written = partial(bug, NEVER_WRITTEN)
 nothing_there = partial(bug, NOTHING_THERE)
@@ -654,7 +654,7 @@ wrong_numbers(
     times=3,
     only=1,
 )
-limit("a pass that never ends", "no cache", LOOP, LOOP.replace("+= kUnroll", "+= 0"), times=3)
+deadlock("a pass that never ends", "no cache", LOOP, LOOP.replace("+= kUnroll", "+= 0"), times=3)
 bug(
     (WRITTEN_TWICE, NEVER_WRITTEN),
     "every vector stored by two threads",

@@ -4,6 +4,8 @@
 import numpy as np
 import pytest
 
+from explorer.ptx_emulator import scheduler
+
 X = np.random.default_rng(5).normal(size=1024).astype(np.float32)
 
 
@@ -202,6 +204,7 @@ TEST = (
         "while (atomicExch(y, 1) != 0) {}",
         f"{INIT} __syncthreads(); do {TEST % 'test_wait'} while (!done);",
         f"{INIT} __syncthreads(); do {TEST % 'try_wait'} while (!done);",
+        "for (int i = t; i < 1000;) done = done * 3 + z[i] == 7;",  # the registers repeat
     ],
 )
 def test_threads_that_spin_for_what_never_comes_are_a_deadlock(run, out, spins):
@@ -212,6 +215,14 @@ def test_threads_that_spin_for_what_never_comes_are_a_deadlock(run, out, spins):
     result = run(source % spins, out(64 * 256, np.int32), out(4, np.int32), **sizes)
     assert not result.result.complete
     assert "deadlock" in result.kinds
+
+
+def test_a_loop_of_many_turns_that_writes_nothing_is_no_deadlock(run, out, monkeypatch):
+    monkeypatch.setattr(scheduler, "IDLE_ROUNDS", 3)
+    source = """extern "C" __global__ void k(unsigned* z) { unsigned v = threadIdx.x;
+      for (int i = 0; i < 40000; ++i) v = __umulhi(v, 2654435761u) ^ i; z[threadIdx.x] = v; }"""
+    result = run(source, out(32, np.uint32))
+    assert result.result.complete and not result.findings, result.text
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,15 @@ def test_a_kernel_is_verified_profiled_and_held_against_another():
     assert difference.names[0] == named
 
 
+def test_each_of_two_files_has_a_launch_of_its_own():
+    two = [explorer.OwnLaunch(args=OWN.args, block=block) for block in (64, 96)]
+    files = (f"{FILE}:thread_per_row", f"{FILE}:online")
+    difference = explorer.diff(*files, cols=64, rows=9, own=two)
+    assert [side.variant.launches[0].block for side in difference.sides] == [64, 96]
+    with pytest.raises(explorer.InvalidInput, match="own has 3 launches; give one for both"):
+        explorer.diff(*files, cols=64, rows=9, own=[OWN] * 3)
+
+
 def test_a_mistake_is_found():
     verdict = explorer.verify(f"{WRONG}:identity_of_max", cols=100, own=OWN)
     assert verdict.status == "wrong"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from explorer.codegen.own_launches import HostLaunches
+from explorer.codegen.own_launches import HostLaunches, split
 from explorer.codegen.own_source import OwnSource
 
 TEXT = """#include <vector>
@@ -65,3 +65,35 @@ def test_launches_are_read_with_what_their_names_are():
     assert launches.resolved(shared) == "2 * sizeof(float)"
     assert launches.resolved("unknown + 1") is None
     assert HostLaunches.of(TEXT, "other").configured(1) == ["dim3(32, 8)"]
+
+
+HOST = """
+#define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
+inline int blocks_of(int64_t n, int each) { return CEIL_DIV(n, each); }
+__global__ void mine(float* x, int n);
+void run(float* x, const int64_t M) {
+  unsigned threads = 4 * 32, warps = threads / 32;
+  dim3 grid(blocks_of(M, warps)), block{threads};
+  mine<<<grid, block>>>(x, M);
+  void* list[] = {&x, (void*)&M};
+  cudaLaunchKernel((const void*)mine, dim3(CEIL_DIV(M, 2)), 64, list, 256, nullptr);
+}
+"""
+
+
+def test_macros_functions_and_lists_of_declarations_are_followed():
+    from explorer.devices.program_under_test import LaunchPlan
+
+    launches = HostLaunches.of(HOST, "mine").named({"M": "rows"})
+    values = [
+        [LaunchPlan((), {}).value(launches.resolved(text), {"rows": 99}) for text in texts]
+        for texts in (launches.configured(0), launches.configured(1), launches.configured(2))
+    ]
+    assert values == [[25, 50], [128, 64], [0, 256]]
+    assert [split(one[2]) for one in launches.found] == [["x", "M"], ["x", "M"]]
+
+
+def test_a_template_needs_what_neither_a_default_nor_a_call_tells():
+    text = "template <typename T, int N, int M = 2 * 32> __global__ void mine(const T* x) {}"
+    (kernel,) = OwnSource.read(text, "mine.cu").kernels
+    assert kernel.template == ("T", "N", "M") and kernel.defaults == {"T": "", "M": "2 * 32"}

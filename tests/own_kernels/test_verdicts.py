@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from explorer.compile.compiler import include_dir
 from explorer.devices.device import Setting
 from explorer.devices.emulated.emulator import Emulator
 from explorer.devices.own_kernel import OwnLaunch, read_own
@@ -46,6 +47,8 @@ WRONG = {
     "not_rescaled": "the running sum looks as if it were not multiplied",
     "half_a_warp": "the first half of the threads have added up alone",
     "lanes_that_left": Kind.WARP_MASK,
+    "lanes_not_rescaled": "the lanes' sums look as if they were added up without exp(own maximum",
+    "endless": Kind.DEADLOCK,
 }
 """Kernels of wrong.cu, with the kind of finding, or what their numbers look like."""
 
@@ -114,6 +117,16 @@ def test_a_right_kernel_is_verified(kernel):
     verdict = judged("right.cu", kernel, **{"args": ALL, **RIGHT[kernel]})
     assert verdict.status is Status.VERIFIED, verdict.sentence
     assert not verdict.hint
+
+
+@pytest.mark.skipif(
+    not (include_dir() / "cccl" / "cub").is_dir(), reason="nvidia-cuda-cccl is not installed"
+)
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("kernel", ["group_a_row", "block_of_cub", "of_std"])
+def test_a_kernel_that_libraries_help_is_verified(kernel):
+    verdict = judged("libraries.cu", kernel, 100, args=ALL)
+    assert verdict.status is Status.VERIFIED, verdict.sentence
 
 
 @pytest.mark.sampled(5)

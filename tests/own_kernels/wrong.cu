@@ -166,6 +166,38 @@ __global__ void lanes_that_left(const half* in, half* out, int cols) {
     out[i] = __float2half(expf(__half2float(in[i]) - m) / sum);
 }
 
+// The lanes' sums are of several maxima; the warps' are merged as they should be.
+__global__ void lanes_not_rescaled(const float* in, float* out, int rows, int cols) {
+  __shared__ float maxima[2], sums[2];
+  in += blockIdx.x * cols, out += blockIdx.x * cols;
+  float m = -INFINITY, sum = 0;
+  for (int i = threadIdx.x; i < cols; i += 64) {
+    float before = m;
+    m = fmaxf(m, in[i]);
+    sum = sum * expf(before - m) + expf(in[i] - m);
+  }
+  m = warp_max(m);
+  for (int offset = 16; offset > 0; offset >>= 1)
+    sum += __shfl_xor_sync(0xffffffffu, sum, offset);  // here
+  if (threadIdx.x % 32 == 0) maxima[threadIdx.x / 32] = m, sums[threadIdx.x / 32] = sum;
+  __syncthreads();
+  float greatest = fmaxf(maxima[0], maxima[1]);
+  sum = sums[0] * expf(maxima[0] - greatest) + sums[1] * expf(maxima[1] - greatest);
+  for (int i = threadIdx.x; i < cols; i += 64) out[i] = expf(in[i] - greatest) / sum;
+}
+
+// The loop never goes on.
+__global__ void endless(const float* in, float* out, int rows, int cols) {
+  in += blockIdx.x * cols, out += blockIdx.x * cols;
+  float m = -INFINITY, sum = 0;
+  int i = threadIdx.x;
+  while (i < cols) m = fmaxf(m, in[i]);  // here
+  m = warp_max(m);
+  for (i = threadIdx.x; i < cols; i += 32) sum += expf(in[i] - m);
+  sum = warp_sum(sum);
+  for (i = threadIdx.x; i < cols; i += 32) out[i] = expf(in[i] - m) / sum;
+}
+
 void launches(const float* x, float* y, const half* hx, half* hy, int rows, int cols) {
   identity_of_max<<<(rows + 63) / 64, 64>>>(x, y, rows, cols);
   missing_barrier<<<rows, 128>>>(x, y, rows, cols);
@@ -176,5 +208,7 @@ void launches(const float* x, float* y, const half* hx, half* hy, int rows, int 
   missing_guard<<<(rows + 3) / 4, 128>>>(x, y, rows, cols);
   not_rescaled<<<(rows + 63) / 64, 64>>>(x, y, rows, cols);
   half_a_warp<<<rows, 32>>>(x, y, rows, cols);
+  lanes_not_rescaled<<<rows, 64>>>(x, y, rows, cols);
+  endless<<<rows, 32>>>(x, y, rows, cols);
   lanes_that_left<<<rows, 32>>>(hx, hy, cols);
 }

@@ -81,6 +81,10 @@ EVERY_ORDER = (Schedule.LOCKSTEP, Schedule.PERMUTED, Schedule.RANDOM)
 STRIDE_STEPS = 64_000
 """Most steps of a run with many rounds of persistent blocks: some four seconds on one core."""
 
+SHORT_STEPS, STEPS_AN_ELEMENT = 500_000, 200
+"""Most instructions of the first run, of a few blocks: one thread that works on all elements in
+three passes takes about 40 an element."""
+
 LONG_STEPS = 4_000_000
 """Most steps of a run with rows of more than 2^16 columns: some 20 seconds on one core."""
 
@@ -240,7 +244,10 @@ class Emulator(Device):
         few = few_blocks(program, run)
         kernel = self._with_what_is_left(program, kernel, ())
         noise = normal_inputs(few.problem, program.seed)
-        return self._run(program, kernel, few, EVERY_ORDER, arrays=noise)
+        # A loop without an end is given up here after seconds, where other runs would take minutes.
+        most = SHORT_STEPS + STEPS_AN_ELEMENT * few.problem.rows * few.problem.cols
+        limit = min(self._step_limit, most)
+        return self._run(program, kernel, few, EVERY_ORDER, limit, arrays=noise)
 
     def _run_the_rest(
         self,
