@@ -33,9 +33,12 @@ def each_plant():
 
 
 def each_base():
-    """What they are made of, as parameters; quick is the first."""
-    bases = dict.fromkeys((plant.problem, plant.config) for plant in PLANTS)
-    for number, base in enumerate(bases):
+    """Every second one that they are made of, as parameters; quick is the first.
+
+    That right kernels are verified is shown by hundreds of others, too.
+    """
+    bases = [*dict.fromkeys((plant.problem, plant.config) for plant in PLANTS)]
+    for number, base in enumerate(bases[::2]):
         marks = [pytest.mark.exhaustive] if number else []
         yield pytest.param(*base, id=f"{base[0]} {base[1].to_json(brief=True)}", marks=marks)
 
@@ -74,7 +77,7 @@ def test_an_edited_text_is_wrong_at_what_only_few_values_sizes_and_addresses_sho
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("problem", "config"),
-    [*dict.fromkeys((plant.problem, plant.config) for plant in planted_seams.PLANTS)][::2],
+    [*dict.fromkeys((plant.problem, plant.config) for plant in planted_seams.PLANTS)][::4],
     ids=str,
 )
 def test_what_they_were_made_of_is_verified_thoroughly(problem, config):
