@@ -89,7 +89,7 @@ GROUPS = {
         "slices of other widths",
     ),
     "arguments of the kernel, and what an earlier launch left": ("arguments", "second launches"),
-    "the launch: its grid, arguments, shared and scratch memory": ("limit", "launch", HOST),
+    "the launch: its grid, arguments, shared and scratch memory": ("deadlock", "launch", HOST),
     "other wrong numbers, in each op, mask and layout": ("wrong numbers", KINDS),
 }
 """Classes of bugs by what a reader calls them."""

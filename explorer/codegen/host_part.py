@@ -647,13 +647,13 @@ class _Reader:
     def _take(self, symbol: str) -> None:
         if not self._next(symbol):
             there = self._code[self._at] if self._at < len(self._code) else "the end"
-            raise NotInterpreted(f"{there} in place of {symbol}")
+            raise NotInterpreted(f"{there!r} where {symbol!r} would stand")
 
     def _name(self) -> str:
         """Return a name, with those of members behind it."""
         word = self._code[self._at] if self._at < len(self._code) else "the end"
         if not re.match(r"[A-Za-z_]", word):
-            raise NotInterpreted(f"{word} in place of a name")
+            raise NotInterpreted(f"{word!r} where a name would stand")
         self._at += 1
         while self._next("."):
             word += f".{self._code[self._at]}"

@@ -161,7 +161,7 @@ class Emulation:
         wrong = self._far_off or self._wrong
         if not wrong:
             findings = "1 finding" if len(self.findings) == 1 else f"{len(self.findings)} findings"
-            prefix = f"{findings}; its numbers are right, " if self.findings else ""
+            prefix = f"{findings}, though its numbers are right: " if self.findings else ""
             return f"{prefix}{self.excess or _errors(self.check)}"
         result, check = wrong[0]
         row, col = check.first or (0, 0)

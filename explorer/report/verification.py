@@ -210,24 +210,13 @@ def _print_one(verdict: Verdict, console: Console, elapsed_s: float) -> None:
 
 
 def _told_together(verdict: Verdict) -> Iterator[tuple[str, Emulation]]:
-    """Yield each run and its shape in words, and verified ones that are told together as one.
-
-    These are those of a shape that follow each other, and of a file all after the first one.
-    """
-    program, groups = verdict.program, list[list[Emulation]]()
-    by_key: dict[tuple[object, ...], list[Emulation]] = {}
+    """Yield each run and its shape in words; the verified ones after the first are told as one."""
+    program, groups = verdict.program, dict[object, list[Emulation]]()
     for number, run in enumerate(verdict.runs):
-        key: tuple[object, ...] = (run.accuracy, bool(run.elements))
-        if number == 0 or not program.has_own_text:
-            key = (run.problem, run.misaligned_by, *key)
-        if run.status is not Status.VERIFIED or run.left_out:
-            key = (id(run),)
-        if key not in by_key:
-            if not program.has_own_text:
-                by_key.clear()
-            groups.append(by_key.setdefault(key, []))
-        by_key[key].append(run)
-    for first, *others in groups:
+        alone = number == 0 or run.status is not Status.VERIFIED or run.left_out
+        key = id(run) if alone else (run.accuracy, bool(run.elements))
+        groups.setdefault(key, []).append(run)
+    for first, *others in groups.values():
         if not others:
             yield _shape_words(first, program), first
             continue
@@ -241,7 +230,9 @@ def _told_together(verdict: Verdict) -> Iterator[tuple[str, Emulation]]:
             cols = [run.problem.cols for run in (first, *others)]
             least, most = min(cols), max(cols)
             sizes = f"sizes of {least} to {most} columns" if least < most else "numbers of rows"
-            yield f"{len(cols)} other {sizes}", largest
+            odd = any(run.misaligned_by for run in (first, *others))
+            some = ", some at addresses of single elements" if odd else ""
+            yield f"{len(cols)} other {sizes}{some}", largest
 
 
 def _remarks(verdict: Verdict) -> Iterator[str]:
