@@ -1,7 +1,7 @@
 """The launches of a kernel in the host code of a person's file, and what their expressions mean."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from explorer.model.element import TYPE_BYTES
@@ -14,12 +14,19 @@ _MACRO = re.compile(
 _WHOLE = r"(?:(?:std::)?u?int(?:32|64)?_t|int|unsigned|(?:std::)?size_t|long|dim3|auto)"
 _DECLARED = re.compile(rf"\b{_WHOLE}\s+(\w+\s*[=({{][^;]*);")
 _DECLARATOR = re.compile(r"(\w+)\s*(?:=\s*([^{}]+)|\(([^{}]+)\)|\{([^{}]+)\})")
+_DEFAULT = re.compile(rf"\b{_WHOLE}\s+(\w+)\s*=\s*([^,;(){{}}]+)(?=[,)])")
+_ENUM = re.compile(r"\benum\b[^{;]*\{([^}]*)\}")
 _RETURNS = re.compile(rf"\b{_WHOLE}\s+(\w+)\s*\(([^(){{}}]*)\)[\s\w]*\{{\s*return\s+([^;]*);\s*\}}")
+
+_ALIAS = re.compile(r"\bauto\s*\*?\s*(\w+)\s*=\s*&?(\w+\s*(?:<[^;]*>)?)\s*;")
+_VOID = r"(?:\(\s*(?:const\s+)?void\s*\*\s*\)|&)?\s*"
 _BY_FUNCTION = re.compile(
-    r"\bcudaLaunchKernel\s*\(\s*(?:\(\s*(?:const\s+)?void\s*\*\s*\))?&?\s*(?:[\w:]*::)?(\w+)\s*"
-    r"(?:<([^;{}]*?)>)?\s*,([^;]*)\)\s*;"
+    rf"\bcudaLaunchKernel\s*\(\s*{_VOID}(\w+\s*(?:<[^;{{}}]*?>)?)\s*,([^;]*)\)\s*;"
 )
-"""A launch by the function of CUDA's runtime: the kernel, its template, what else it is given."""
+_BY_CONFIG = re.compile(
+    r"\bcudaLaunchKernelEx\s*\(\s*&?(\w+)\s*,\s*&?(\w+\s*(?:<[^;{}]*?>)?)\s*,([^;]*)\)\s*;"
+)
+"""Launches by functions of CUDA's runtime: the kernel, what else they are given."""
 
 _DEEPEST = 8
 """Names of which each is defined by the next."""
@@ -57,14 +64,11 @@ class HostLaunches:
     @classmethod
     def of(cls, text: str, kernel: str) -> "HostLaunches":
         """Read the launches of a kernel, whose namespaces do not matter."""
-        code = _COMMENT.sub(" ", text)
+        code = _plainly_launched(_COMMENT.sub(" ", text))
         bare = re.escape(kernel.rpartition("::")[2])
         launch = rf"\b{bare}\s*(?:<([^;{{}}]*?)>)?\s*<<<([^;]*?)>>>\s*\(([^;]*)\)\s*;"
-        found = [
-            *re.findall(launch, code),
-            *(one for name, *one in _by_function(code) if name == kernel.rpartition("::")[2]),
-        ]
-        return cls(tuple(dict.fromkeys(map(tuple, found))), _definitions(code), _functions(code))
+        found = tuple(dict.fromkeys(re.findall(launch, code)))
+        return cls(found, _definitions(code), _functions(code))
 
     def templates(self) -> list[str]:
         """Return the template's arguments of the launches that are constants, each list once."""
@@ -72,13 +76,23 @@ class HostLaunches:
         return list(dict.fromkeys(", ".join(map(str, one)) for one in lists if None not in one))
 
     def with_template(self, arguments: tuple[str, ...]) -> "HostLaunches":
-        """Return the launches with these arguments of the template."""
-        kept = [
-            one
-            for one in self.found
-            if [self.resolved(text) or text for text in split(one[0])] == list(arguments)
-        ]
-        return replace(self, found=tuple(kept))
+        """Return the launches with these arguments of the template.
+
+        Names in their place, as of the template of a function that launches, are these arguments.
+        """
+        kept, names = list[tuple[str, str, str]](), dict(self.names)
+        for one in self.found:
+            listed = split(one[0])
+            unknown = {
+                text: argument
+                for text, argument in zip(listed, arguments, strict=False)
+                if text.isidentifier() and self.resolved(text) is None
+            }
+            told = [unknown.get(text) or self.resolved(text) or text for text in listed]
+            if told == list(arguments):
+                kept.append(one)
+                names |= unknown
+        return replace(self, found=tuple(kept), names=names)
 
     def named(self, operands: Mapping[str, str]) -> "HostLaunches":
         """Return the same with the names of operands, by the file's names for them."""
@@ -137,15 +151,27 @@ def closed(code: str, at: int) -> int:
     return len(code)
 
 
-def _by_function(code: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yield kernel, template, configuration and arguments of each call of cudaLaunchKernel."""
-    for name, template, rest in _BY_FUNCTION.findall(code):
-        grid, block, arguments, *more = split(rest)
-        listed = re.search(
-            rf"\b{re.escape(arguments)}\s*\[\s*\d*\s*\]\s*=\s*\{{([^{{}}]*)\}}", code
-        )
-        theirs = re.sub(r"\(\s*void\s*\*\s*\)|&", "", listed[1]) if listed else ""
-        yield name, template, ", ".join([grid, block, *more]), theirs
+def _plainly_launched(code: str) -> str:
+    """Return a code with <<<>>> in place of other ways to launch, and without namespaces."""
+    code = re.sub(r"\b\w+::(?=\w)", "", code)
+    for name, meant in _ALIAS.findall(code):
+        code = re.sub(rf"\b{name}\s*<<<", f"{meant}<<<", code)
+
+    def by_function(call: re.Match[str]) -> str:
+        grid, block, listed, *more = split(call[2])
+        array = rf"\b{re.escape(listed)}\s*\[\s*\d*\s*\]\s*=\s*\{{([^{{}}]*)\}}"
+        found = re.search(array, code)
+        theirs = re.sub(r"\(\s*void\s*\*\s*\)|&", "", found[1]) if found else ""
+        return f"{call[1]}<<<{', '.join([grid, block, *more])}>>>({theirs});"
+
+    def by_config(call: re.Match[str]) -> str:
+        told = ["1", "1", "0"]
+        for place, member in enumerate(("gridDim", "blockDim", "dynamicSmemBytes")):
+            for value in re.findall(rf"\b{call[1]}\.{member}(?:\.x)?\s*=\s*([^;=]+);", code):
+                told[place] = value
+        return f"{call[2]}<<<{', '.join(told)}>>>({call[3]});"
+
+    return _BY_CONFIG.sub(by_config, _BY_FUNCTION.sub(by_function, code))
 
 
 def _definitions(code: str) -> dict[str, str]:
@@ -154,6 +180,12 @@ def _definitions(code: str) -> dict[str, str]:
     for listed in _DECLARED.findall(code):
         declared = map(_DECLARATOR.fullmatch, split(listed))
         found += [(one[1], one[2] or one[3] or one[4]) for one in declared if one is not None]
+    for listed in _ENUM.findall(code):
+        found += [
+            (name.strip(), value)
+            for name, _, value in (one.partition("=") for one in split(listed))
+        ]
+    found += _DEFAULT.findall(code)
     names: dict[str, str] = {}
     doubtful: set[str] = set()
     for name, text in found:

@@ -50,7 +50,10 @@ _TEMPLATE = re.compile(r"\s*template\s*<")
 _TYPE = re.compile(
     r"\s*(?:template\s*<[^{;]*>\s*)?(?:typedef\s+)?(struct|class|union|enum(?:\s+class)?)\b"
 )
-_CONSTANT = re.compile(r"\s*(?:static\s+|inline\s+)*(?:constexpr|const|__constant__|__device__)\b")
+_CONSTANT = re.compile(
+    r"\s*(?:static\s+|inline\s+|extern\s+|__align__\([^)]*\)\s*)*"
+    r"(?:constexpr|const|__constant__|__device__|__shared__)\b"
+)
 _QUALIFIER = re.compile(r"__(launch_bounds|align|maxnreg|cluster_dims|attribute)__\s*\(")
 _OF_TORCH = re.compile(r"(torch|ATen|c10|pybind11)(/|\.h)")
 
@@ -198,6 +201,7 @@ class OwnSource:
         code = _code(text)
         items = tuple(_items(code, 0, len(code)))
         defines = [match for item in items if (match := _DEFINE.match(item.text))]
+        aliases = dict(pair for item in items for pair in _aliases(item.text))
         markers = {"__device__", "__global__"}
         markers |= {m[1] for m in defines if re.search(r"__(device|global)__", m[2])}
         kernels = tuple(
@@ -206,7 +210,7 @@ class OwnSource:
             if re.search(r"\b__global__\b", item.text.partition("{")[0])
             and not item.text.lstrip().startswith("#")
             and "{" in item.text
-            and (kernel := _kernel_of(item)) is not None
+            and (kernel := _kernel_of(item, aliases)) is not None
         )
         source = cls(text, file, items, kernels, frozenset(markers))
         source._check_includes()
@@ -290,10 +294,10 @@ class OwnSource:
         if given is None:
             needed = [name for name in kernel.template if name not in kernel.defaults]
             if needed:
-                listed = ", ".join(needed)
+                listed = ", ".join(kernel.template[: 1 + kernel.template.index(needed[-1])])
                 raise InvalidInput(
-                    f"{kernel.name} is a template of {listed}, and {self.file} does not say what "
-                    f"{'they are' if len(needed) > 1 else 'it is'}: write --kernel "
+                    f"{kernel.name} is a template of {', '.join(kernel.template)}, and {self.file} "
+                    f"does not say what {' and '.join(needed)} is: write --kernel "
                     f"'{kernel.name}<{listed}>' with a type or a number for each"
                 )
             return kernel, ()
@@ -345,12 +349,20 @@ class OwnSource:
             ]
         if re.match(r"\s*(template\s*<[^;]*>\s*)?(using|typedef|namespace)\b", text):
             return _WORD.findall(text)
-        words = set(_WORD.findall(head))
-        function = re.search(r"([A-Za-z_]\w*)\s*\(", _without_qualifiers(_without_template(head)))
-        if function and _is_function(head):
+        if function := self._function(item):
+            words = _words(head)
             on_gpu = words & self.markers or "constexpr" in words
-            return [function[1]] if on_gpu and "__global__" not in words else []
+            return [function] if on_gpu and "__global__" not in words else []
         return _WORD.findall(text.partition("{")[0]) if _CONSTANT.match(text) else []
+
+    @staticmethod
+    def _function(item: _Item) -> str:
+        """Return the name of the function that an item declares; empty if it is none."""
+        head = item.text.partition("{")[0]
+        if head.lstrip().startswith("#"):
+            return ""
+        named = re.search(r"([A-Za-z_]\w*)\s*\(", _without_qualifiers(_without_template(head)))
+        return named[1] if named and _is_function(head) else ""
 
     def device_text(self, kernel: OwnKernel) -> str:
         """Return the text with blanks for all that the kernel does not name, line by line.
@@ -373,10 +385,13 @@ class OwnSource:
         is_using = text.startswith("using namespace") and not re.search(r"\bstd\b", text)
         return item.start in kept or text.startswith("#") or item.scope == "{" or is_using
 
-    @staticmethod
-    def _kept(item: _Item, kernel: OwnKernel) -> str:
+    def _kept(self, item: _Item, kernel: OwnKernel) -> str:
         if item is not kernel.item:
-            return item.text
+            # nvcc evaluates it while it compiles, and NVRTC needs to be told that it may.
+            rest = _without_template(item.text)
+            if not self._function(item) or not self.markers.isdisjoint(_words(rest)):
+                return item.text
+            return f"{item.text.removesuffix(rest)} __host__ __device__ {rest}"
         head, brace, body = item.text.partition("{")
         bounds = _QUALIFIER.search(head)
         while bounds:
@@ -385,6 +400,10 @@ class OwnSource:
             bounds = _QUALIFIER.search(head)
         inlined = re.sub(r"\b__global__\b", "__device__ __forceinline__", head)
         return inlined.replace("static", "      ") + brace + body
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.partition("{")[0]))
 
 
 def _without_template(head: str) -> str:
@@ -406,8 +425,21 @@ def _before_colon(head: str) -> list[str]:
     return re.findall(r"(\w+)\s*:(?!:)", head)[:1]
 
 
-def _kernel_of(item: _Item) -> OwnKernel | None:
-    """Return the kernel that an item defines; None if it is not understood."""
+def _aliases(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the other name that a declaration gives to a type, and the type."""
+    using = re.fullmatch(r"\s*using\s+(\w+)\s*=\s*([\w:]+)\s*;", text)
+    typedef = re.fullmatch(r"\s*typedef\s+([\w:\s]+?)\s+(\w+)\s*;", text)
+    if using:
+        yield using[1], using[2]
+    if typedef:
+        yield typedef[2], typedef[1]
+
+
+def _kernel_of(item: _Item, aliases: Mapping[str, str]) -> OwnKernel | None:
+    """Return the kernel that an item defines, with types by their own names; None if it has none.
+
+    That is so where it is not understood.
+    """
     head = item.text
     template, defaults = tuple[str, ...](), dict[str, str]()
     match, types = _TEMPLATE.match(head), set[str]()
@@ -432,19 +464,20 @@ def _kernel_of(item: _Item) -> OwnKernel | None:
     if name is None:
         return None
     listed = split(head[name.end() : closed(head, name.end() - 1) - 1])
-    parameters = tuple(_parameter(one) for one in listed if one != "void")
+    parameters = tuple(_parameter(one, aliases) for one in listed if one != "void")
     defaults |= dict.fromkeys({one.pointee for one in parameters} & types, "")
     bounds_told = " ".join(told.split())
     return OwnKernel(item.scope + name[1], parameters, template, defaults, bounds_told, item)
 
 
-def _parameter(text: str) -> Parameter:
+def _parameter(text: str, aliases: Mapping[str, str]) -> Parameter:
     """Return a parameter of a list."""
     declared = " ".join(text.partition("=")[0].split())
     array = re.search(r"\[[^\]]*\]$", declared)
     declared = declared[: array.start()] if array else declared
     name = re.search(r"(\w+)$", declared)
     kind = declared[: name.start()].strip() if name else declared
+    kind = _WORD.sub(lambda word: aliases.get(word[0], word[0]), kind)
     return Parameter(kind + ("*" if array else ""), name[1] if name else "")
 
 
@@ -493,7 +526,7 @@ def with_entry(
     """
     _check_number_of(kernel, passed, operands)
     called = [
-        _converted(kernel, one, text, operands)
+        _converted(kernel, one, text, operands, dict(zip(kernel.template, arguments, strict=False)))
         for one, text in zip(kernel.parameters, passed, strict=True)
     ]
     named = {word for text in passed for word in _WORD.findall(text)}
@@ -537,9 +570,16 @@ _LITERALS = ("nullptr", "true", "false", "min", "max", "f", "e", "u")
 
 
 def _converted(
-    kernel: OwnKernel, one: Parameter, text: str, operands: Mapping[str, Operand]
+    kernel: OwnKernel,
+    one: Parameter,
+    text: str,
+    operands: Mapping[str, Operand],
+    chosen: Mapping[str, str],
 ) -> str:
-    """Return an argument as C++ text; raises InvalidInput if it cannot be the parameter's."""
+    """Return an argument as C++ text; raises InvalidInput if it cannot be the parameter's.
+
+    `chosen` are the arguments of the kernel's template.
+    """
     operand = operands.get(text)
     if operand is None or not operand.is_array:
         if one.is_pointer and text not in ("nullptr", "0"):
@@ -553,12 +593,18 @@ def _converted(
             f"args pass {text}, an array, for {one.type} {one.name} of {kernel.name}: name a "
             "number there, such as cols"
         )
+    if text == "output" and one.is_constant:
+        raise InvalidInput(
+            f"args pass output for {one.type} {one.name} of {kernel.name}, through which nothing "
+            "is written: name what it reads, such as input"
+        )
     kind = one.pointee.replace("struct ", "")
+    kind = chosen.get(kind, kind)
     plain = _ALIASES.get(kind, kind)
     if plain in _FUNDAMENTAL and plain != operand.type:
         raise InvalidInput(
             f"{one.type} {one.name} of {kernel.name} points to {kind}, and {text} has elements of "
-            f"{operand.type}: give the --dtype of the kernel"
+            f"{operand.type}: give the kernel's --dtype, and --out-dtype for its output"
         )
     if _VECTORS.fullmatch(kind):
         return f"({'const ' if operand.is_read_only and one.is_constant else ''}{kind}*){text}"

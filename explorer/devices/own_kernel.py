@@ -7,7 +7,7 @@ is asked for. The program has a launch plan as an emitted file has one.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -89,6 +89,9 @@ class OwnLaunch:
 CONSTANT_GRID = 2**30
 """Rows of a tile where the grid does not grow with the rows: blocks stride over them."""
 
+MANY_ROWS = 2**22
+"""Rows for which a grid that is bounded, as min(rows, 2048), has as many blocks as it ever has."""
+
 ROUNDINGS_OF_FAST_EXP = 256
 """Roundings that explain the error of `__expf`: 2 + 1.16 |x| ulp, by the CUDA C++ Programming
 Guide, for the x of -104 of the smallest results."""
@@ -104,8 +107,8 @@ class OwnProgram(ProgramUnderTest):
     """The launch as host code would have it."""
     cols_multiple: int = 1
     """The number of which its columns are multiples."""
-    tile_rows: int = 1
-    """Rows that a block works on; CONSTANT_GRID if any number of them."""
+    has_bounded_grid: bool = False
+    """Whether its blocks have to stride over many rows."""
 
     @property
     def compiled_source(self) -> str:
@@ -263,12 +266,13 @@ def _planned(
         entry_source=entry_source,
         launch_words=(f"{kernel.name}{template}<<<{grid}, {block}{third}>>>({', '.join(passed)})"),
         cols_multiple=launch.cols_multiple,
-        tile_rows=tile_rows,
+        has_bounded_grid=tile_rows == CONSTANT_GRID,
     )
     if problem.cols % launch.cols_multiple:
         raise InvalidInput(
             f"cols is {problem.cols}, and --cols-multiple {launch.cols_multiple} says that the "
-            f"kernel is for multiples of that: give --cols {launch.cols_multiple}"
+            "kernel is for multiples of that: give --cols "
+            f"{-(-problem.cols // launch.cols_multiple) * launch.cols_multiple}"
         )
     program.launches(problem)
     return program
@@ -293,17 +297,18 @@ def _standing_for(block: int, tile_rows: int, problem: Problem, *, is_static: bo
 
 def _tile_rows(plan: LaunchPlan, grid: str, cols: int) -> int:
     """Return how many rows a block works on, by the blocks of few rows; raises InvalidInput."""
-    blocks = [plan.launches(rows, cols)[0].grid for rows in (1, 2**20)]
-    if blocks[0] < 1:
+
+    def blocks(rows: int) -> int:
+        return plan.launches(rows, cols)[0].grid
+
+    if blocks(1) < 1:
         raise InvalidInput(
-            f"grid is {grid}, which is {blocks[0]} for 1 row: write it so that the last rows have "
+            f"grid is {grid}, which is {blocks(1)} for 1 row: write it so that the last rows have "
             "a block, too, such as (rows + 7) / 8"
         )
-    if blocks[0] == blocks[1]:
+    if blocks(MANY_ROWS) == blocks(2 * MANY_ROWS):
         return CONSTANT_GRID
-    return next(
-        rows for rows in range(1, 2**20) if plan.launches(rows + 1, cols)[0].grid != blocks[0]
-    )
+    return next(rows for rows in range(1, MANY_ROWS) if blocks(rows + 1) != blocks(1))
 
 
 def _names(passed: tuple[str, ...]) -> set[str]:
@@ -378,17 +383,24 @@ def _passed(
     )
     if fits and len(set(named)) == len(named):
         return tuple(named)
-    known = ",".join(name or "?" for name in named)
+    listed = [name if name in operands else "" for name in named]
     raise InvalidInput(
         f"what {source.file} passes to {kernel.signature} cannot be read from the names of its "
-        f"parameters ({known}): say it in their order by --args, such as --args "
-        f"{','.join(_example(kernel))}"
+        f"parameters ({','.join(name or '?' for name in listed)}): say it in their order by "
+        f"--args, such as --args {','.join(_example(kernel, listed))}"
     )
 
 
-def _example(kernel: OwnKernel) -> list[str]:
-    arrays, numbers = iter(["input", "output"]), iter(["rows", "cols"])
-    return [next(arrays if one.is_pointer else numbers, "0") for one in kernel.parameters]
+def _example(kernel: OwnKernel, known: Sequence[str]) -> Iterator[str]:
+    """Yield what each parameter may be given, where it is not known already."""
+    arrays, numbers = (
+        iter([one for one in usual if one not in known])
+        for usual in (("input", "output"), ("rows", "cols"))
+    )
+    for one, name in zip(kernel.parameters, known, strict=True):
+        yield name or next(
+            arrays if one.is_pointer else numbers, "nullptr" if one.is_pointer else "0"
+        )
 
 
 # ------------------------------------------------------------------ block, grid and shared memory
@@ -397,7 +409,7 @@ def _example(kernel: OwnKernel) -> list[str]:
 _PLACES = {"grid": 0, "block": 1, "shared": 2}
 _FORMS = {
     "block": "--block 256, its threads",
-    "grid": "--grid rows, or --grid '(rows + 7) / 8' for 8 rows a block",
+    "grid": "--grid rows, --grid '(rows + 7) / 8' for 8 rows a block, or 'min(rows, 2048)'",
     "shared": "--shared, its bytes, such as --shared 'cols * 4'",
 }
 
@@ -464,8 +476,8 @@ def _block(file: str, launches: HostLaunches, launch: OwnLaunch, kernel: OwnKern
         raise InvalidInput(f"block is {shown(said)}; write its threads, such as 256") from None
     if not 1 <= block <= MAX_BLOCK[0]:
         raise InvalidInput(
-            f"block is {block}; a block has 1 to {MAX_BLOCK[0]} threads: take fewer, and let each "
-            "thread have several columns"
+            f"block is {block}; a block has 1 to {MAX_BLOCK[0]} threads"
+            + (": take fewer, and let each thread have several columns" if block > 0 else "")
         )
     return block
 

@@ -144,6 +144,11 @@ class ProgramUnderTest:
         return WorkSplit(self.problem, self.config)
 
     @property
+    def has_bounded_grid(self) -> bool:
+        """Whether a grid of many rows has blocks for some alone, as of a person's kernel alone."""
+        return False
+
+    @property
     def block_rows(self) -> int:
         """Rows that a block works on at a time, or of attention the blocks that share keys."""
         return self.problem.of_group if self.problem.attends else self.split.block_rows

@@ -1,11 +1,13 @@
 """The result of a program's check: its status, and what each emulated run of it shows."""
 
+import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import isinf, isnan
 
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.model.accuracy import Accuracy
+from explorer.model.gpu_spec import WARP
 from explorer.model.outcome import Measured, Outcome, Stage
 from explorer.model.problem import Operand, Problem, results
 from explorer.ptx_emulator import Counters, Finding, Kind, Schedule, SourceLine
@@ -210,6 +212,38 @@ def _distinguished(got: float, due: float) -> tuple[str, str]:
     return first, second
 
 
+WITHIN_A_WARP = (
+    "it looks like a missing __syncwarp(): threads of one warp need not go on together, so that it "
+    "stands between what one writes to shared memory and what another reads"
+)
+TOO_LITTLE_SHARED = (
+    "it looks as if there were less shared memory than the threads use: an array of it is too "
+    "short, or --shared says too few bytes"
+)
+OVERFLOWN = (
+    "it looks as if an index overflowed {} bits: compute it in wider ones, such as "
+    "(size_t)row * cols"
+)
+
+
+def _hint_of(finding: Finding) -> str:
+    """Return what a finding looks like, by its kind and by its threads and addresses."""
+    if finding.kind is Kind.SHARED_RACE:
+        other = re.search(r"by thread \((\d+), 0, 0\) of block", finding.message)
+        own = finding.thread[0] if finding.thread else -1
+        if other and own // WARP == int(other[1]) // WARP:
+            return WITHIN_A_WARP
+    if finding.kind is Kind.OUT_OF_BOUNDS:
+        if " shared address " in finding.message:
+            return TOO_LITTLE_SHARED
+        below = re.search(r"address \w+-(\d+) ", finding.message)
+        if below and int(below[1]) >= 2**31:
+            return OVERFLOWN.format(32)
+        if below and int(below[1]) % 2**15 == 0:
+            return OVERFLOWN.format(16)
+    return HINTS.get(finding.kind, "")
+
+
 # ------------------------------------------------------------------ verdict
 
 
@@ -289,7 +323,7 @@ class Verdict:
         if self.status is Status.INACCURATE:
             return ROUNDS if self.program.is_own else ""
         if run.findings:
-            return HINTS.get(run.findings[0].kind, "")
+            return _hint_of(run.findings[0])
         return run.mistake.sentence if run.mistake else ""
 
     @property

@@ -55,6 +55,8 @@ class Profile:
     counters: Counters
     resources: Resources
     occupancy: Occupancy
+    defect: str = ""
+    """What the run that was counted found, as of a wrong launch; empty if it found nothing."""
 
     @property
     def variant(self) -> Variant:
@@ -93,9 +95,9 @@ def profile(program: ProgramUnderTest, gpu: GpuSpec) -> Profile:
         raise InvalidInput(f"nothing is counted: {error}") from None
     if ran.unsupported or ran.check is None:
         raise InvalidInput(f"nothing is counted: {ran.sentence}")
-    return Profile(
-        program, gpu, nvrtc_version(), emulated, ran.counters, *occupied(gpu, variant, kernel)
-    )
+    takes = occupied(gpu, variant, kernel)
+    defect = f"{ran.findings[0].kind}: {ran.findings[0].message}" if ran.findings else ""
+    return Profile(program, gpu, nvrtc_version(), emulated, ran.counters, *takes, defect)
 
 
 def compiled_for(gpu: GpuSpec, program: ProgramUnderTest) -> Kernel:

@@ -27,6 +27,7 @@ from explorer.ptx_emulator.arrival import decided_by_arrival
 from explorer.ptx_emulator.counters import SECTOR_BYTES, Counters, Traffic
 from explorer.ptx_emulator.element_sets import MaximaSeen
 from explorer.ptx_emulator.findings import (
+    ABSENT_LANE,
     EmulatorError,
     Finding,
     Kind,
@@ -47,6 +48,7 @@ from explorer.ptx_emulator.parser import parse
 from explorer.ptx_emulator.program import FLOATS, PACKED, Extents, Instruction, Module, SourceLine
 
 __all__ = [
+    "ABSENT_LANE",
     "FLOATS",
     "MAX_BLOCK",
     "MAX_GRID",

@@ -60,6 +60,10 @@ class Finding:
         return f"{self.kind}: {self.message}{where}{ptx}{who} ({self.count}x)"
 
 
+ABSENT_LANE = "the value is read from a lane that does not take part"
+"""What a finding says of a shuffle whose result is undefined, though all lanes of its mask came."""
+
+
 class EmulatorError(Exception):
     """Base of the errors that the emulator raises. The text is one sentence for a user."""
 

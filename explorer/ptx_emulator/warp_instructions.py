@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from explorer.ptx_emulator import element_sets
 from explorer.ptx_emulator.binding import Binder, Control, Modifiers, Step, binds, controls
-from explorer.ptx_emulator.findings import Kind
+from explorer.ptx_emulator.findings import ABSENT_LANE, Kind
 from explorer.ptx_emulator.lanes import WARP, Lanes, all_of, any_of, distinct
 from explorer.ptx_emulator.machine import Machine
 from explorer.ptx_emulator.program import DTYPES, Array, Instruction, Operand
-from explorer.ptx_emulator.registers import Source
+from explorer.ptx_emulator.registers import Source, unassigned
 from explorer.ptx_emulator.scheduler import Scheduler, guarded
 
 FULL = 0xFFFFFFFF
@@ -219,32 +219,39 @@ def bind_shfl(binder: Binder, instruction: Instruction) -> Step:
             return
         own = (lanes.flat & 31).astype(np.int64)
         picked, inside = _source_lanes(mode, own, b.each(lanes), c.each(lanes))
-        _check_sources(current.machine, instruction, lanes, picked, mask)
+        absent = _absent_sources(current.machine, instruction, lanes, picked, mask)
         origin = (lanes.flat & ~31) + picked
         everyone = a.value.reshape(-1) if varies else a.each(Lanes.every(lanes.shape))
-        target.put(lanes, everyone[origin])
+        values = everyone[origin]
+        if any_of(absent):
+            values[absent] = unassigned(4, lanes.count)[absent]
+        target.put(lanes, values)
         if valid is not None:
             valid.put(lanes, inside)
 
     return step
 
 
-def _check_sources(
+def _absent_sources(
     machine: Machine, instruction: Instruction, lanes: Lanes, picked: _LaneIds, mask: Source
-) -> None:
-    """Report lanes that read from a lane which does not take part: the value is undefined."""
+) -> NDArray[np.bool_]:
+    """Return who reads from a lane that does not take part, and report them.
+
+    What they get is undefined.
+    """
     bit = np.uint32(1) << picked.astype(np.uint32)
     present = lanes.warp_bits()[lanes.flat >> 5] & mask.each(lanes).astype(np.uint32)
     bad = (present & bit == 0) & (picked != (lanes.flat & 31))
     if any_of(bad):
         machine.report(
             Kind.WARP_MASK,
-            "the value is read from a lane that does not take part",
+            ABSENT_LANE,
             instruction,
             int(lanes.flat[int(np.argmax(bad))]),
             count=int(np.count_nonzero(bad)),
             key="source",
         )
+    return np.asarray(bad)
 
 
 # Votes, matches, reductions.

@@ -5,9 +5,10 @@ rows that are wrong, and nearly all that are right, it is returned; nothing is s
 none of them explains.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,16 @@ _PARTIAL_SUMS = (
     r"\+=.*exp",
 )
 _SUMS = (r"exp2f?\s*\((?!.*(?:1\.44|[lL][oO][gG]))", *_PARTIAL_SUMS)
+_DIVISIONS = (r"/\s*\(?\s*\w*.*\+\s*[\d.]+e?-?\d*f?", r"/")
+_MAXIMA = (r"\b(?:fmaxf?|max)\(",)
+_MAXIMA_OF_LANES = (r"(?:max.*shfl|shfl.*max)", *_MAXIMA)
+_NOT_REDUCED = (
+    "each thread looks as if it used a {} of its own columns: the threads' are not reduced"
+)
+_ONE_LANE = (
+    "the {} looks as if only the first lane had it, as after __shfl_down_sync: pass it on to the "
+    "others, or reduce by __shfl_xor_sync"
+)
 _TAIL = (r"\bfor\b.*(?:/\s*\w|>>\s*\d|\+\s*\w+\s*<|-\s*\w+\s*;)", r"\bfor\b")
 
 
@@ -89,17 +100,20 @@ def _likely(problem: Problem, rows: Array, made: Array, due: Array, threads: int
     scale = 1.0 if problem.scale is None else problem.scale
     x = rows.astype(np.float32) * np.float32(scale)
     got, truth = made.astype(np.float32), due.astype(np.float32)
-    wrong = ~_same(got, truth, SAME[made.dtype.itemsize])
+    least = max(1e-30, problem.output_dtype.smallest_normal * 2**-10)
+    same = partial(_same, most=SAME[made.dtype.itemsize], least=least)
+    wrong = ~same(got, truth)
     is_finite = np.isfinite(x).all(axis=1)
     is_wrong = wrong.any(axis=1)
     told = _some(is_wrong & is_finite)
+    if not told.size and is_wrong.any():
+        return Mistake("only rows that hold infinities or NaN are wrong", _EXPONENTIAL)
     if not told.size:
-        odd = Mistake("only rows that hold infinities or NaN are wrong", _EXPONENTIAL)
-        return odd if is_wrong.any() else None
+        some = _some(is_finite)
+        return _slightly_off(x[some], got[some], truth[some], problem.operator.is_log)
     is_log = problem.operator.is_log
     right = _some(~is_wrong & is_finite)
     rows_of = _Rows(x[told], is_log, threads), _Rows(x[right], is_log, threads)
-    same = SAME[made.dtype.itemsize]
     wrong_ones, right_ones = (rows.mistakes() for rows in rows_of)
     for (mistake, tried), (_, kept) in zip(wrong_ones, right_ones, strict=True):
         shares = (_share(tried, got[told], same), _share(kept, got[right], same))
@@ -115,19 +129,42 @@ def _some(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
     return numbers[:: max(1, -(-len(numbers) // MOST_ROWS))]
 
 
-def _share(tried: Numbers, got: Numbers, most: float) -> float:
+def _share(tried: Numbers, got: Numbers, same: Callable[..., NDArray[np.bool_]]) -> float:
     """Return the share of rows that are the same; 1 if there are none."""
-    return float(_same(tried, got, most).all(axis=1).mean()) if len(got) else 1.0
+    return float(same(tried, got).all(axis=1).mean()) if len(got) else 1.0
 
 
-def _same(one: Numbers, other: Numbers, most: float) -> NDArray[np.bool_]:
-    """Return where two numbers are the same, up to `most` of their magnitude and to underflow."""
-    close: Any = np.isclose(one, other, rtol=most, atol=1e-30, equal_nan=True)
+def _same(one: Numbers, other: Numbers, most: float, least: float) -> NDArray[np.bool_]:
+    """Return where two numbers are the same, up to `most` of their magnitude and to `least`."""
+    close: Any = np.isclose(one, other, rtol=most, atol=least, equal_nan=True)
     return np.asarray(close, np.bool_)
 
 
 Tried = Iterator[tuple[Mistake, Numbers]]
 """Mistakes, each with the numbers of a kernel that has it."""
+
+
+def _down(values: Numbers, joined: np.ufunc) -> Numbers:
+    """Return what lanes have after a reduction by shuffles down, of which the first lane has all.
+
+    A lane without another one so far above it gets its own value.
+    """
+    rows, threads = values.shape
+    width = gcd(threads, WARP)
+    lanes = values.reshape(rows, threads // width, width)
+    step = lanes.shape[2] // 2
+    while step:
+        above = np.concatenate([lanes[:, :, step:], lanes[:, :, -step:]], axis=2)
+        lanes, step = joined(lanes, above), step // 2
+    return np.asarray(lanes.reshape(rows, threads), np.float32)
+
+
+def _halved(values: Numbers, joined: np.ufunc) -> Numbers:
+    """Return what the first thread has after a tree that halves the number of threads."""
+    half = values.shape[1] // 2
+    while half:
+        values, half = joined(values[:, :half], values[:, half : 2 * half]), half // 2
+    return np.asarray(values[:, :1], np.float32)
 
 
 @dataclass(frozen=True)
@@ -165,6 +202,7 @@ class _Rows:
         yield from self.of_terms()
         yield from self.of_tails()
         yield from self.of_threads()
+        yield from self.of_reductions()
         yield from self.of_rescaling()
 
     def of_identities(self) -> Tried:
@@ -178,6 +216,14 @@ class _Rows:
             ),
         )
         yield at_zero, self.softmax(np.maximum(self.greatest, np.float32(0)))
+        of_bits = Mistake(
+            "the maximum of negative numbers looks like the least of them: the bits of negative "
+            "floats, compared as integers, are in the other order",
+            (r"atomicMax|__float_as_u?int",),
+        )
+        negative = (self.x < 0).all(axis=1, keepdims=True)
+        for other in (np.float32(-np.inf), self.x.min(axis=1, keepdims=True)):
+            yield of_bits, self.softmax(np.where(negative, other, self.greatest))
         for number in IDENTITIES:
             below = Mistake(
                 f"the maximum looks as if it began at about {number:g}: its identity is -INFINITY",
@@ -255,6 +301,41 @@ class _Rows:
                 )
                 yield lost, self.softmax(self.greatest, owner < count)
 
+    def of_reductions(self) -> Tried:
+        """Yield reductions of which a step is missing, or whose result only some threads get."""
+        for threads in dict.fromkeys((self.threads, WARP)):
+            own, sums = self._of_each_thread(threads, self.greatest)
+            yield Mistake(_NOT_REDUCED.format("sum"), _EXPONENTIAL), self._divided(sums)
+            yield Mistake(_NOT_REDUCED.format("maximum"), _MAXIMA), self._shifted(own)
+            yield (
+                Mistake(_ONE_LANE.format("sum"), _PARTIAL_SUMS),
+                self._divided(_down(sums, np.add)),
+            )
+            yield (
+                Mistake(_ONE_LANE.format("maximum"), _MAXIMA_OF_LANES),
+                self._shifted(_down(own, np.maximum)),
+            )
+            for step in (2**bit for bit in range((threads - 1).bit_length())):
+                lost = Mistake(
+                    f"the sum looks as if threads {step} apart were not joined: a step of the "
+                    "reduction is missing",
+                    (r"\bfor\b.*(?:>>=|/=|\*=|<<=)", *_PARTIAL_SUMS),
+                )
+                apart = (np.arange(threads) & step > 0).astype(np.float32)
+                near, far = ((sums * half).sum(axis=1) for half in (1 - apart, apart))
+                yield lost, self._divided(np.where(apart, far[:, None], near[:, None]))
+                yield lost, self._with_total(near[:, None])
+            if threads & (threads - 1):
+                halved = Mistake(
+                    f"the sum looks as if {threads} threads were halved until one is left, which "
+                    "loses some of an odd number of them",
+                    (r"\bfor\b.*(?:>>=|/=)", *_PARTIAL_SUMS),
+                )
+                for greatest in (self.greatest, _halved(own, np.maximum)):
+                    left = self._of_each_thread(threads, greatest)[1]
+                    terms = np.exp(self.x - greatest)
+                    yield halved, self.result(terms, _halved(left, np.add), greatest)
+
     def of_rescaling(self) -> Tried:
         """Yield sums of terms of several maxima, as an online softmax has them."""
         merged = (
@@ -282,18 +363,60 @@ class _Rows:
         )
         yield not_rescaled, self.result(np.exp(self.x - self.greatest), total)
 
-    def _of_each_thread(self, threads: int) -> tuple[Numbers, Numbers]:
-        """Return the maximum of each thread's columns, and the sum of their terms for it."""
+    def _of_each_thread(
+        self, threads: int, greatest: Numbers | None = None
+    ) -> tuple[Numbers, Numbers]:
+        """Return the maximum of each thread's columns, and the sum of their terms.
+
+        These are for a row's `greatest`, else for the thread's own maximum.
+        """
         rows, cols = self.x.shape
         padded = np.full((rows, -(-cols // threads) * threads), -np.inf, np.float32)
         padded[:, :cols] = self.x
         columns = padded.reshape(rows, padded.shape[1] // threads, threads)
         own = np.maximum(columns.max(axis=1), np.finfo(np.float32).min)
-        return own, np.exp(columns - own[:, None]).sum(axis=1)
+        return own, np.exp(columns - (own if greatest is None else greatest)[:, None]).sum(axis=1)
+
+    def _divided(self, sums: Numbers) -> Numbers:
+        """Return the result where each thread divides by a sum of its own."""
+        owner = np.arange(self.x.shape[1]) % sums.shape[1]
+        return self.result(np.exp(self.x - self.greatest), sums[:, owner])
+
+    def _shifted(self, maxima: Numbers) -> Numbers:
+        """Return the result where each thread subtracts a maximum of its own."""
+        greatest = maxima[:, np.arange(self.x.shape[1]) % maxima.shape[1]]
+        terms = np.exp(self.x - greatest)
+        return self.result(terms, terms.sum(axis=1, keepdims=True), greatest)
 
     def _with_total(self, sums: Numbers) -> Numbers:
         """Return the result with the sum of a row's `sums`."""
         return self.result(np.exp(self.x - self.greatest), sums.sum(axis=1, keepdims=True))
+
+
+LEAST_PART = 1e-3
+"""Share of a row's largest result from which on an element tells the factor of its row."""
+
+
+def _slightly_off(x: Numbers, got: Numbers, truth: Numbers, is_log: bool) -> Mistake | None:
+    """Return what rows of which each is off by a factor near 1 look like."""
+    if is_log or not len(x):
+        return None
+    with np.errstate(all="ignore"):
+        large = truth >= LEAST_PART * truth.max(axis=1, keepdims=True)
+        off = np.nanmean(np.where(large, got / truth, np.nan), axis=1) - 1
+        totals = np.exp(x - x.max(axis=1, keepdims=True)).sum(axis=1)
+        added = -off / (1 + off) * totals
+    if not np.isfinite(off).all() or np.abs(off).max() < 2 * np.finfo(np.float32).eps:
+        return None
+    if added.min() > 0 and np.ptp(added) <= added.max() / 2:
+        return Mistake(
+            f"the sum looks as if about {np.median(added):.0e} were added to it", _DIVISIONS
+        )
+    return Mistake(
+        f"the rows are off by factors of up to {1 + np.abs(off).max():.6g}: their sums have lost "
+        "digits, as where they are added up in 16 bits",
+        _RUNNING_SUM,
+    )
 
 
 def _by_place(

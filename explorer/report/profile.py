@@ -61,6 +61,7 @@ def counts_data(profile: Profile) -> Data:
     counts = {each.name: _plain(getattr(counters, each.name)) for each in fields(counters)}
     return {
         "emulated_rows": profile.emulated.rows,
+        "defect": profile.defect or None,
         "scale": profile.scale,
         "counts": {
             "instructions": counts.pop("instructions"),
@@ -152,6 +153,8 @@ def _lines(profile: Profile) -> list[tuple[str, str]]:
 def counted_sentence(profile: Profile) -> str:
     """Say how many rows were executed, and how totals were made of them."""
     rows, whole = profile.emulated.rows, profile.variant.problem.rows
+    if profile.defect:
+        return f"what a wrong run does, {profile.defect}: explorer verify says where"
     if rows == whole:
         return f"exactly, by emulation of all {count(rows)} rows"
     mask = profile.variant.problem.mask

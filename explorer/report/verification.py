@@ -101,6 +101,7 @@ def verdict_data(verdict: Verdict) -> Data:
         "sentence": verdict.sentence,
         **what_data(program),
         "hint": verdict.hint or None,
+        "suspects": [text.strip() for text in hint_lines(verdict)[1:]],
         "remarks": list(_remarks(verdict)),
         "cols": program.cols,
         "most_cols": verdict.most_cols,
@@ -240,10 +241,17 @@ def _remarks(verdict: Verdict) -> Iterator[str]:
     program = verdict.program
     yield from verdict.runs[0].remarks if verdict.runs else ()
     is_right = verdict.status is Status.VERIFIED
-    if program.is_own and is_right and not any(run.elements for run in verdict.runs):
+    if is_right and program.is_own and verdict.runs and not any(r.elements for r in verdict.runs):
+        tried = max(run.problem.rows for run in verdict.runs)
+        grid = "" if program.has_bounded_grid else ": is the grid right?"
         yield (
-            "only the first rows were tried, since its blocks do not each work on rows of their "
-            "own in turn: is the grid right?"
+            f"only the first {tried} rows were tried, since a block does not work on rows that "
+            f"stand together{grid}"
+        )
+    if program.is_own and "__activemask" in program.compiled_source:
+        yield (
+            "its __activemask() may leave lanes out on a GPU, where threads of a warp need not go "
+            "on together: name the lanes that are meant"
         )
     if program.is_own and re.search(r"\bprintf\s*\(", program.compiled_source):
         yield "its calls of printf were left out, since the emulator prints nothing"

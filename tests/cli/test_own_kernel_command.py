@@ -36,8 +36,8 @@ BAD = {
     "verify right.cu:online --cols 64 --kernel online": "the kernel is said twice: online and "
     "--kernel online; give one",
     "verify right.cu:registers_of_a_warp --cols 64": "lesson::registers_of_a_warp is a template of "
-    "COLS, and right.cu does not say what it is: write --kernel "
-    "'lesson::registers_of_a_warp<COLS>' with a type or a number for each",
+    "T, COLS, and right.cu does not say what COLS is: write --kernel "
+    "'lesson::registers_of_a_warp<T, COLS>' with a type or a number for each",
     "diff right.cu:online right.cu:online --cols 64 --block 1 --block 2 --block 3": "--block is "
     "given 3 times, for 2 files: give it once for all, or once for each",
     "verify right.cu:online --cols 64 --block 1 --block 2": "--block is given 2 times, for 1 file: "
@@ -48,7 +48,10 @@ BAD = {
     "input,output,rows,cols",
     "verify right.cu:online --cols 64 --args input,output": "args are input,output, 2 of them, and "
     "online(const float* x, float* y, int rows, int cols) takes 4: give one for each, in order",
-    "verify right.cu:online --cols 64 --args output,rows,input,cols": "args pass rows, a number, "
+    "verify right.cu:online --cols 64 --args output,rows,input,cols": "args pass output "
+    "for const float* x of online, through which nothing is written: name what it reads, such as "
+    "input",
+    "verify right.cu:online --cols 64 --args input,rows,output,cols": "args pass rows, a number, "
     "for float* y of online: name an array there",
     "verify right.cu:online --cols 64 --args input,output,input,cols": "args pass input, an array, "
     "for int rows of online: name a number there, such as cols",
@@ -71,9 +74,10 @@ BAD = {
     "cols*40000>>>(input, output, rows, cols): shared is 2560000 at rows = 524288, cols = 64; CUDA "
     "allows 0 to 232448 bytes of shared memory a block: mend that, or ask for fewer --cols",
     "verify right.cu:online --cols 64 --dtype bf16": "const float* x of online points to float, "
-    "and input has elements of __nv_bfloat16: give the --dtype of the kernel",
+    "and input has elements of __nv_bfloat16: give the kernel's "
+    "--dtype, and --out-dtype for its output",
     "verify right.cu:online --cols 65 --cols-multiple 4": "cols is 65, and --cols-multiple 4 says "
-    "that the kernel is for multiples of that: give --cols 4",
+    "that the kernel is for multiples of that: give --cols 68",
     "verify right.cu:online --cols 64 --op decode_attention": "a kernel of one's own is checked "
     "over the rows of a matrix, not for attention: leave --axis and --inner out, and give another "
     "--op",

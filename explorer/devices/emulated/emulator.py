@@ -44,7 +44,15 @@ from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu_for
 from explorer.model.outcome import Resources
 from explorer.model.problem import Problem
-from explorer.ptx_emulator import Kind, LaunchLimits, Schedule, decided_by_arrival, spins
+from explorer.ptx_emulator import (
+    ABSENT_LANE,
+    Finding,
+    Kind,
+    LaunchLimits,
+    Schedule,
+    decided_by_arrival,
+    spins,
+)
 from explorer.reference.inputs import Case, normal_inputs
 from explorer.reference.layout import Array
 
@@ -180,7 +188,7 @@ class Emulator(Device):
                     self._run_after_others(program, kernel, wanted, done)
                 self._run_the_rest(program, kernel, ordered, done)
         except CompileFailure as failure:
-            error = _compiler_error(failure, program.file)
+            error = _compiler_error(failure, program)
             done.append(Emulation(first, reason=f"it does not compile for {self.arch}: {error}"))
         except NotEmulated as refusal:
             done.append(Emulation(first, unsupported=refusal.opcodes))
@@ -326,8 +334,8 @@ class Emulator(Device):
         problem = program.problem.resized(cols=program.cols)
         launched = _launched_for(program, kernel, near.problem)
         order = order_of(near, launched, block_rows)
-        if order is Order.OTHER:
-            done.append(self._run_past_the_grid(program, kernel, launched, near))
+        if order is Order.OTHER or program.has_bounded_grid:
+            done.append(self._run_past_the_grid(program, kernel))
             return
         strides = any(step.grid_on(1) < step.grid for step in launched.launches)
         rounds = 2 if strides and problem.inner == 1 else 1
@@ -346,23 +354,18 @@ class Emulator(Device):
             )
             done.append(Emulation(problem, reason=why))
 
-    def _run_past_the_grid(
-        self,
-        program: ProgramUnderTest,
-        kernel: EmulatedKernel,
-        launched: EmulatedKernel,
-        near: Emulation,
-    ) -> Emulation:
+    def _run_past_the_grid(self, program: ProgramUnderTest, kernel: EmulatedKernel) -> Emulation:
         """Return a run of a person's kernel whose blocks may stride over the rows, else no verdict.
 
         It has a row more than there are threads, or as many as can be emulated, so that a grid
         shows that does not grow with the rows, in blocks that do not stride.
         """
-        problem, step = program.problem.resized(cols=program.cols), launched.launches[0]
+        problem = program.problem.resized(cols=program.cols)
+        step = _launched_for(program, kernel, problem).launches[0]
         most = min(problem.rows, max(1, MOST_ELEMENTS // problem.cols))
         rows = min(step.grid * step.block + 1, most)
         if not program.is_own or min(step.grid + 1, problem.rows) > rows:
-            return Emulation(near.problem, reason=ODD_ORDER)
+            return Emulation(problem, reason=ODD_ORDER)
         case = Case(problem.resized(rows), only=program.judged_on)
         return self._run(program, kernel, Run(case))
 
@@ -462,21 +465,31 @@ class Emulator(Device):
 
 
 def _judged_on_numbers(run: Emulation) -> Emulation:
-    """Return a run whose sums may have other last bits in another order of threads.
+    """Return a run without what is found in right kernels that persons write, which is remarked.
 
-    So it is with `atomicAdd` of floating-point numbers, as many kernels have it. It is remarked.
+    With `atomicAdd` of floating-point numbers, the last bits are others in another order of
+    threads. A shuffle that reads a lane beside its mask gets what no code expects here, so that
+    numbers are wrong if any result depends on it.
     """
-    others = [one for one in run.findings if one.kind is not Kind.SCHEDULE]
-    orders = [one for one in run.findings if one.kind is Kind.SCHEDULE]
-    if not orders:
+    remarks = dict.fromkeys(filter(None, map(_remark_of, run.findings)))
+    if not remarks:
         return run
-    place = orders[0].source
+    others = tuple(one for one in run.findings if _remark_of(one) is None)
+    return replace(run, findings=others, remarks=tuple(remarks), left_out="")
+
+
+def _remark_of(finding: Finding) -> str | None:
+    """Return what is said of a finding that a right kernel may have; None for a defect."""
+    place = finding.source
     at = f" at {place.file}:{place.line}" if place else ""
-    remark = (
-        "the last bits of its results depend on the order in which threads run, as of sums by "
-        f"atomicAdd{at}"
-    )
-    return replace(run, findings=tuple(others), remarks=(remark,), left_out="")
+    if finding.kind is Kind.SCHEDULE:
+        return (
+            "the last bits of its results depend on the order in which threads run, as of sums by "
+            f"atomicAdd{at}"
+        )
+    if finding.message == ABSENT_LANE:
+        return f"a shuffle{at} reads lanes beside its mask, and no result depends on what it gets"
+    return None
 
 
 def _silent(*_: int) -> None:
@@ -494,12 +507,19 @@ def _launched_for(
     )
 
 
-def _compiler_error(failure: CompileFailure, file: str) -> str:
+def _compiler_error(failure: CompileFailure, program: ProgramUnderTest) -> str:
     """Return the compiler's first error, with the file, and with the line if its log has one.
 
-    The log has no line if the source exhausts the compiler.
+    The log has no line if the source exhausts the compiler. Behind the file's last line stands the
+    call of a kernel that is one's own.
     """
-    error = str(failure).replace(SOURCE_NAME, file)
+    file = program.file
+    lines = program.source.count("\n") + 1
+
+    def in_file(place: re.Match[str]) -> str:
+        return f"{file}({place[1]})" if int(place[1]) <= lines else f"the call of {file}'s kernel"
+
+    error = re.sub(rf"{re.escape(SOURCE_NAME)}\((\d+)\)", in_file, str(failure))
     if file in error:
         return error
     place = re.search(rf"{re.escape(SOURCE_NAME)}(\(\d+\))", failure.log)
