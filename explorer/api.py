@@ -404,7 +404,7 @@ def emit(
         objectives: Of the study: `time`, or `time,error`.
         storage: The Optuna storage that has the study; None: $EXPLORER_STORAGE,
             else explorer.db in studies/ or in the user's data folder.
-        study: The study's name, or a part of it, where several of the problem fit.
+        study: The study's name, or a part of it that no other has; it says the problem, too.
         batch_invariant: Of the heuristic: one config whatever the rows are.
         overlapped: Whether the launch begins before the one before it on its stream has ended, and
             waits for that in its code, which narrows the gap between small kernels. On sm_90 and
@@ -476,7 +476,7 @@ def verify(
         batch_invariant: Of the heuristic: one config whatever the rows are.
         storage: The Optuna storage that has the study; None: $EXPLORER_STORAGE,
             else explorer.db in studies/ or in the user's data folder.
-        study: The study's name, or a part of it, where several of the problem fit.
+        study: The study's name, or a part of it that no other has; it says the problem, too.
         notice: Called with each sentence that the command line prints on stderr.
         seed: Of what is drawn, inputs and sizes; None: a fresh one, `verdict.program.seed`.
         thorough: Whether all sizes and rows are tried of which a check draws some.
@@ -815,13 +815,12 @@ def show(
     """Return what a search found, with every trial, as `explorer show`.
 
     Args:
-        problem: What was searched, unless keywords say it (`ProblemKeywords`); None: the study
-            named.
+        problem: What was searched, unless keywords or `study` say it (`ProblemKeywords`).
         accuracy: What its kernels had to meet; None: as usual.
         objectives: Of the study, as of `explorer.search`; a function need not be there any more.
         storage: The Optuna storage that has it; None: $EXPLORER_STORAGE, else explorer.db in
             studies/ or in the user's data folder.
-        study: Its name, or a part of it that no other has.
+        study: Its name, or a part of it that no other has; it says the problem, too.
         gpu: Its GPU, where studies of several fit.
         notice: Called with a sentence on trials that cannot be read.
 
@@ -835,17 +834,11 @@ def show(
     """
     from explorer.report.notebook import StudyHistory
     from explorer.report.records import as_kind
-    from explorer.tuning.storage import open_storage
-    from explorer.tuning.study_reader import history_of, load_history, searching, study_named
+    from explorer.tuning.study_reader import load_history, open_to_read
 
     query, kept = query_of(show, problem, keywords), _storage(storage)
     goal, heard = _goal(objectives, accuracy, study, gpu), _Heard(notice)
-    if query is None and goal.study:
-        found = history_of(study_named(open_storage(kept, read_only=True), goal.study))
-    else:
-        query = needed(query)
-        opened = open_storage(kept, read_only=True, command=searching(query, goal))
-        found = load_history(opened, query, goal)
+    found = load_history(*open_to_read(kept, query, goal))
     if found.view.passed_over:
         heard(found.view.passed_over)
     return as_kind(StudyHistory, found, storage=kept)
@@ -907,7 +900,8 @@ def write_report(
     """Write a page with charts, as `explorer report`, and return its path.
 
     Args:
-        problem: Of the study to show, unless keywords say it; None: what `from_` names alone.
+        problem: Of the study to show, unless keywords or `study` say it; None: what `from_` names
+            alone.
         output: The page to write; only another page of ours is replaced.
         from_: Files, tables of the package and studies, as of `explorer.side_by_side`; several of
             one kind stand side by side.
@@ -924,10 +918,10 @@ def write_report(
     from explorer.system.user_files import PAGE, check_replaceable, write_file
 
     query, path = query_of(write_report, problem, keywords), _path("output", output) or Path()
-    if query is None and not from_:
+    if query is None and not study and not from_:
         raise InvalidInput(
-            "nothing to report on: give --cols 4096 for a study, or --from NAME for a comparison, "
-            "a journey, a tuned table or a study"
+            "nothing to report on: give --cols 4096 or --study NAME for a study, or --from NAME "
+            "for a comparison, a journey or a tuned table (in a program cols, study and from_)"
         )
     if path.suffix not in (".html", ".htm"):
         raise InvalidInput(f"output is {str(path)!r}; name a file that ends in .html")
@@ -935,7 +929,7 @@ def write_report(
     remedy = "name another --output"
     check_replaceable(path, PAGE, remedy)
     pages = kept_pages([os.fspath(one) for one in from_], _storage(storage))
-    if query is not None:
+    if query is not None or study:
         shown = show(
             query,
             accuracy=accuracy,

@@ -52,6 +52,8 @@ def test_show_has_every_trial_and_what_the_command_prints(storage):
     assert study.to_dict() == printed("show", *words)
     assert [record["trial"] for record in study.records()] == [a.number for a in study.attempts]
     assert explorer.show(study="softmax", storage=storage) == study
+    named = explorer.emit("best", study="softmax", storage=storage, verify=False)
+    assert named.variant.config == study.view.best.config
     assert "12 trials" in repr(study) and "differs from the best by" in study._repr_html_()
     with pytest.raises(explorer.NotFound, match="has 'B200' in its name"):
         explorer.show(study="B200", storage=storage)
@@ -93,7 +95,7 @@ def test_two_results_stand_side_by_side():
 
 def test_a_report_is_written_as_by_the_command(storage, tmp_path, monkeypatch):
     monkeypatch.setattr("explorer.report.page.script", lambda: "")
-    path = explorer.write_report(cols=4096, storage=storage, output=tmp_path / "a.html")
+    path = explorer.write_report(study="softmax", storage=storage, output=tmp_path / "a.html")
     assert path == tmp_path / "a.html" and "report of a study" in path.read_text()
     with pytest.raises(explorer.InvalidInput, match="nothing to report on"):
         explorer.write_report(output=tmp_path / "b.html")

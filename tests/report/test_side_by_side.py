@@ -252,6 +252,39 @@ def test_a_study_is_renamed_and_keeps_that_it_is_a_replay(run, copied):
     assert shown.exit_code == 0 and "study before" in shown.stdout
 
 
+def test_a_renamed_study_is_meant_alone_and_by_its_name_beside_a_later_search(run, tmp_path):
+    import explorer
+
+    kept = str(tmp_path / "a.db")
+    said = {"cols": 4096, "device": f"recorded:{RECORDED[0]}", "storage": kept, "verify": False}
+    first = explorer.search(**said, trials=3)
+    assert run("studies", "rename", first.study, "before", "--storage", kept).exit_code == 0
+    of_problem = ("show", "--cols", "4096", "--storage", kept)
+    alone = run(*of_problem)
+    assert alone.exit_code == 0 and "study before" in alone.stdout
+    assert "--study before" in alone.stdout, "a later search would be meant without its name"
+    again = explorer.search(**said, trials=4)
+    assert (again.study, again.is_one_of_several) == (first.study, False)
+    later = run(*of_problem)
+    assert later.exit_code == 0 and f"study {first.study}" in " ".join(later.stdout.split())
+    by_name = run("show", "--study", "before", "--storage", kept)
+    assert by_name.exit_code == 0 and by_name.stdout == alone.stdout
+
+
+def test_a_study_that_is_named_says_its_problem(run, copied, tmp_path):
+    named = ("--study", "H200", "--storage", copied)
+    source = run("emit", "best", *named, "--no-verify", "--output", "-")
+    assert source.exit_code == 0 and "--cols 4096" in source.stdout, source.stderr
+    compared = run("diff", "best", "heuristic", *named, "--show", "none", "--json")
+    assert json.loads(compared.stdout)["problem"]["cols"] == 4096
+    both = run("emit", "best", "--study", "H200", "--cols", "512", "--storage", copied)
+    assert both.exit_code == 2 and "no study of softmax f32 512 cols" in both.stderr
+    on_another = run("show", *named, "--gpu", "A100")
+    assert on_another.exit_code == 2 and "is of no GPU 'A100'" in on_another.stderr
+    several = run("show", "--study", "f32", "--storage", copied)
+    assert several.exit_code == 2 and "2 studies have 'f32' in their names" in several.stderr
+
+
 def test_a_journal_renames_a_study_as_a_database_does(run, tmp_path):
     import explorer
 
