@@ -204,6 +204,10 @@ Json = Annotated[
 ]
 Markdown = Annotated[bool, option("--markdown", "Print Markdown, for documents.")]
 Kept = Annotated[Path | None, option("--from FILE", "Show what --save kept, instead of measuring.")]
+AllLines = Annotated[
+    bool,
+    option("--all", "Print every problem; else, of many side by side, those farthest apart."),
+]
 Csv = Annotated[bool, option("--csv", "Print the rows as CSV, alone on stdout, with all digits.")]
 
 

@@ -12,6 +12,7 @@ from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Environment
 from explorer.model.problem import Problem
+from explorer.model.tuned_table import read_table
 from explorer.report.compare import read_compared
 from explorer.report.side_by_side import (
     Best,
@@ -191,6 +192,56 @@ def test_table_diff_puts_two_tables_side_by_side(run, other_table):
     assert shown.exit_code == 0 and "H200 beside H100" in shown.stdout, shown.stderr
     refused = run("table", "diff", TABLE, H100)
     assert refused.exit_code == 2 and "is a comparison, not a tuned table" in refused.stderr
+
+
+def test_many_problems_side_by_side_are_the_farthest_apart_unless_all_are_wanted(run, other_table):
+    words = ("table", "diff", TABLE, other_table)
+    few, whole = run(*words).stdout, run(*words, "--all").stdout
+    assert "of 60 problems the 5 with the least and the 5 with the greatest ratio" in few
+    assert "the least" not in whole and few.split("\nratio ")[1] == whole.split("\nratio ")[1]
+    of = beside([TABLE, other_table])
+    ranked = sorted(of.lines, key=lambda line: line.pairs[1].over_first)
+    rows = side_table(of, whole=False).rows
+    assert [row[0] for row in rows] == [str(one.problem) for one in (*ranked[:5], *ranked[-5:])]
+    assert len(run(*words, "--csv").stdout.splitlines()) == 1 + 2 * 60
+    refused = run("compare", "--cols", "64", "--all")
+    assert refused.exit_code == 2 and "--all belongs to --from and --against" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (("--op", "softmax"), lambda p: p.op == "softmax"),
+        (("--dtype", "half,f32"), lambda p: p.dtype in ("f16", "f32")),
+        (("--cols", "1:100,4096"), lambda p: p.cols <= 100 or p.cols == 4096),
+        (("--rows", "8192", "--dtype", "bf16"), lambda p: p.rows == 8192 and p.dtype == "bf16"),
+    ],
+)
+def test_a_table_is_shown_for_some_problems(run, other_table, words, kept):
+    problems = [
+        one.problem.as_dict() for one in read_table(Path(TABLE)).problems if kept(one.problem)
+    ]
+    shown = run("table", "show", TABLE, "--json", *words)
+    if not problems:
+        assert shown.exit_code == 2 and "has no problem of" in shown.stderr
+        return
+    assert [one["problem"] for one in json.loads(shown.stdout)["problems"]] == problems
+    both = json.loads(run("table", "diff", TABLE, other_table, "--json", *words).stdout)
+    assert [one["problem"] for one in both["rows"][::2]] == problems
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--cols", "9:2"), "cols is '9:2'; write a number, or from A to B as 64:4096"),
+        (("--cols", "1:2:3"), "cols is '1:2:3'"),
+        (("--op", "sofmax"), "op 'sofmax' is not known"),
+        (("--cols", "1", "--dtype", "f64"), "has no problem of dtype f64 and cols 1"),
+    ],
+)
+def test_a_filter_of_a_table_that_fits_nothing_is_refused(run, words, says):
+    refused = run("table", "show", TABLE, *words)
+    assert refused.exit_code == 2 and says in refused.stderr, refused.stderr
 
 
 def test_two_studies_are_named_by_parts_of_their_names(run, database):
