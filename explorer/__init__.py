@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     )
     from explorer.codegen.variant import Launch, Variant
     from explorer.devices.own_kernel import OwnLaunch
-    from explorer.devices.verdict import Verdict
     from explorer.evaluate.verify import FinalistCheck
     from explorer.export.emission import Emitted
     from explorer.model.config import Config
@@ -41,7 +40,14 @@ if TYPE_CHECKING:
     from explorer.model.tuned_table import TunedProblem, TunedTable
     from explorer.ops import Op
     from explorer.ptx_emulator import Finding
-    from explorer.report.notebook import PeerRun, Profile, SearchResult, StudyHistory, Tuned
+    from explorer.report.notebook import (
+        PeerRun,
+        Profile,
+        SearchResult,
+        StudyHistory,
+        Tuned,
+        Verdict,
+    )
     from explorer.report.side_by_side import SideBySide
     from explorer.runtime.attention import decode_attention, merge_states
     from explorer.runtime.functions import (
@@ -84,7 +90,6 @@ _MODULES = {
     ),
     "explorer.codegen.variant": ("Launch", "Variant"),
     "explorer.devices.own_kernel": ("OwnLaunch",),
-    "explorer.devices.verdict": ("Verdict",),
     "explorer.evaluate.verify": ("FinalistCheck",),
     "explorer.export.emission": ("Emitted",),
     "explorer.model.config": ("Config",),
@@ -102,7 +107,14 @@ _MODULES = {
     "explorer.model.query": ("ProblemKeywords",),
     "explorer.model.tuned_table": ("TunedProblem", "TunedTable"),
     "explorer.ptx_emulator": ("Finding",),
-    "explorer.report.notebook": ("PeerRun", "Profile", "SearchResult", "StudyHistory", "Tuned"),
+    "explorer.report.notebook": (
+        "PeerRun",
+        "Profile",
+        "SearchResult",
+        "StudyHistory",
+        "Tuned",
+        "Verdict",
+    ),
     "explorer.report.side_by_side": ("SideBySide",),
     "explorer.runtime.attention": ("decode_attention", "merge_states"),
     "explorer.runtime.functions": (

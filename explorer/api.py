@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
-from explorer.model.errors import ExplorerError, InvalidInput, NotFound
+from explorer.model.errors import ExplorerError, InvalidInput, NotFound, WrongKernel
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem
 from explorer.model.query import (
@@ -48,16 +48,16 @@ from explorer.tuning.results import SearchResult as Searched
 if TYPE_CHECKING:
     from explorer.compile.compiler import CompilePool
     from explorer.devices.own_kernel import OwnLaunch
-    from explorer.devices.verdict import Verdict
+    from explorer.devices.verdict import Verdict as Checked
     from explorer.evaluate.verify import Checks, FinalistCheck
-    from explorer.export.choice import What
+    from explorer.export.choice import Scope, What
     from explorer.export.emission import Emitted
     from explorer.model.evaluator import Evaluator
     from explorer.model.peer import Entered, NotEntered, PeerBench, PeerName
     from explorer.model.tuned_table import TunedProblem, TunedTable
     from explorer.report.diff import Difference
     from explorer.report.notebook import PeerRun as ComparedRun
-    from explorer.report.notebook import Profile, SearchResult, StudyHistory, Tuned
+    from explorer.report.notebook import Profile, SearchResult, StudyHistory, Tuned, Verdict
     from explorer.report.records import Records
     from explorer.report.side_by_side import SideBySide
     from explorer.report.space import PresetLine, SpaceView
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from explorer.tuning.peer_comparison import PeerRun
     from explorer.tuning.results import StudySummary
     from explorer.tuning.runs import RunProgress
+    from explorer.tuning.samplers import Sampler
     from explorer.tuning.surrogate import SamplerOf
 
 Notice = Callable[[str], None]
@@ -158,7 +159,7 @@ def search(
     timing: str = "cold",
     accuracy: str | None = None,
     objectives: "str | Score | Objectives" = "time",
-    sampler: str | None = None,
+    sampler: "Sampler | None" = None,
     where: "Conditions" = None,
     verify: bool = True,
     progress: Callable[[Progress], None] | None = None,
@@ -187,8 +188,9 @@ def search(
         objectives: `time`; `time,error`, of which the finalists are the Pareto front; or a function
             of a module, or its name as `module:function`: it gets an `explorer.Measured` and
             returns the number to minimise, which must be above 0.
-        sampler: `module:Class` of an Optuna sampler that proposes what comes after the first few
-            kernels; None: our mixture of small changes, TPE and random draws.
+        sampler: An Optuna sampler that proposes what comes after the first few kernels: its class,
+            as `module:Class` too, or an instance; None: our mixture of small changes, TPE and
+            random draws.
         where: The values that are left of some parameters, as `{"cache": "shared"}` or as
             `"cache=shared,none"`, one or several. Such a search has a study of its own.
         verify: Whether the finalists of a replay are checked on the emulator.
@@ -327,13 +329,13 @@ def _effort(effort: str | None, trials: int | None, budget_s: float | None) -> E
     return level
 
 
-def _sampler(name: str | None) -> "SamplerOf | None":
-    """Return the sampler of that name; raises InvalidInput where there is none."""
-    if name is None:
+def _sampler(wanted: "Sampler | None") -> "SamplerOf | None":
+    """Return the sampler that is wanted; raises InvalidInput for what is none."""
+    if wanted is None:
         return None
-    from explorer.tuning.samplers import named_sampler  # it imports Optuna, which takes 0.5 s
+    from explorer.tuning.samplers import sampler_of  # it imports Optuna, which takes 0.5 s
 
-    return named_sampler(_text("sampler", name))
+    return sampler_of(wanted)
 
 
 def _replay_notices(evaluator: "Evaluator", why: str | None) -> list[str]:
@@ -387,7 +389,7 @@ def emit(
     overlapped: bool = False,
     main: bool = False,
     verify: bool = True,
-    path: StrPath | None = None,
+    output: StrPath | None = None,
     force: bool = False,
     notice: Notice | None = None,
     **keywords: Unpack[ProblemKeywords],
@@ -411,7 +413,7 @@ def emit(
             later.
         main: Whether the source has a `main()`, which checks the kernel on an example and times it.
         verify: Whether the kernel is checked; a wrong one raises WrongKernel.
-        path: A file to write; None: none is written.
+        output: A file to write; None: none is written.
         force: Replace a file that holds other code.
         notice: Called with each sentence of the result's `notices`, at once.
 
@@ -421,24 +423,44 @@ def emit(
         NotFound: where there is no such study or trial.
         WrongKernel: where the kernel is wrong; its `verdict` has the findings. Nothing is written.
     """
-    from explorer.export.choice import Scope, parse_choice
+    from explorer.export.choice import parse_choice
     from explorer.export.emission import emitted
 
     parse_choice(what)
-    query = query_of(emit, problem, keywords)
-    goal, file = _goal(objectives, accuracy, study), _path("path", path)
-    heard = _Heard(notice)
-    scope = Scope(query, _gpu(gpu), _storage(storage), goal, heard, batch_invariant)
-    made = emitted(
-        what,
-        scope,
-        overlapped=overlapped,
-        main=main,
-        verify=verify,
-        path=lambda _: file,
-        force=force,
-    )
-    return replace(made, notices=tuple(heard.sentences))
+    query, file, heard = query_of(emit, problem, keywords), _path("output", output), _Heard(notice)
+    scope = _scope(query, gpu, accuracy, objectives, batch_invariant, storage, study, heard)
+    try:
+        made = emitted(
+            what,
+            scope,
+            overlapped=overlapped,
+            main=main,
+            verify=verify,
+            path=lambda _: file,
+            force=force,
+        )
+    except WrongKernel as wrong:
+        wrong.verdict = _tabular(wrong.verdict)
+        raise
+    checked = None if made.verdict is None else _tabular(made.verdict)
+    return replace(made, verdict=checked, notices=tuple(heard.sentences))
+
+
+def _scope(
+    query: ProblemQuery | None,
+    gpu: str | None,
+    accuracy: str | None,
+    objectives: str,
+    batch_invariant: bool,
+    storage: StrPath | None,
+    study: str | None,
+    notice: Notice,
+) -> "Scope":
+    """Return what a kernel's name is read by. Raises InvalidInput."""
+    from explorer.export.choice import Scope
+
+    goal = _goal(objectives, accuracy, study)
+    return Scope(query, _gpu(gpu), _storage(storage), goal, notice, batch_invariant)
 
 
 # ------------------------------------------------------------------ verify
@@ -485,25 +507,32 @@ def verify(
     Returns:
         The verdict: `status` (verified, inaccurate, unverified or wrong), a `sentence`, the
         emulated `runs` and the `findings`. A wrong kernel is a result, and raises nothing.
+        `to_dict()` is what `--json` prints, `records()` and `to_frame()` have a row a run.
 
     Raises:
         InvalidInput: for a value that cannot be used, a file that cannot be read, or no GPU.
         NotFound: where there is no such study or trial.
     """
-    from explorer.export.choice import Scope, named_checks
+    from explorer.export.choice import named_checks
 
-    query = query_of(verify, problem, keywords)
-    goal, gpu = _goal(objectives, accuracy, study), _gpu(gpu)
+    query, heard = query_of(verify, problem, keywords), _Heard(notice)
+    scope = _scope(query, gpu, accuracy, objectives, batch_invariant, storage, study, heard)
     named = os.fspath(what) if isinstance(what, os.PathLike) else what
     if isinstance(named, str) and cuda_file(named):
-        checks = _of_file(named, gpu, query, keywords, own)
+        checks = _of_file(named, scope.gpu, query, keywords, own)
     else:
         rows = query.rows if query and problem is None else None
-        scope = Scope(query, gpu, _storage(storage), goal, _Heard(notice), batch_invariant)
         checks = named_checks(named, rows, scope)
     checks = checks.drawn_by(seed, thorough=thorough)
-    (verdict,) = checks.verdicts(_text("device", device), goal.accuracy)
-    return verdict
+    (verdict,) = checks.verdicts(_text("device", device), scope.goal.accuracy)
+    return _tabular(verdict)
+
+
+def _tabular(verdict: "Checked") -> "Verdict":
+    from explorer.report.notebook import Verdict
+    from explorer.report.records import as_kind
+
+    return as_kind(Verdict, verdict)
 
 
 def _own(launch: "OwnLaunch | Mapping[str, Any] | None") -> "OwnLaunch":
@@ -1000,7 +1029,7 @@ def find_presets(
         dtype = DType.parse(keywords["dtype"]) if "dtype" in keywords else None
         if legal or where:
             raise InvalidInput(
-                "--legal and --where ask what a preset is for a problem: give --cols"
+                "legal and where ask what a preset is for a problem: give the number of cols"
             )
     query = None if is_kind else needed(query_of(find_presets, problem, keywords))
     wanted = None if query is None else query.problem()
@@ -1030,14 +1059,12 @@ def profile(
     which `own` says how to launch if it is of your own. Raises as that does.
     """
     from explorer.evaluate.profile import profile as count_work
-    from explorer.export.choice import Scope
     from explorer.export.named import program_of
     from explorer.report.notebook import Profile
     from explorer.report.records import as_kind
 
-    query = query_of(profile, problem, keywords)
-    goal, heard = _goal(objectives, accuracy, study), _Heard(notice)
-    scope = Scope(query, _gpu(gpu), _storage(storage), goal, heard, batch_invariant)
+    query, heard = query_of(profile, problem, keywords), _Heard(notice)
+    scope = _scope(query, gpu, accuracy, objectives, batch_invariant, storage, study, heard)
     reads_dtype = "dtype" not in keywords
     program, limits = program_of(what, scope, _own(own), reads_dtype=reads_dtype)
     return as_kind(Profile, count_work(program, limits))
@@ -1064,13 +1091,11 @@ def diff(
     other arguments. Raises as that does.
     """
     from explorer.evaluate.profile import inspect
-    from explorer.export.choice import Scope
     from explorer.export.named import two_programs
     from explorer.report.diff import Difference
 
-    query = query_of(diff, problem, keywords)
-    goal, heard = _goal(objectives, accuracy, study), _Heard(notice)
-    scope = Scope(query, _gpu(gpu), _storage(storage), goal, heard, batch_invariant)
+    query, heard = query_of(diff, problem, keywords), _Heard(notice)
+    scope = _scope(query, gpu, accuracy, objectives, batch_invariant, storage, study, heard)
     reads_dtype = "dtype" not in keywords
     two = two_programs((a, b), scope, _own(own), reads_dtype=reads_dtype)
     one, other = (inspect(program, two.gpu) for program in two.programs)

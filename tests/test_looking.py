@@ -61,6 +61,26 @@ def test_show_has_every_trial_and_what_the_command_prints(storage):
         explorer.show(storage=storage)
 
 
+def test_a_verdict_has_what_the_command_prints_and_a_row_a_run(tmp_path):
+    words = ("--cols", "100", "--rows", "4", "--gpu", "H100")
+    said = {"cols": 100, "rows": 4, "gpu": "H100"}
+    verdict = explorer.verify("oneflow-warp", **said, seed=7)
+    assert isinstance(verdict, explorer.Verdict)
+    data = printed("verify", "oneflow-warp", *words, "--seed", "7", "--json")
+    assert plain(verdict.to_dict()) == data
+    rows = verdict.records()
+    assert [row["rows"] for row in rows] == [run.problem.rows for run in verdict.runs]
+    assert {row["status"] for row in rows} == {"verified"}
+    assert "verified<td>largest" in verdict._repr_html_() and "4 x 100" in verdict._repr_html_()
+    emitted = explorer.emit("oneflow-warp", **said, output=tmp_path / "k.cu")
+    assert isinstance(emitted.verdict, explorer.Verdict)
+    broken = tmp_path / "broken.cu"
+    broken.write_text(emitted.source.replace("fmaxf", "fminf"))
+    wrong = explorer.verify(broken, seed=7)
+    assert wrong.status == "wrong" and wrong.to_dict()["wrong"] == 1
+    assert "broken.cu:" in wrong._repr_html_()
+
+
 def test_a_search_and_a_study_have_the_same_fields(searched, storage):
     search, show = (
         json.loads((searched / "search.json").read_text()),

@@ -1,10 +1,11 @@
-"""A search, a study, a comparison, a profile and a table, as `explorer` returns them."""
+"""A search, a study, a verdict, a comparison, a profile and a table, as `explorer` returns them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from explorer.devices import verdict
 from explorer.evaluate import profile as profiled
 from explorer.model.outcome import Environment
 from explorer.model.problem import Problem
@@ -24,6 +25,7 @@ from explorer.report.studies import (
 from explorer.report.table import Table, table_of
 from explorer.report.text import counted
 from explorer.report.tune import PROBLEM, tuned_data, tuned_rows
+from explorer.report.verification import verdict_rows, verdict_tables, verification_data
 from explorer.tuning import peer_comparison, results
 from explorer.tuning.tune import TuneRun
 
@@ -85,6 +87,23 @@ class StudyHistory(results.StudyHistory, Tabular):
         if view.finals is None:
             return shown
         return [finals_table(view.finals, view.summary.problem, view.environment, two=two), *shown]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Verdict(verdict.Verdict, Tabular):
+    """The result of checking one program; its records are the emulated runs."""
+
+    def to_dict(self) -> Data:
+        """Return what `explorer verify --json` prints."""
+        return verification_data([self])
+
+    def records(self) -> list[Data]:
+        """Return a row for each emulated run; one row where a GPU checked the program."""
+        return verdict_rows(self)
+
+    def tables(self) -> list[Table]:
+        """Return the runs, and what was found."""
+        return verdict_tables(self)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
