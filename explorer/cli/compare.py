@@ -214,12 +214,13 @@ def _show_kept(
 
     That says whether the first is slower, which is known of comparisons on one GPU alone.
     """
+    from explorer.model.tuned_table import table_file
     from explorer.report.compare import read_compared
     from explorer.report.side_by_side import SideBySide, read_result
     from explorer.tuning.peer_comparison import PeerRun
 
     if against is None:
-        _show(read_compared(Path(kept)), form, plot, kept=True)
+        _show(read_compared(table_file(kept)), form, plot, kept=True)
         return 0
     run, before = (read_result(named, storage) for named in (kept, against))
     both = SideBySide.of([(kept, run), (against, before)])

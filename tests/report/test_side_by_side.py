@@ -192,6 +192,8 @@ def test_table_diff_puts_two_tables_side_by_side(run, other_table):
     assert shown.exit_code == 0 and "H200 beside H100" in shown.stdout, shown.stderr
     refused = run("table", "diff", TABLE, H100)
     assert refused.exit_code == 2 and "is a comparison, not a tuned table" in refused.stderr
+    alone = run("compare", "--from", TABLE)
+    assert alone.exit_code == 2 and "show it with explorer table show" in alone.stderr
 
 
 def test_many_problems_side_by_side_are_the_farthest_apart_unless_all_are_wanted(run, other_table):
