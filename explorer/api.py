@@ -1,4 +1,4 @@
-"""What a program calls: `search`, `tune`, `emit`, `compare`, `verify`, `show` and so on.
+"""What a program calls: `search`, `tune`, `emit`, `compare`, `verify`, `time`, `show` and so on.
 
 Each does what the command of its name does, prints nothing, and returns a dataclass. The commands
 `report`, `space` and `presets` are `write_report`, `describe_space` and `find_presets`, since
@@ -9,9 +9,10 @@ Libraries are imported when a function needs them.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache as remembered
+from functools import partial
 from math import isfinite
 from numbers import Real
 from pathlib import Path
@@ -46,7 +47,7 @@ from explorer.tuning.results import Progress
 from explorer.tuning.results import SearchResult as Searched
 
 if TYPE_CHECKING:
-    from explorer.compile.compiler import CompilePool
+    from explorer.compile.compiler import CacheFolder, CompilePool
     from explorer.devices.own_kernel import OwnLaunch
     from explorer.devices.verdict import Verdict as Checked
     from explorer.evaluate.verify import Checks, FinalistCheck
@@ -56,8 +57,16 @@ if TYPE_CHECKING:
     from explorer.model.peer import Entered, NotEntered, PeerBench, PeerName
     from explorer.model.tuned_table import TunedProblem, TunedTable
     from explorer.report.diff import Difference
+    from explorer.report.notebook import (
+        Journey,
+        Profile,
+        SearchResult,
+        StudyHistory,
+        TimedFile,
+        Tuned,
+        Verdict,
+    )
     from explorer.report.notebook import PeerRun as ComparedRun
-    from explorer.report.notebook import Profile, SearchResult, StudyHistory, Tuned, Verdict
     from explorer.report.records import Records
     from explorer.report.side_by_side import SideBySide
     from explorer.report.space import PresetLine, SpaceView
@@ -262,7 +271,7 @@ def _search_on(
 
     why, problem = why_no_gpu(device), query.problem()
 
-    @cache
+    @remembered
     def opened() -> Any:
         from explorer.tuning.search import run_search  # noqa: F401 (loads Optuna as well)
         from explorer.tuning.storage import open_storage
@@ -578,6 +587,45 @@ def _of_file(
     return Checks((program,), gpu_limits(gpu).arch, keywords.get("rows"))
 
 
+def time(
+    file: StrPath,
+    problem: Problem | ProblemQuery | None = None,
+    *,
+    device: str = "auto",
+    timing: str = "cold",
+    accuracy: str = "default",
+    own: "OwnLaunch | Mapping[str, Any] | None" = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> "TimedFile":
+    """Verify the kernel of a file on a GPU, then time it, as `explorer time`.
+
+    Args:
+        file: A `FILE.cu`, as of `explorer.verify`: emitted, or with a kernel of your own.
+        problem: What to compute, as of `explorer.verify`.
+        device: `auto`, which is cuda:0, or `cuda:N`.
+        timing: `cold` or `warm`, as of `explorer.search`.
+        accuracy: The largest error allowed, `strict`, `default` or `fast`.
+        own: How a kernel of your own is launched, where its file does not say it.
+
+    Returns:
+        The `verdict`; what was `measured`, None of a kernel that was not verified; and the
+        `environment` with the limit's time. Times are microseconds a launch.
+
+    Raises:
+        InvalidInput: for a value that cannot be used, a file that cannot be read, or no GPU.
+    """
+    from explorer.evaluate.verify import time_file
+    from explorer.report.notebook import TimedFile
+    from explorer.report.records import as_kind
+
+    query = query_of(time, problem, keywords)
+    named, level = os.fspath(_path("file", file) or ""), Accuracy.parse(accuracy)
+    checks = _of_file(named, None, query, keywords, own)
+    (program,) = checks.programs
+    timed = time_file(program, _text("device", device), checks.rows, timing, level)
+    return as_kind(TimedFile, timed, path=Path(named))
+
+
 # ------------------------------------------------------------------ compare
 
 
@@ -692,6 +740,119 @@ def _searched(bench: "PeerBench", storage: str | None, notice: Notice) -> "Entry
         return stored_best(bench, open_storage(storage, read_only=True))
     except NotFound:
         return None
+
+
+# ------------------------------------------------------------------ journey
+
+
+def journey(
+    problem: Problem | ProblemQuery | None = None,
+    *,
+    own: "Sequence[PeerName]" = (),
+    budget_s: float | None = None,
+    device: str = "auto",
+    timing: str = "cold",
+    accuracy: str = "default",
+    seed: int = 0,
+    storage: StrPath | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    on_kernel: Callable[[str, int, int], None] | None = None,
+    notice: Notice | None = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> "Journey":
+    """Time every published kernel and the search's best, as `explorer journey`.
+
+    Args:
+        problem: What to compute, unless keywords say it (`ProblemKeywords`).
+        own: Kernels of your own, timed beside them, as of `explorer.compare`.
+        budget_s: Seconds for a search first; None: 40 where none is stored, else none.
+        device: `auto`, `cuda:N`, or a recording that has the published kernels.
+        timing: `cold` or `warm`, as of `explorer.search`.
+        accuracy: What the kernels must meet: `strict`, `default` or `fast`.
+        seed: Of the inputs and of the search.
+        storage: The Optuna storage with our searches; None: $EXPLORER_STORAGE,
+            else explorer.db in studies/ or in the user's data folder.
+        progress: Called with a `Progress` after every trial of a search.
+        on_kernel: Called with the name of each kernel before it is timed, its number from 1, and
+            how many there are.
+        notice: Called with each sentence that the command line prints on stderr.
+
+    Returns:
+        The `steps`, the slowest first, and the kernels that were `left_out` with the reason. Times
+        are microseconds a launch, one a round.
+
+    Raises:
+        InvalidInput: where there is no GPU, for a value that cannot be used, and for an op that no
+            published kernel computes.
+        NotFound: where fewer than two kernels could be measured.
+        KeyboardInterrupt: by Ctrl-C, with the finished trials of a search kept.
+    """
+    from explorer.devices.names import why_no_gpu
+    from explorer.evaluate.open_evaluator import open_evaluator
+    from explorer.presets.published import unpublished
+    from explorer.report.notebook import Journey
+    from explorer.report.records import as_kind
+    from explorer.tuning.journey import run_journey
+
+    query = needed(query_of(journey, problem, keywords))
+    wanted, kept, level = query.problem(), _storage(storage), Accuracy.parse(accuracy)
+    seconds = None if budget_s is None else _seconds("budget_s", budget_s)
+    seed = whole("seed", seed, 0)
+    heard = _Heard(notice, progress=progress, on_kernel=on_kernel)
+    why = why_no_gpu(_text("device", device))
+    if told := unpublished(wanted.op):
+        raise InvalidInput(told)
+    try:
+        with ExitStack() as stack:
+            opening = open_evaluator(wanted, device, timing, seed, level)
+            try:
+                evaluator = stack.enter_context(opening)
+            except NotFound:
+                if not why:
+                    raise
+                raise InvalidInput(
+                    f"a journey needs a GPU, and there is none: {why}; show one that was kept, as "
+                    "the repository's studies/results/journey-*.json: --from FILE"
+                ) from None
+            for sentence in [*evaluator.notices, *rows_notice(wanted, query.rows)]:
+                heard(sentence)
+            best = partial(_searched_best, evaluator, kept, seconds, seed, progress, heard)
+            made = run_journey(evaluator, best, own=own, on_progress=on_kernel)
+    except NotFound as error:
+        raise NotFound(f"{why}, and {error}" if why else str(error)) from None
+    return as_kind(Journey, made)
+
+
+DEFAULT_BUDGET_S = 40.0
+"""For the search of a journey whose problem was not searched before."""
+
+
+def _searched_best(
+    evaluator: "Evaluator",
+    storage: str | None,
+    budget_s: float | None,
+    seed: int,
+    progress: Callable[[Progress], None] | None,
+    notice: Notice,
+) -> "Entry":
+    """Return the stored search's best; where there is none, or a budget, that of a search now."""
+    from explorer.report.text import seconds
+    from explorer.tuning.contest import Entry
+    from explorer.tuning.journey import stored_best
+    from explorer.tuning.search import run_search
+    from explorer.tuning.storage import open_storage
+
+    opened = open_storage(storage)
+    found = stored_best(evaluator, opened)
+    if found is not None and budget_s is None:
+        notice(f"the search's best is {found.origin}")
+        return found
+    budget_s = budget_s or DEFAULT_BUDGET_S
+    if found is None:
+        notice(f"no search of this problem is stored: searching for {seconds(budget_s)} first")
+    result = run_search(evaluator, opened, budget_s=budget_s, seed=seed, on_progress=progress)
+    winner = result.finals.winner.trial
+    return Entry(winner.config, f"trial {winner.number} of study {result.study}")
 
 
 # ------------------------------------------------------------------ tune
@@ -1113,3 +1274,20 @@ def table(named: StrPath) -> "Tuned":
 
     path = _path("table", named) or Path()
     return Tuned(TuneRun(read_table(path), (), 0), path)
+
+
+# ------------------------------------------------------------------ the cache
+
+
+def cache(*, clear: bool = False) -> "CacheFolder":
+    """Return where compiled kernels are kept, and how much that is, as `explorer cache`.
+
+    With `clear` they are deleted, as by `explorer cache clear`; the result says how many were. Each
+    is compiled again where it is needed. Raises InvalidInput for a file that cannot be deleted.
+    """
+    from explorer.compile.compiler import CacheFolder
+
+    found = CacheFolder.of_user()
+    if clear:
+        found.clear()
+    return found

@@ -153,7 +153,7 @@ def report(
     path = api.write_report(query, output=output, from_=kept or (), notice=say, **of.given)
     size = path.stat().st_size / 1e6
     several = len(kept or ()) + bool(query or of.study) > 1
-    large = "; a page of fewer results is smaller" if size > LARGE_MB and several else ""
+    large = "; a page of fewer files is smaller" if size > LARGE_MB and several else ""
     say(f"{path}: written, {size:.2f} MB{large}")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import explorer
 from explorer.cli import app
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
@@ -41,7 +42,6 @@ def both():
 @pytest.fixture(scope="session")
 def database(once):
     """Return a storage with the studies of two GPUs, each of a few recorded kernels."""
-    import explorer
 
     def fill(folder):
         said = {"cols": 4096, "trials": 6, "storage": folder / "two.db", "verify": False}
@@ -269,8 +269,6 @@ def copied(database, tmp_path):
 
 
 def test_a_study_of_the_whole_space_is_meant_before_restricted_ones(run, copied):
-    import explorer
-
     said = {"cols": 4096, "trials": 3, "storage": copied, "verify": False}
     explorer.search(**said, device=f"recorded:{RECORDED[0]}", where={"threads": [256]})
     names = ("--storage", copied)
@@ -306,8 +304,6 @@ def test_a_study_is_renamed_and_keeps_that_it_is_a_replay(run, copied):
 
 
 def test_a_renamed_study_is_meant_alone_and_by_its_name_beside_a_later_search(run, tmp_path):
-    import explorer
-
     kept = str(tmp_path / "a.db")
     said = {"cols": 4096, "device": f"recorded:{RECORDED[0]}", "storage": kept, "verify": False}
     first = explorer.search(**said, trials=3)
@@ -339,8 +335,6 @@ def test_a_study_that_is_named_says_its_problem(run, copied, tmp_path):
 
 
 def test_a_journal_renames_a_study_as_a_database_does(run, tmp_path):
-    import explorer
-
     journal = f"journal:///{tmp_path / 'a.journal'}"
     said = {"cols": 4096, "device": f"recorded:{RECORDED[0]}", "trials": 3, "verify": False}
     explorer.search(**said, storage=journal)
@@ -393,3 +387,7 @@ def test_the_cache_is_cleared_of_its_own_files_alone(run, tmp_path, monkeypatch)
     assert ran.exit_code == 0 and "1 file, 0.2 MB deleted" in ran.stderr
     assert not kernel.exists() and foreign.exists()
     assert "0 files" in run("cache").stdout
+    kernel.write_bytes(b"x" * 1000)
+    held = explorer.cache()
+    assert (held.path, held.files, held.bytes) == (tmp_path / "cache", (kernel,), 1000)
+    assert explorer.cache(clear=True) == held and not explorer.cache().files
