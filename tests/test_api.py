@@ -204,7 +204,7 @@ def test_a_trial_is_refused_for_another_gpu_whose_limits_it_exceeds(result, fold
 
 
 def test_a_file_is_written_where_a_path_is_given(tmp_path, capfd):
-    path = tmp_path / "new" / "it.cu"
+    path = tmp_path / "it.cu"
     first = explorer.emit("heuristic", cols=64, gpu=GPU, verify=False, output=path)
     assert path.read_text() == first.source and first.path == path and first.written == "written"
     other = "holds other code; .* name another file, or replace it with --force .*force=True"

@@ -20,14 +20,20 @@ from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Resources
 from explorer.model.problem import Problem
 from explorer.ptx_emulator import Kind
-from explorer.system.user_files import check_writable, is_writable_folder, read_text, write_file
+from explorer.system.user_files import (
+    GENERATED,
+    check_writable,
+    is_writable_folder,
+    read_text,
+    write_file,
+)
 
 Notice = Callable[[str], None]
 
 # ------------------------------------------------------------------ destination
 
 
-FOLDER = Path("generated")
+FOLDER = Path(GENERATED)
 """Emitted kernels' folder, in the current directory."""
 
 DIGEST_DIGITS = 12

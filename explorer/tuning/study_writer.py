@@ -208,7 +208,7 @@ class Ledger:
             self._put([])
 
     def close(self) -> None:
-        """Store what finished, leave no trial of ours RUNNING, and no study without a kernel.
+        """Store what finished, and leave no trial of ours RUNNING.
 
         Raises InvalidInput if the storage did not take all, or lacks some: it says in which file
         these are kept.
@@ -226,14 +226,9 @@ class Ledger:
         if self._lost:
             kept = keep_unsaved(self._study, self._storage, lacking) if lacking else _KEPT
             raise InvalidInput(f"{self._lost}; {kept}")
-        if not self.kernels:
-            self._delete_if_empty()
 
-    def _delete_if_empty(self) -> None:
-        """Delete the study if nobody evaluates or evaluated a kernel, as where an objective fails.
-
-        It would stand in the list of studies, and say nothing.
-        """
+    def delete_if_empty(self) -> None:
+        """Delete the study if nobody evaluates or evaluated a kernel: it would say nothing."""
         with suppress(ExplorerError), one_sentence(_UNWRITABLE):
             trials = self._storage.get_all_trials(self._study_id, deepcopy=False)
             if all(trial.state is TrialState.FAIL for trial in trials):
