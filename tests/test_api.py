@@ -218,6 +218,15 @@ def test_a_file_is_written_where_a_path_is_given(tmp_path, capfd):
 TREE = '{"threads":128,"threads_per_row":128,"reduction":"shared-tree"}'
 
 
+def test_a_check_that_gave_up_names_the_command_that_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("explorer.export.emission.STEP_LIMIT", 10)
+    path, gpu = tmp_path / "k.cu", {"gpu": GPU}
+    kernel = explorer.emit("oneflow-warp", cols=64, rows=4, **gpu, output=path)
+    assert kernel.verdict.status == "unverified"
+    assert f"; explorer verify {path} executes more steps" in kernel.notices[-1]
+    assert explorer.verify(path, **gpu).status == "verified"
+
+
 def test_a_wrong_kernel_is_an_error_with_its_verdict(tmp_path, monkeypatch):
     from explorer.devices.program_under_test import ProgramUnderTest
 
