@@ -2,9 +2,9 @@
 
 `explorer.softmax`, `log_softmax`, `logsumexp`, `log_prob`, `cross_entropy` and `decode_attention`
 compute with these kernels, on arrays of PyTorch, CuPy and JAX. `explorer.search`, `tune`, `emit`,
-`verify`, `compare`, `show`, `studies`, `profile`, `diff`, `table`, `write_report`, `describe_space`
-and `find_presets` do what the commands of these names do, and return dataclasses. Names are
-imported when they are first asked for.
+`verify`, `time`, `compare`, `journey`, `show`, `studies`, `profile`, `diff`, `table`, `cache`,
+`write_report`, `describe_space` and `find_presets` do what the commands of these names do, and
+return dataclasses. Names are imported when they are first asked for.
 """
 
 import importlib
@@ -12,24 +12,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from explorer.api import (
+        cache,
         compare,
         describe_space,
         diff,
         emit,
         find_presets,
+        journey,
         profile,
         search,
         show,
         side_by_side,
         studies,
         table,
+        time,
         tune,
         verify,
         write_report,
     )
     from explorer.codegen.variant import Launch, Variant
+    from explorer.compile.compiler import CacheFolder
     from explorer.devices.own_kernel import OwnLaunch
-    from explorer.devices.verdict import Verdict
     from explorer.evaluate.verify import FinalistCheck
     from explorer.export.emission import Emitted
     from explorer.model.config import Config
@@ -41,7 +44,16 @@ if TYPE_CHECKING:
     from explorer.model.tuned_table import TunedProblem, TunedTable
     from explorer.ops import Op
     from explorer.ptx_emulator import Finding
-    from explorer.report.notebook import PeerRun, Profile, SearchResult, StudyHistory, Tuned
+    from explorer.report.notebook import (
+        Journey,
+        PeerRun,
+        Profile,
+        SearchResult,
+        StudyHistory,
+        TimedFile,
+        Tuned,
+        Verdict,
+    )
     from explorer.report.side_by_side import SideBySide
     from explorer.runtime.attention import decode_attention, merge_states
     from explorer.runtime.functions import (
@@ -67,24 +79,27 @@ __version__ = "0.2.0"
 
 _MODULES = {
     "explorer.api": (
+        "cache",
         "compare",
         "describe_space",
         "diff",
         "emit",
         "find_presets",
+        "journey",
         "profile",
         "search",
         "show",
         "side_by_side",
         "studies",
         "table",
+        "time",
         "tune",
         "verify",
         "write_report",
     ),
     "explorer.codegen.variant": ("Launch", "Variant"),
+    "explorer.compile.compiler": ("CacheFolder",),
     "explorer.devices.own_kernel": ("OwnLaunch",),
-    "explorer.devices.verdict": ("Verdict",),
     "explorer.evaluate.verify": ("FinalistCheck",),
     "explorer.export.emission": ("Emitted",),
     "explorer.model.config": ("Config",),
@@ -102,7 +117,16 @@ _MODULES = {
     "explorer.model.query": ("ProblemKeywords",),
     "explorer.model.tuned_table": ("TunedProblem", "TunedTable"),
     "explorer.ptx_emulator": ("Finding",),
-    "explorer.report.notebook": ("PeerRun", "Profile", "SearchResult", "StudyHistory", "Tuned"),
+    "explorer.report.notebook": (
+        "Journey",
+        "PeerRun",
+        "Profile",
+        "SearchResult",
+        "StudyHistory",
+        "TimedFile",
+        "Tuned",
+        "Verdict",
+    ),
     "explorer.report.side_by_side": ("SideBySide",),
     "explorer.runtime.attention": ("decode_attention", "merge_states"),
     "explorer.runtime.functions": (
@@ -127,6 +151,7 @@ _MODULES = {
 """Each module, with its names that are public."""
 
 __all__ = [
+    "CacheFolder",
     "Config",
     "Contender",
     "DType",
@@ -138,6 +163,7 @@ __all__ = [
     "Finals",
     "Finding",
     "InvalidInput",
+    "Journey",
     "Launch",
     "LogProbs",
     "Mask",
@@ -157,6 +183,7 @@ __all__ = [
     "SideBySide",
     "StudyHistory",
     "StudySummary",
+    "TimedFile",
     "TrialRecord",
     "Tuned",
     "TunedProblem",
@@ -164,6 +191,7 @@ __all__ = [
     "Variant",
     "Verdict",
     "WrongKernel",
+    "cache",
     "causal_lm_loss",
     "compare",
     "cross_entropy",
@@ -174,6 +202,7 @@ __all__ = [
     "diff",
     "emit",
     "find_presets",
+    "journey",
     "log_prob",
     "log_shapes",
     "log_softmax",
@@ -188,6 +217,7 @@ __all__ = [
     "softmax",
     "studies",
     "table",
+    "time",
     "tune",
     "verify",
     "warm_up",

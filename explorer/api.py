@@ -1,4 +1,4 @@
-"""What a program calls: `search`, `tune`, `emit`, `compare`, `verify`, `show` and so on.
+"""What a program calls: `search`, `tune`, `emit`, `compare`, `verify`, `time`, `show` and so on.
 
 Each does what the command of its name does, prints nothing, and returns a dataclass. The commands
 `report`, `space` and `presets` are `write_report`, `describe_space` and `find_presets`, since
@@ -9,9 +9,10 @@ Libraries are imported when a function needs them.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache as remembered
+from functools import partial
 from math import isfinite
 from numbers import Real
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
-from explorer.model.errors import ExplorerError, InvalidInput, NotFound
+from explorer.model.errors import ExplorerError, InvalidInput, NotFound, WrongKernel
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem
 from explorer.model.query import (
@@ -46,18 +47,26 @@ from explorer.tuning.results import Progress
 from explorer.tuning.results import SearchResult as Searched
 
 if TYPE_CHECKING:
-    from explorer.compile.compiler import CompilePool
+    from explorer.compile.compiler import CacheFolder, CompilePool
     from explorer.devices.own_kernel import OwnLaunch
-    from explorer.devices.verdict import Verdict
+    from explorer.devices.verdict import Verdict as Checked
     from explorer.evaluate.verify import Checks, FinalistCheck
-    from explorer.export.choice import What
+    from explorer.export.choice import Scope, What
     from explorer.export.emission import Emitted
     from explorer.model.evaluator import Evaluator
     from explorer.model.peer import Entered, NotEntered, PeerBench, PeerName
     from explorer.model.tuned_table import TunedProblem, TunedTable
     from explorer.report.diff import Difference
+    from explorer.report.notebook import (
+        Journey,
+        Profile,
+        SearchResult,
+        StudyHistory,
+        TimedFile,
+        Tuned,
+        Verdict,
+    )
     from explorer.report.notebook import PeerRun as ComparedRun
-    from explorer.report.notebook import Profile, SearchResult, StudyHistory, Tuned
     from explorer.report.records import Records
     from explorer.report.side_by_side import SideBySide
     from explorer.report.space import PresetLine, SpaceView
@@ -67,6 +76,7 @@ if TYPE_CHECKING:
     from explorer.tuning.peer_comparison import PeerRun
     from explorer.tuning.results import StudySummary
     from explorer.tuning.runs import RunProgress
+    from explorer.tuning.samplers import Sampler
     from explorer.tuning.surrogate import SamplerOf
 
 Notice = Callable[[str], None]
@@ -158,7 +168,7 @@ def search(
     timing: str = "cold",
     accuracy: str | None = None,
     objectives: "str | Score | Objectives" = "time",
-    sampler: str | None = None,
+    sampler: "Sampler | None" = None,
     where: "Conditions" = None,
     verify: bool = True,
     progress: Callable[[Progress], None] | None = None,
@@ -187,8 +197,9 @@ def search(
         objectives: `time`; `time,error`, of which the finalists are the Pareto front; or a function
             of a module, or its name as `module:function`: it gets an `explorer.Measured` and
             returns the number to minimise, which must be above 0.
-        sampler: `module:Class` of an Optuna sampler that proposes what comes after the first few
-            kernels; None: our mixture of small changes, TPE and random draws.
+        sampler: An Optuna sampler that proposes what comes after the first few kernels: its class,
+            as `module:Class` too, or an instance; None: our mixture of small changes, TPE and
+            random draws.
         where: The values that are left of some parameters, as `{"cache": "shared"}` or as
             `"cache=shared,none"`, one or several. Such a search has a study of its own.
         verify: Whether the finalists of a replay are checked on the emulator.
@@ -260,7 +271,7 @@ def _search_on(
 
     why, problem = why_no_gpu(device), query.problem()
 
-    @cache
+    @remembered
     def opened() -> Any:
         from explorer.tuning.search import run_search  # noqa: F401 (loads Optuna as well)
         from explorer.tuning.storage import open_storage
@@ -327,13 +338,13 @@ def _effort(effort: str | None, trials: int | None, budget_s: float | None) -> E
     return level
 
 
-def _sampler(name: str | None) -> "SamplerOf | None":
-    """Return the sampler of that name; raises InvalidInput where there is none."""
-    if name is None:
+def _sampler(wanted: "Sampler | None") -> "SamplerOf | None":
+    """Return the sampler that is wanted; raises InvalidInput for what is none."""
+    if wanted is None:
         return None
-    from explorer.tuning.samplers import named_sampler  # it imports Optuna, which takes 0.5 s
+    from explorer.tuning.samplers import sampler_of  # it imports Optuna, which takes 0.5 s
 
-    return named_sampler(_text("sampler", name))
+    return sampler_of(wanted)
 
 
 def _replay_notices(evaluator: "Evaluator", why: str | None) -> list[str]:
@@ -387,7 +398,7 @@ def emit(
     overlapped: bool = False,
     main: bool = False,
     verify: bool = True,
-    path: StrPath | None = None,
+    output: StrPath | None = None,
     force: bool = False,
     notice: Notice | None = None,
     **keywords: Unpack[ProblemKeywords],
@@ -404,14 +415,14 @@ def emit(
         objectives: Of the study: `time`, or `time,error`.
         storage: The Optuna storage that has the study; None: $EXPLORER_STORAGE,
             else explorer.db in studies/ or in the user's data folder.
-        study: The study's name, or a part of it, where several of the problem fit.
+        study: The study's name, or a part of it that no other has; it says the problem, too.
         batch_invariant: Of the heuristic: one config whatever the rows are.
         overlapped: Whether the launch begins before the one before it on its stream has ended, and
             waits for that in its code, which narrows the gap between small kernels. On sm_90 and
             later.
         main: Whether the source has a `main()`, which checks the kernel on an example and times it.
         verify: Whether the kernel is checked; a wrong one raises WrongKernel.
-        path: A file to write; None: none is written.
+        output: A file to write; None: none is written.
         force: Replace a file that holds other code.
         notice: Called with each sentence of the result's `notices`, at once.
 
@@ -421,24 +432,44 @@ def emit(
         NotFound: where there is no such study or trial.
         WrongKernel: where the kernel is wrong; its `verdict` has the findings. Nothing is written.
     """
-    from explorer.export.choice import Scope, parse_choice
+    from explorer.export.choice import parse_choice
     from explorer.export.emission import emitted
 
     parse_choice(what)
-    query = query_of(emit, problem, keywords)
-    goal, file = _goal(objectives, accuracy, study), _path("path", path)
-    heard = _Heard(notice)
-    scope = Scope(query, _gpu(gpu), _storage(storage), goal, heard, batch_invariant)
-    made = emitted(
-        what,
-        scope,
-        overlapped=overlapped,
-        main=main,
-        verify=verify,
-        path=lambda _: file,
-        force=force,
-    )
-    return replace(made, notices=tuple(heard.sentences))
+    query, file, heard = query_of(emit, problem, keywords), _path("output", output), _Heard(notice)
+    scope = _scope(query, gpu, accuracy, objectives, batch_invariant, storage, study, heard)
+    try:
+        made = emitted(
+            what,
+            scope,
+            overlapped=overlapped,
+            main=main,
+            verify=verify,
+            path=lambda _: file,
+            force=force,
+        )
+    except WrongKernel as wrong:
+        wrong.verdict = _tabular(wrong.verdict)
+        raise
+    checked = None if made.verdict is None else _tabular(made.verdict)
+    return replace(made, verdict=checked, notices=tuple(heard.sentences))
+
+
+def _scope(
+    query: ProblemQuery | None,
+    gpu: str | None,
+    accuracy: str | None,
+    objectives: str,
+    batch_invariant: bool,
+    storage: StrPath | None,
+    study: str | None,
+    notice: Notice,
+) -> "Scope":
+    """Return what a kernel's name is read by. Raises InvalidInput."""
+    from explorer.export.choice import Scope
+
+    goal = _goal(objectives, accuracy, study)
+    return Scope(query, _gpu(gpu), _storage(storage), goal, notice, batch_invariant)
 
 
 # ------------------------------------------------------------------ verify
@@ -476,7 +507,7 @@ def verify(
         batch_invariant: Of the heuristic: one config whatever the rows are.
         storage: The Optuna storage that has the study; None: $EXPLORER_STORAGE,
             else explorer.db in studies/ or in the user's data folder.
-        study: The study's name, or a part of it, where several of the problem fit.
+        study: The study's name, or a part of it that no other has; it says the problem, too.
         notice: Called with each sentence that the command line prints on stderr.
         seed: Of what is drawn, inputs and sizes; None: a fresh one, `verdict.program.seed`.
         thorough: Whether all sizes and rows are tried of which a check draws some.
@@ -485,25 +516,32 @@ def verify(
     Returns:
         The verdict: `status` (verified, inaccurate, unverified or wrong), a `sentence`, the
         emulated `runs` and the `findings`. A wrong kernel is a result, and raises nothing.
+        `to_dict()` is what `--json` prints, `records()` and `to_frame()` have a row a run.
 
     Raises:
         InvalidInput: for a value that cannot be used, a file that cannot be read, or no GPU.
         NotFound: where there is no such study or trial.
     """
-    from explorer.export.choice import Scope, named_checks
+    from explorer.export.choice import named_checks
 
-    query = query_of(verify, problem, keywords)
-    goal, gpu = _goal(objectives, accuracy, study), _gpu(gpu)
+    query, heard = query_of(verify, problem, keywords), _Heard(notice)
+    scope = _scope(query, gpu, accuracy, objectives, batch_invariant, storage, study, heard)
     named = os.fspath(what) if isinstance(what, os.PathLike) else what
     if isinstance(named, str) and cuda_file(named):
-        checks = _of_file(named, gpu, query, keywords, own)
+        checks = _of_file(named, scope.gpu, query, keywords, own)
     else:
         rows = query.rows if query and problem is None else None
-        scope = Scope(query, gpu, _storage(storage), goal, _Heard(notice), batch_invariant)
         checks = named_checks(named, rows, scope)
     checks = checks.drawn_by(seed, thorough=thorough)
-    (verdict,) = checks.verdicts(_text("device", device), goal.accuracy)
-    return verdict
+    (verdict,) = checks.verdicts(_text("device", device), scope.goal.accuracy)
+    return _tabular(verdict)
+
+
+def _tabular(verdict: "Checked") -> "Verdict":
+    from explorer.report.notebook import Verdict
+    from explorer.report.records import as_kind
+
+    return as_kind(Verdict, verdict)
 
 
 def _own(launch: "OwnLaunch | Mapping[str, Any] | None") -> "OwnLaunch":
@@ -547,6 +585,45 @@ def _of_file(
             "what it computes; leave it out"
         )
     return Checks((program,), gpu_limits(gpu).arch, keywords.get("rows"))
+
+
+def time(
+    file: StrPath,
+    problem: Problem | ProblemQuery | None = None,
+    *,
+    device: str = "auto",
+    timing: str = "cold",
+    accuracy: str = "default",
+    own: "OwnLaunch | Mapping[str, Any] | None" = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> "TimedFile":
+    """Verify the kernel of a file on a GPU, then time it, as `explorer time`.
+
+    Args:
+        file: A `FILE.cu`, as of `explorer.verify`: emitted, or with a kernel of your own.
+        problem: What to compute, as of `explorer.verify`.
+        device: `auto`, which is cuda:0, or `cuda:N`.
+        timing: `cold` or `warm`, as of `explorer.search`.
+        accuracy: The largest error allowed, `strict`, `default` or `fast`.
+        own: How a kernel of your own is launched, where its file does not say it.
+
+    Returns:
+        The `verdict`; what was `measured`, None of a kernel that was not verified; and the
+        `environment` with the limit's time. Times are microseconds a launch.
+
+    Raises:
+        InvalidInput: for a value that cannot be used, a file that cannot be read, or no GPU.
+    """
+    from explorer.evaluate.verify import time_file
+    from explorer.report.notebook import TimedFile
+    from explorer.report.records import as_kind
+
+    query = query_of(time, problem, keywords)
+    named, level = os.fspath(_path("file", file) or ""), Accuracy.parse(accuracy)
+    checks = _of_file(named, None, query, keywords, own)
+    (program,) = checks.programs
+    timed = time_file(program, _text("device", device), checks.rows, timing, level)
+    return as_kind(TimedFile, timed, path=Path(named))
 
 
 # ------------------------------------------------------------------ compare
@@ -663,6 +740,119 @@ def _searched(bench: "PeerBench", storage: str | None, notice: Notice) -> "Entry
         return stored_best(bench, open_storage(storage, read_only=True))
     except NotFound:
         return None
+
+
+# ------------------------------------------------------------------ journey
+
+
+def journey(
+    problem: Problem | ProblemQuery | None = None,
+    *,
+    own: "Sequence[PeerName]" = (),
+    budget_s: float | None = None,
+    device: str = "auto",
+    timing: str = "cold",
+    accuracy: str = "default",
+    seed: int = 0,
+    storage: StrPath | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    on_kernel: Callable[[str, int, int], None] | None = None,
+    notice: Notice | None = None,
+    **keywords: Unpack[ProblemKeywords],
+) -> "Journey":
+    """Time every published kernel and the search's best, as `explorer journey`.
+
+    Args:
+        problem: What to compute, unless keywords say it (`ProblemKeywords`).
+        own: Kernels of your own, timed beside them, as of `explorer.compare`.
+        budget_s: Seconds for a search first; None: 40 where none is stored, else none.
+        device: `auto`, `cuda:N`, or a recording that has the published kernels.
+        timing: `cold` or `warm`, as of `explorer.search`.
+        accuracy: What the kernels must meet: `strict`, `default` or `fast`.
+        seed: Of the inputs and of the search.
+        storage: The Optuna storage with our searches; None: $EXPLORER_STORAGE,
+            else explorer.db in studies/ or in the user's data folder.
+        progress: Called with a `Progress` after every trial of a search.
+        on_kernel: Called with the name of each kernel before it is timed, its number from 1, and
+            how many there are.
+        notice: Called with each sentence that the command line prints on stderr.
+
+    Returns:
+        The `steps`, the slowest first, and the kernels that were `left_out` with the reason. Times
+        are microseconds a launch, one a round.
+
+    Raises:
+        InvalidInput: where there is no GPU, for a value that cannot be used, and for an op that no
+            published kernel computes.
+        NotFound: where fewer than two kernels could be measured.
+        KeyboardInterrupt: by Ctrl-C, with the finished trials of a search kept.
+    """
+    from explorer.devices.names import why_no_gpu
+    from explorer.evaluate.open_evaluator import open_evaluator
+    from explorer.presets.published import unpublished
+    from explorer.report.notebook import Journey
+    from explorer.report.records import as_kind
+    from explorer.tuning.journey import run_journey
+
+    query = needed(query_of(journey, problem, keywords))
+    wanted, kept, level = query.problem(), _storage(storage), Accuracy.parse(accuracy)
+    seconds = None if budget_s is None else _seconds("budget_s", budget_s)
+    seed = whole("seed", seed, 0)
+    heard = _Heard(notice, progress=progress, on_kernel=on_kernel)
+    why = why_no_gpu(_text("device", device))
+    if told := unpublished(wanted.op):
+        raise InvalidInput(told)
+    try:
+        with ExitStack() as stack:
+            opening = open_evaluator(wanted, device, timing, seed, level)
+            try:
+                evaluator = stack.enter_context(opening)
+            except NotFound:
+                if not why:
+                    raise
+                raise InvalidInput(
+                    f"a journey needs a GPU, and there is none: {why}; show one that was kept, as "
+                    "the repository's studies/results/journey-*.json: --from FILE"
+                ) from None
+            for sentence in [*evaluator.notices, *rows_notice(wanted, query.rows)]:
+                heard(sentence)
+            best = partial(_searched_best, evaluator, kept, seconds, seed, progress, heard)
+            made = run_journey(evaluator, best, own=own, on_progress=on_kernel)
+    except NotFound as error:
+        raise NotFound(f"{why}, and {error}" if why else str(error)) from None
+    return as_kind(Journey, made)
+
+
+DEFAULT_BUDGET_S = 40.0
+"""For the search of a journey whose problem was not searched before."""
+
+
+def _searched_best(
+    evaluator: "Evaluator",
+    storage: str | None,
+    budget_s: float | None,
+    seed: int,
+    progress: Callable[[Progress], None] | None,
+    notice: Notice,
+) -> "Entry":
+    """Return the stored search's best; where there is none, or a budget, that of a search now."""
+    from explorer.report.text import seconds
+    from explorer.tuning.contest import Entry
+    from explorer.tuning.journey import stored_best
+    from explorer.tuning.search import run_search
+    from explorer.tuning.storage import open_storage
+
+    opened = open_storage(storage)
+    found = stored_best(evaluator, opened)
+    if found is not None and budget_s is None:
+        notice(f"the search's best is {found.origin}")
+        return found
+    budget_s = budget_s or DEFAULT_BUDGET_S
+    if found is None:
+        notice(f"no search of this problem is stored: searching for {seconds(budget_s)} first")
+    result = run_search(evaluator, opened, budget_s=budget_s, seed=seed, on_progress=progress)
+    winner = result.finals.winner.trial
+    return Entry(winner.config, f"trial {winner.number} of study {result.study}")
 
 
 # ------------------------------------------------------------------ tune
@@ -815,13 +1005,12 @@ def show(
     """Return what a search found, with every trial, as `explorer show`.
 
     Args:
-        problem: What was searched, unless keywords say it (`ProblemKeywords`); None: the study
-            named.
+        problem: What was searched, unless keywords or `study` say it (`ProblemKeywords`).
         accuracy: What its kernels had to meet; None: as usual.
         objectives: Of the study, as of `explorer.search`; a function need not be there any more.
         storage: The Optuna storage that has it; None: $EXPLORER_STORAGE, else explorer.db in
             studies/ or in the user's data folder.
-        study: Its name, or a part of it that no other has.
+        study: Its name, or a part of it that no other has; it says the problem, too.
         gpu: Its GPU, where studies of several fit.
         notice: Called with a sentence on trials that cannot be read.
 
@@ -835,17 +1024,11 @@ def show(
     """
     from explorer.report.notebook import StudyHistory
     from explorer.report.records import as_kind
-    from explorer.tuning.storage import open_storage
-    from explorer.tuning.study_reader import history_of, load_history, searching, study_named
+    from explorer.tuning.study_reader import load_history, open_to_read
 
     query, kept = query_of(show, problem, keywords), _storage(storage)
     goal, heard = _goal(objectives, accuracy, study, gpu), _Heard(notice)
-    if query is None and goal.study:
-        found = history_of(study_named(open_storage(kept, read_only=True), goal.study))
-    else:
-        query = needed(query)
-        opened = open_storage(kept, read_only=True, command=searching(query, goal))
-        found = load_history(opened, query, goal)
+    found = load_history(*open_to_read(kept, query, goal))
     if found.view.passed_over:
         heard(found.view.passed_over)
     return as_kind(StudyHistory, found, storage=kept)
@@ -907,7 +1090,8 @@ def write_report(
     """Write a page with charts, as `explorer report`, and return its path.
 
     Args:
-        problem: Of the study to show, unless keywords say it; None: what `from_` names alone.
+        problem: Of the study to show, unless keywords or `study` say it; None: what `from_` names
+            alone.
         output: The page to write; only another page of ours is replaced.
         from_: Files, tables of the package and studies, as of `explorer.side_by_side`; several of
             one kind stand side by side.
@@ -924,10 +1108,10 @@ def write_report(
     from explorer.system.user_files import PAGE, check_replaceable, write_file
 
     query, path = query_of(write_report, problem, keywords), _path("output", output) or Path()
-    if query is None and not from_:
+    if query is None and not study and not from_:
         raise InvalidInput(
-            "nothing to report on: give --cols 4096 for a study, or --from NAME for a comparison, "
-            "a journey, a tuned table or a study"
+            "nothing to report on: give --cols 4096 or --study NAME for a study, or --from NAME "
+            "for a comparison, a journey or a tuned table (in a program cols, study and from_)"
         )
     if path.suffix not in (".html", ".htm"):
         raise InvalidInput(f"output is {str(path)!r}; name a file that ends in .html")
@@ -935,7 +1119,7 @@ def write_report(
     remedy = "name another --output"
     check_replaceable(path, PAGE, remedy)
     pages = kept_pages([os.fspath(one) for one in from_], _storage(storage))
-    if query is not None:
+    if query is not None or study:
         shown = show(
             query,
             accuracy=accuracy,
@@ -1006,7 +1190,7 @@ def find_presets(
         dtype = DType.parse(keywords["dtype"]) if "dtype" in keywords else None
         if legal or where:
             raise InvalidInput(
-                "--legal and --where ask what a preset is for a problem: give --cols"
+                "legal and where ask what a preset is for a problem: give the number of cols"
             )
     query = None if is_kind else needed(query_of(find_presets, problem, keywords))
     wanted = None if query is None else query.problem()
@@ -1036,14 +1220,12 @@ def profile(
     which `own` says how to launch if it is of your own. Raises as that does.
     """
     from explorer.evaluate.profile import profile as count_work
-    from explorer.export.choice import Scope
     from explorer.export.named import program_of
     from explorer.report.notebook import Profile
     from explorer.report.records import as_kind
 
-    query = query_of(profile, problem, keywords)
-    goal, heard = _goal(objectives, accuracy, study), _Heard(notice)
-    scope = Scope(query, _gpu(gpu), _storage(storage), goal, heard, batch_invariant)
+    query, heard = query_of(profile, problem, keywords), _Heard(notice)
+    scope = _scope(query, gpu, accuracy, objectives, batch_invariant, storage, study, heard)
     reads_dtype = "dtype" not in keywords
     program, limits = program_of(what, scope, _own(own), reads_dtype=reads_dtype)
     return as_kind(Profile, count_work(program, limits))
@@ -1070,13 +1252,11 @@ def diff(
     other arguments; `own` may also be a list of two, for each of two files. Raises as that does.
     """
     from explorer.evaluate.profile import inspect
-    from explorer.export.choice import Scope
     from explorer.export.named import two_programs
     from explorer.report.diff import Difference
 
-    query = query_of(diff, problem, keywords)
-    goal, heard = _goal(objectives, accuracy, study), _Heard(notice)
-    scope = Scope(query, _gpu(gpu), _storage(storage), goal, heard, batch_invariant)
+    query, heard = query_of(diff, problem, keywords), _Heard(notice)
+    scope = _scope(query, gpu, accuracy, objectives, batch_invariant, storage, study, heard)
     reads_dtype = "dtype" not in keywords
     each = own if isinstance(own, Sequence) else (own, own)
     if len(each) != 2:
@@ -1098,3 +1278,20 @@ def table(named: StrPath) -> "Tuned":
 
     path = _path("table", named) or Path()
     return Tuned(TuneRun(read_table(path), (), 0), path)
+
+
+# ------------------------------------------------------------------ the cache
+
+
+def cache(*, clear: bool = False) -> "CacheFolder":
+    """Return where compiled kernels are kept, and how much that is, as `explorer cache`.
+
+    With `clear` they are deleted, as by `explorer cache clear`; the result says how many were. Each
+    is compiled again where it is needed. Raises InvalidInput for a file that cannot be deleted.
+    """
+    from explorer.compile.compiler import CacheFolder
+
+    found = CacheFolder.of_user()
+    if clear:
+        found.clear()
+    return found

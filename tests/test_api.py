@@ -166,7 +166,7 @@ def test_a_main_program_is_added_where_it_is_asked_for():
 def test_a_launch_may_overlap_the_one_before_it(emitted, tmp_path):
     config, path = {"threads_per_row": 64}, tmp_path / "kernel.cu"
     told = {"cols": 512, "gpu": GPU, "overlapped": True}
-    kernel = explorer.emit(json.dumps(config), path=path, **told)
+    kernel = explorer.emit(json.dumps(config), output=path, **told)
     assert [launch.overlaps for launch in kernel.launches] == [True]
     assert kernel.verdict.status == "verified" and "--overlapped\n" in kernel.source
     assert not any(launch.overlaps for launch in emitted.launches)
@@ -204,18 +204,27 @@ def test_a_trial_is_refused_for_another_gpu_whose_limits_it_exceeds(result, fold
 
 
 def test_a_file_is_written_where_a_path_is_given(tmp_path, capfd):
-    path = tmp_path / "new" / "it.cu"
-    first = explorer.emit("heuristic", cols=64, gpu=GPU, verify=False, path=path)
+    path = tmp_path / "it.cu"
+    first = explorer.emit("heuristic", cols=64, gpu=GPU, verify=False, output=path)
     assert path.read_text() == first.source and first.path == path and first.written == "written"
     other = "holds other code; .* name another file, or replace it with --force .*force=True"
     with pytest.raises(explorer.InvalidInput, match=other):
-        explorer.emit("heuristic", cols=4096, gpu=GPU, verify=False, path=path)
-    second = explorer.emit("heuristic", cols=4096, gpu=GPU, verify=False, path=path, force=True)
+        explorer.emit("heuristic", cols=4096, gpu=GPU, verify=False, output=path)
+    second = explorer.emit("heuristic", cols=4096, gpu=GPU, verify=False, output=path, force=True)
     assert path.read_text() == second.source
     assert capfd.readouterr() == ("", "")
 
 
 TREE = '{"threads":128,"threads_per_row":128,"reduction":"shared-tree"}'
+
+
+def test_a_check_that_gave_up_names_the_command_that_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("explorer.export.emission.STEP_LIMIT", 10)
+    path, gpu = tmp_path / "k.cu", {"gpu": GPU}
+    kernel = explorer.emit("oneflow-warp", cols=64, rows=4, **gpu, output=path)
+    assert kernel.verdict.status == "unverified"
+    assert f"; explorer verify {path} executes more steps" in kernel.notices[-1]
+    assert explorer.verify(path, **gpu).status == "verified"
 
 
 def test_a_wrong_kernel_is_an_error_with_its_verdict(tmp_path, monkeypatch):
@@ -230,7 +239,7 @@ def test_a_wrong_kernel_is_an_error_with_its_verdict(tmp_path, monkeypatch):
     monkeypatch.setattr(ProgramUnderTest, "of", without_barriers)
     path = tmp_path / "it.cu"
     with pytest.raises(explorer.WrongKernel, match="nothing was written") as caught:
-        explorer.emit(TREE, cols=512, rows=64, gpu=GPU, path=path)
+        explorer.emit(TREE, cols=512, rows=64, gpu=GPU, output=path)
     assert caught.value.verdict.findings and not path.exists()
 
 
@@ -240,7 +249,7 @@ def test_a_wrong_kernel_is_an_error_with_its_verdict(tmp_path, monkeypatch):
 def test_a_config_and_a_file_get_the_same_verdict(tmp_path):
     path = tmp_path / "it.cu"
     config = '{"threads":32,"threads_per_row":32}'
-    explorer.emit(config, cols=100, rows=64, gpu=GPU, verify=False, path=path)
+    explorer.emit(config, cols=100, rows=64, gpu=GPU, verify=False, output=path)
     first = explorer.verify(config, cols=100, gpu=GPU, seed=7)
     second = explorer.verify(path, gpu=GPU, seed=7)
     assert first.status == second.status == "verified"
@@ -315,7 +324,7 @@ def test_a_comparison_needs_a_gpu(without_gpu):
             "create it, or name another storage, such as sqlite:",
         ),
         (
-            lambda: explorer.emit("heuristic", cols=64, gpu=GPU, path="/proc/x.cu"),
+            lambda: explorer.emit("heuristic", cols=64, gpu=GPU, output="/proc/x.cu"),
             ("emit", "heuristic", "--cols", "64", "--output", "/proc/x.cu"),
             "; name another file",
         ),
@@ -469,8 +478,16 @@ def test_a_comparison_tells_of_each_problem(monkeypatch):
         (lambda: explorer.compare("no.csv"), "problem is 'no.csv'; give an explorer.Problem"),
         (lambda: explorer.tune("no.csv"), "problem is 'no.csv'; give an explorer.Problem"),
         (lambda: explorer.tune(5), "problem is 5; give an explorer.Problem"),
-        (lambda: explorer.emit("heuristic", PROBLEM, path=5), "path is 5; it must be the path of"),
-        (lambda: explorer.emit("heuristic", PROBLEM, path=""), "path is ''; it must be the path"),
+        (lambda: explorer.search(cols=64, sampler=5), "sampler 5 is no class of optuna.samplers"),
+        (lambda: explorer.search(cols=64, sampler=dict), "is no class of optuna.samplers"),
+        (
+            lambda: explorer.emit("heuristic", PROBLEM, output=5),
+            "output is 5; it must be the path of",
+        ),
+        (
+            lambda: explorer.emit("heuristic", PROBLEM, output=""),
+            "output is ''; it must be the path",
+        ),
         (lambda: explorer.emit(None), "what is None; it must be text such as 'heuristic', a tria"),
         (lambda: explorer.emit(5.0, PROBLEM), "what is 5.0; it must be text"),
         (lambda: explorer.verify(None, PROBLEM), "what is None; it must be text"),
@@ -584,7 +601,7 @@ def fastest(cols: int) -> float:
     """Time over copy's time."""
     result = explorer.search(cols=cols, dtype="bf16", trials=20, seed=1, storage="s.db")
     config: explorer.Config = result.config
-    emitted: explorer.Emitted = explorer.emit(config, result.problem, path="kernel.cu")
+    emitted: explorer.Emitted = explorer.emit(config, result.problem, output="kernel.cu")
     grids: list[int] = [launch.grid for launch in emitted.launches]
     verdict: explorer.Verdict = explorer.verify("kernel.cu", cols=cols)
     lines: list[str] = [finding.message for finding in verdict.findings]

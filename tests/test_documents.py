@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import tomllib
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -108,6 +109,13 @@ def test_every_block_of_code_is_of_a_kind_that_is_run(path):
     fences = len(re.findall(r"^ *(```|~~~)", path.read_text(), re.MULTILINE))
     made = len(re.findall(r"^```cuda$", path.read_text(), re.MULTILINE))
     assert fences == 2 * (len(found) + made), f"{path.name} has a fence that is none of its blocks'"
+
+
+@EACH
+def test_no_block_repeats_the_one_before(path):
+    """A reader would see the same command twice in a row."""
+    for block, later in pairwise(blocks(path)):
+        assert not later.body.startswith(block.body), later.place
 
 
 MEASURED = re.compile(r"[0-9][0-9.,]* ?(?:µs\b|ms\b|GB/s|TB/s|%|×(?! ?[0-9]))")

@@ -52,11 +52,33 @@ def test_show_has_every_trial_and_what_the_command_prints(storage):
     assert study.to_dict() == printed("show", *words)
     assert [record["trial"] for record in study.records()] == [a.number for a in study.attempts]
     assert explorer.show(study="softmax", storage=storage) == study
+    named = explorer.emit("best", study="softmax", storage=storage, verify=False)
+    assert named.variant.config == study.view.best.config
     assert "12 trials" in repr(study) and "differs from the best by" in study._repr_html_()
     with pytest.raises(explorer.NotFound, match="has 'B200' in its name"):
         explorer.show(study="B200", storage=storage)
     with pytest.raises(explorer.InvalidInput, match="cols is missing"):
         explorer.show(storage=storage)
+
+
+def test_a_verdict_has_what_the_command_prints_and_a_row_a_run(tmp_path):
+    words = ("--cols", "100", "--rows", "4", "--gpu", "H100")
+    said = {"cols": 100, "rows": 4, "gpu": "H100"}
+    verdict = explorer.verify("oneflow-warp", **said, seed=7)
+    assert isinstance(verdict, explorer.Verdict)
+    data = printed("verify", "oneflow-warp", *words, "--seed", "7", "--json")
+    assert plain(verdict.to_dict()) == data
+    rows = verdict.records()
+    assert [row["rows"] for row in rows] == [run.problem.rows for run in verdict.runs]
+    assert {row["status"] for row in rows} == {"verified"}
+    assert "verified<td>largest" in verdict._repr_html_() and "4 x 100" in verdict._repr_html_()
+    emitted = explorer.emit("oneflow-warp", **said, output=tmp_path / "k.cu")
+    assert isinstance(emitted.verdict, explorer.Verdict)
+    broken = tmp_path / "broken.cu"
+    broken.write_text(emitted.source.replace("fmaxf", "fminf"))
+    wrong = explorer.verify(broken, seed=7)
+    assert wrong.status == "wrong" and wrong.to_dict()["wrong"] == 1
+    assert "broken.cu:" in wrong._repr_html_()
 
 
 def test_a_search_and_a_study_have_the_same_fields(searched, storage):
@@ -93,7 +115,7 @@ def test_two_results_stand_side_by_side():
 
 def test_a_report_is_written_as_by_the_command(storage, tmp_path, monkeypatch):
     monkeypatch.setattr("explorer.report.page.script", lambda: "")
-    path = explorer.write_report(cols=4096, storage=storage, output=tmp_path / "a.html")
+    path = explorer.write_report(study="softmax", storage=storage, output=tmp_path / "a.html")
     assert path == tmp_path / "a.html" and "report of a study" in path.read_text()
     with pytest.raises(explorer.InvalidInput, match="nothing to report on"):
         explorer.write_report(output=tmp_path / "b.html")

@@ -3,6 +3,7 @@
 import os
 import socket
 from errno import ENOSPC
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from explorer.system.user_files import (
     is_there,
     read_bytes,
     read_text,
+    studies_folder,
     whole_lines,
     write_file,
 )
@@ -106,8 +108,9 @@ def test_what_is_not_text_is_said(tmp_path):
     assert read_text(path) == "µ\r\n"
 
 
-def test_a_file_is_written_with_its_folder_through_a_link_and_keeps_its_mode(tmp_path):
+def test_a_file_is_written_through_a_link_and_keeps_its_mode(tmp_path):
     path, link = tmp_path / "new" / "a.txt", tmp_path / "link"
+    path.parent.mkdir()
     link.symlink_to(path)
     write_file(path, "one")
     path.chmod(0o640)
@@ -146,8 +149,18 @@ def test_a_read_only_file_is_left(tmp_path, monkeypatch, asked):
 
 
 def test_asking_leaves_nothing(tmp_path):
-    check_writable(tmp_path / "new" / "a.txt")
-    assert list((tmp_path / "new").iterdir()) == []
+    check_writable(tmp_path / "a.txt")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_made_only_where_files_of_ours_lie(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for asked in (check_writable, lambda path: write_file(path, "it")):
+        assert f"there is no folder {tmp_path}/new/er" in refused(asked, Path("new/er/a.txt"))
+    assert list(tmp_path.iterdir()) == []
+    write_file(Path("generated/of/a.cu"), "it")
+    write_file(studies_folder() / "recorded" / "a.json.gz", "it")
+    assert (tmp_path / "generated/of/a.cu").exists()
 
 
 def test_lines_that_are_appended_come_back_but_for_a_torn_one(tmp_path):

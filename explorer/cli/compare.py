@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.cli.options import (
+    AllLines,
     MeasureOptions,
     Plot,
     Storage,
@@ -143,6 +144,7 @@ def compare(
     against: Against = None,
     plot: Plot = None,
     verbose: Verbose = False,
+    all_: AllLines = False,
 ) -> None:
     """Verify our best kernel and every installed library, and time them beside copy."""
     from explorer import api
@@ -154,7 +156,11 @@ def compare(
         given = {"shapes": shapes, "draw": draw, "peers": peers, "with": with_, "save": save}
         check_nothing_is_measured(cols=cols, rows=rows, **each.given, **given, heuristic=heuristic)
         own.launch.check_none("--from measures nothing")
-        raise typer.Exit(_show_kept(kept, against, storage, out.form, plot))
+        raise typer.Exit(_show_kept(kept, against, storage, out.form, plot, whole=all_))
+    if all_:
+        raise InvalidInput(
+            "--all belongs to --from and --against, which show two results; leave it out"
+        )
     before = read_compared(Path(against)) if against is not None else None
     problems, how = _problems(cols, rows, dtype, op, shapes, draw, of.seed, each)
     if save is not None:
@@ -196,21 +202,29 @@ def _held_against(run: "PeerRun", before: "PeerRun | None") -> int:
 
 
 def _show_kept(
-    kept: str, against: str | None, storage: str | None, form: str, plot: Path | None
+    kept: str,
+    against: str | None,
+    storage: str | None,
+    form: str,
+    plot: Path | None,
+    *,
+    whole: bool,
 ) -> int:
     """Show what was kept, or two results side by side; return the exit code.
 
     That says whether the first is slower, which is known of comparisons on one GPU alone.
     """
+    from explorer.model.tuned_table import table_file
     from explorer.report.compare import read_compared
     from explorer.report.side_by_side import SideBySide, read_result
     from explorer.tuning.peer_comparison import PeerRun
 
     if against is None:
-        _show(read_compared(Path(kept)), form, plot, kept=True)
+        _show(read_compared(table_file(kept)), form, plot, kept=True)
         return 0
     run, before = (read_result(named, storage) for named in (kept, against))
-    show_side_by_side(SideBySide.of([(kept, run), (against, before)]), form, plot)
+    both = SideBySide.of([(kept, run), (against, before)])
+    show_side_by_side(both, form, plot, whole=whole)
     if not (isinstance(run, PeerRun) and isinstance(before, PeerRun)):
         return 0
     if run.conditions != before.conditions:
@@ -242,13 +256,13 @@ def _until_stopped(measured: "Callable[..., PeerRun]") -> "tuple[PeerRun, int]":
     raise NotFound("nothing was compared: the lines above say why")
 
 
-def show_side_by_side(of: "SideBySide", form: str, plot: Path | None) -> None:
-    """Print results side by side, and draw them."""
+def show_side_by_side(of: "SideBySide", form: str, plot: Path | None, *, whole: bool) -> None:
+    """Print results side by side, `whole` or of many problems some alone, and draw them."""
     from explorer.report import side_by_side as report
 
     show_result(
         form,
-        partial(report.print_side_by_side, of),
+        partial(report.print_side_by_side, of, whole=whole),
         partial(report.side_data, of),
         rows=partial(report.side_rows, of),
         markdown=partial(report.side_markdown, of),

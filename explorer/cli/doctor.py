@@ -1,8 +1,6 @@
 """Commands that help a user on: what this machine lacks, its cache, and the guides."""
 
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,7 +9,6 @@ from explorer.cli import completions
 from explorer.cli.help import HELP_NAMES, Command, Group
 from explorer.cli.options import JsonOption, Storage, argument, with_options
 from explorer.cli.output import say, show_result
-from explorer.model.errors import InvalidInput
 
 # ------------------------------------------------------------------ explorer doctor
 
@@ -39,35 +36,20 @@ cache = typer.Typer(cls=Group, context_settings=HELP_NAMES, rich_markup_mode=Non
 @cache.callback(invoke_without_command=True)
 def cached(context: typer.Context) -> None:
     """Say where compiled kernels are kept, and how much that is; delete them."""
-    from explorer.compile.compiler import cache_dir, cached_files
+    from explorer import api
 
     if context.invoked_subcommand is None:
-        print(f"{cache_dir()}: {_amount(cached_files())}")
+        found = api.cache()
+        print(f"{found.path}: {found}")
 
 
 @cache.command(cls=Command, epilog="explorer cache clear")
 def clear() -> None:
     """Delete the kernels that were compiled; each is compiled again where it is needed."""
-    from explorer.compile.compiler import cache_dir, cached_files
+    from explorer import api
 
-    files = cached_files()
-    amount = _amount(files)
-    try:
-        for file in files:
-            file.unlink(missing_ok=True)
-    except OSError as error:
-        raise InvalidInput(
-            f"{file} cannot be deleted: {error.strerror}; change its permissions, or delete "
-            f"{cache_dir()} by hand"
-        ) from None
-    say(f"{cache_dir()}: {amount} deleted")
-
-
-def _amount(files: Sequence[Path]) -> str:
-    from explorer.report.text import counted
-
-    size = sum(file.stat().st_size for file in files if file.exists())
-    return f"{counted(len(files), 'file')}, {size / 1e6:.1f} MB"
+    gone = api.cache(clear=True)
+    say(f"{gone.path}: {gone} deleted")
 
 
 # ------------------------------------------------------------------ explorer guide

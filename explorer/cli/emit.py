@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from explorer.cli.help import UsageError
 from explorer.cli.options import Json, KernelOptions, What, option
 from explorer.cli.output import say
-from explorer.cli.problem import with_problem
+from explorer.cli.problem import with_problem_unless
 from explorer.model.errors import InvalidInput, WrongKernel
 from explorer.model.query import ProblemQuery
 from explorer.system.plain_data import shown
@@ -53,7 +53,7 @@ For = Annotated[
 ]
 
 
-@with_problem
+@with_problem_unless("--study says it")
 def emit(
     what: What,
     query: ProblemQuery | None,

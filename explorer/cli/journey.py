@@ -1,7 +1,6 @@
 """`explorer journey`: every published kernel, and the search's best, in one run."""
 
-from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,19 +20,14 @@ from explorer.cli.options import (
 from explorer.cli.output import check_nothing_is_measured, keep_result, say, show_result, stopped
 from explorer.cli.own_kernel import OwnOptions, With
 from explorer.cli.problem import with_problem_unless
-from explorer.model.errors import InvalidInput, NotFound
-from explorer.model.query import ProblemQuery, needed, rows_notice
-from explorer.system.user_files import JOURNEY, check_replaceable, studies_folder
+from explorer.model.query import ProblemQuery, needed
+from explorer.system.user_files import JOURNEY, check_replaceable
 
 if TYPE_CHECKING:
-    from explorer.model.evaluator import Evaluator
     from explorer.model.peer import PeerName
-    from explorer.tuning.contest import Entry
     from explorer.tuning.journey import Journey
 
-_FOLDER_REMEDY = "run it in another folder"
-DEFAULT_BUDGET_S = 40.0
-"""For a search where the problem was not searched before."""
+_SAVE_REMEDY = "name another --save"
 
 Budget = Annotated[
     float | None,
@@ -43,7 +37,7 @@ Budget = Annotated[
         duration_s,
     ),
 ]
-Save = Annotated[bool, option("--save", "Keep the result in results/ among the studies.")]
+Save = Annotated[Path | None, option("--save FILE", "Keep the result as JSON.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +58,7 @@ def journey(
     with_: With = None,
     budget: Budget = None,
     plot: Plot = None,
-    save: Save = False,
+    save: Save = None,
     kept: Kept = None,
 ) -> None:
     """Time every published kernel and the search's best, the slowest first."""
@@ -74,11 +68,15 @@ def journey(
     if kept is not None:
         check_nothing_is_measured(cols=query, save=save, budget=budget, **{"with": with_})
     check_plot(plot)
-    if kept is None:
-        peers = own.peers(with_, needed(query).problem())
-        made = _run(needed(query), of, budget, save, peers)
-    else:
+    if kept is not None:
         made = report.read_journey(kept)
+    else:
+        peers = own.peers(with_, needed(query).problem())
+        if save is not None:
+            check_replaceable(save, JOURNEY, _SAVE_REMEDY)
+        made = _run(needed(query), of, budget, peers)
+        if save is not None:
+            keep_result(save, made.as_dict(), _SAVE_REMEDY)
     show_result(
         out.form,
         partial(report.print_journey, made, kept=kept is not None),
@@ -94,81 +92,24 @@ def _run(
     query: ProblemQuery,
     of: Where,
     budget_s: float | None,
-    save: bool,
     own: "tuple[PeerName, ...]",
 ) -> "Journey":
-    """Measure a journey, and keep it where that is wanted.
-
-    Raises InvalidInput if no published kernel computes the op, or if there is neither a GPU nor a
-    recording of the problem. The shipped recordings lack the presets, so that naming them would
-    help nobody.
-    """
-    from explorer.devices.names import why_no_gpu
-    from explorer.evaluate.open_evaluator import open_evaluator
-    from explorer.presets.published import unpublished
-    from explorer.report.progress import JourneyLine
+    """Measure a journey, with a line of progress. Raises as `explorer.journey`."""
+    from explorer import api
+    from explorer.report.progress import JourneyLine, ProgressLine
     from explorer.report.table import notices
-    from explorer.tuning.journey import run_journey
 
-    why, problem = why_no_gpu(of.device), query.problem()
-    if told := unpublished(problem.op):
-        raise InvalidInput(told)
-    try:
-        with stopped("; nothing was kept but what a search found"), ExitStack() as stack:
-            opening = open_evaluator(problem, of.device, of.timing, of.seed, of.accuracy)
-            try:
-                evaluator = stack.enter_context(opening)
-            except NotFound:
-                if not why:
-                    raise
-                raise InvalidInput(
-                    f"a journey needs a GPU, and there is none: {why}; show one that was kept, as "
-                    "the repository's studies/results/journey-*.json: --from FILE"
-                ) from None
-            path = _path(evaluator) if save else None
-            for notice in [*evaluator.notices, *rows_notice(problem, query.rows)]:
-                say(notice)
-            with JourneyLine(notices()) as line:
-                best = partial(_best, evaluator, of, budget_s)
-                made = run_journey(evaluator, best, own=own, on_progress=line)
-    except NotFound as error:
-        raise NotFound(f"{why}, and {error}" if why else str(error)) from None
-    if path is not None:
-        keep_result(path, made.as_dict(), _FOLDER_REMEDY)
-    return made
-
-
-def _best(evaluator: "Evaluator", of: Where, budget_s: float | None) -> "Entry":
-    """Return the stored search's best; where there is none, or a budget, that of a search now."""
-    from explorer.report.progress import ProgressLine
-    from explorer.report.table import notices
-    from explorer.report.text import seconds
-    from explorer.tuning.contest import Entry
-    from explorer.tuning.journey import stored_best
-    from explorer.tuning.search import run_search
-    from explorer.tuning.storage import open_storage
-
-    storage = open_storage(of.storage)
-    found = stored_best(evaluator, storage)
-    if found is not None and budget_s is None:
-        say(f"the search's best is {found.origin}")
-        return found
-    budget_s = budget_s or DEFAULT_BUDGET_S
-    if found is None:
-        say(f"no search of this problem is stored: searching for {seconds(budget_s)} first")
-    with ProgressLine(evaluator.problem, notices()) as line:
-        result = run_search(evaluator, storage, budget_s=budget_s, seed=of.seed, on_progress=line)
-    winner = result.finals.winner.trial
-    return Entry(winner.config, f"trial {winner.number} of study {result.study}")
-
-
-def _path(evaluator: "Evaluator") -> Path:
-    """Return where the journey is kept, checked before it is measured. Raises InvalidInput."""
-    from explorer.devices.recording import SUFFIX, local_path
-
-    made = evaluator.environment
-    file = local_path(evaluator.problem, evaluator.gpu, made.timing, made.accuracy)
-    name = file.name.removesuffix(SUFFIX)
-    path = studies_folder() / "results" / f"journey-{name}.json"
-    check_replaceable(path, JOURNEY, _FOLDER_REMEDY)
-    return path
+    with (
+        stopped("; nothing was kept but what a search found"),
+        JourneyLine(notices()) as line,
+        ProgressLine(query.problem(), notices()) as searching,
+    ):
+        return api.journey(
+            query,
+            own=own,
+            budget_s=budget_s,
+            **asdict(of),
+            progress=searching,
+            on_kernel=line,
+            notice=say,
+        )

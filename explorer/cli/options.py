@@ -143,7 +143,8 @@ Gpu = Annotated[
 Study = Annotated[
     str | None,
     option(
-        "--study NAME", "The study, or a part of its name that no other has, where several fit."
+        "--study NAME",
+        "The study, or a part of its name that no other has; it says the problem, too.",
     ),
 ]
 StudyGpu = Annotated[
@@ -203,6 +204,10 @@ Json = Annotated[
 ]
 Markdown = Annotated[bool, option("--markdown", "Print Markdown, for documents.")]
 Kept = Annotated[Path | None, option("--from FILE", "Show what --save kept, instead of measuring.")]
+AllLines = Annotated[
+    bool,
+    option("--all", "Print every problem; else, of many side by side, those farthest apart."),
+]
 Csv = Annotated[bool, option("--csv", "Print the rows as CSV, alone on stdout, with all digits.")]
 
 
@@ -318,19 +323,12 @@ class StudyOptions:
         """What the study was searched for, and its name or GPU."""
         return Goal.of(self.objectives, self.accuracy, self.study, self.gpu)
 
-    def opened(self, query: ProblemQuery) -> Any:
-        """Open the storage to be read; raises NotFound, which names the search, where none is."""
-        from explorer.tuning.storage import open_storage
-        from explorer.tuning.study_reader import searching
-
-        return open_storage(self.storage, read_only=True, command=searching(query, self.goal))
-
-    def found(self, query: ProblemQuery) -> tuple[str, int]:
+    def found(self, query: ProblemQuery | None) -> tuple[str, int]:
         """Return the study's name and its number in the storage. Raises as `explorer.show`."""
-        from explorer.tuning.study_reader import load_trial
+        from explorer.tuning.study_reader import load_trial, open_to_read
 
-        opened = self.opened(query)
-        view, _ = load_trial(opened, query, "best", self.goal)
+        opened, asked, goal = open_to_read(self.storage, query, self.goal)
+        view, _ = load_trial(opened, asked, "best", goal)
         return view.summary.name, opened.get_study_id_from_name(view.summary.name)
 
 

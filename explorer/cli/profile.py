@@ -33,7 +33,7 @@ ProfileDevice = Annotated[
 ]
 
 
-@with_problem_unless("a file says it")
+@with_problem_unless("a file or --study says it")
 def profile(
     context: typer.Context,
     what: FileOrWhat,
@@ -90,7 +90,7 @@ Show = Annotated[
 ]
 
 
-@with_problem_unless("a file says it")
+@with_problem_unless("a file or --study says it")
 def diff(
     context: typer.Context,
     a: First,

@@ -19,9 +19,9 @@ from explorer.cli.options import (
     with_options,
 )
 from explorer.cli.output import say, show_result
-from explorer.cli.problem import with_any_problem, with_problem
+from explorer.cli.problem import with_any_problem, with_problem_unless
 from explorer.model.errors import InvalidInput
-from explorer.model.query import ProblemQuery, needed, whole_number
+from explorer.model.query import ProblemQuery, whole_number
 
 # ------------------------------------------------------------------ explorer studies
 
@@ -73,7 +73,11 @@ def delete(study: Named, force: Force = False, storage: Storage = None) -> None:
 
 @studies.command(cls=Command, epilog="explorer studies rename 'softmax f32 8192x4096' before")
 def rename(study: Named, name: NewName, storage: Storage = None) -> None:
-    """Give a study another name, under which it is kept: a search then begins a new one."""
+    """Give a study another name, under which it is kept: a search then begins a new one.
+
+    Commands mean a renamed study where it is the only one of its problem, and where --study names
+    it.
+    """
     from explorer.tuning.storage import open_storage
     from explorer.tuning.study_writer import rename_study
 
@@ -84,7 +88,7 @@ def rename(study: Named, name: NewName, storage: Storage = None) -> None:
 # ------------------------------------------------------------------ explorer show
 
 
-@with_problem
+@with_problem_unless("--study says it")
 def show(
     query: ProblemQuery | None,
     of: StudyOptions,
@@ -101,7 +105,7 @@ def show(
     from explorer.report.studies import print_study
 
     check_plot(plot)
-    history = api.show(needed(query), notice=say, **of.given)
+    history = api.show(query, notice=say, **of.given)
     show_result(
         out.form,
         lambda console: print_study(history.view, console, of.storage),
@@ -148,7 +152,7 @@ def report(
 
     path = api.write_report(query, output=output, from_=kept or (), notice=say, **of.given)
     size = path.stat().st_size / 1e6
-    several = len(kept or ()) + (query is not None) > 1
+    several = len(kept or ()) + bool(query or of.study) > 1
     large = "; a page of fewer files is smaller" if size > LARGE_MB and several else ""
     say(f"{path}: written, {size:.2f} MB{large}")
 
@@ -185,17 +189,17 @@ Port = Annotated[int, option("--port PORT", "TCP port.", whole_number("port", 1,
 
 @with_any_problem
 def dashboard(query: ProblemQuery | None, of: StudyOptions, port: Port = 8080) -> None:
-    """Open the studies in optuna-dashboard; with --cols, print the address of a problem's study."""
+    """Open the studies in optuna-dashboard; with --cols or --study, print a study's address."""
     import subprocess
 
     from explorer.report.studies import dashboard_command
 
     command = dashboard_command(of.storage, port)
-    if query is not None:
+    if query is not None or of.study:
         study, number = of.found(query)
         say(f"study '{study}': http://127.0.0.1:{port}/dashboard/studies/{number}")
-    elif of.study or of.gpu:
-        raise InvalidInput("--study and --gpu choose among the studies of a problem: give --cols")
+    elif of.gpu:
+        raise InvalidInput("--gpu chooses among the studies of a problem: give --cols")
     try:
         code = subprocess.call(command)
     except OSError as error:

@@ -1,15 +1,17 @@
 """`explorer tune`, which makes a table of best kernels, and `explorer table` for what it made."""
 
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from explorer.cli import completions
 from explorer.cli.help import HELP_NAMES, Command, Group
 from explorer.cli.options import (
+    AllLines,
     Json,
     JsonOption,
     MeasureOptions,
@@ -34,12 +36,16 @@ from explorer.cli.problem import (
     numbers_of,
     of_file,
 )
-from explorer.model.element import USUAL_TYPE
+from explorer.model.element import USUAL_TYPE, DType
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.problem import MAX_COLS, MAX_ROWS, Problem
+from explorer.model.query import whole_number
 from explorer.ops import DEFAULT_OP, Op
 from explorer.system.user_files import shipped_folder
 from explorer.tuning.objective import Effort
+
+if TYPE_CHECKING:
+    from explorer.model.tuned_table import TunedTable
 
 Cols = Annotated[
     str | None,
@@ -187,6 +193,65 @@ Wanted = Annotated[
     ),
 ]
 
+OnlyOps = Annotated[
+    str | None,
+    option("--op OP,...", "Only problems of these ops.", complete=completions.several(*Op)),
+]
+OnlyDtypes = Annotated[
+    str | None,
+    option("--dtype DTYPE,...", "Only of these types.", complete=completions.several(*DType)),
+]
+OnlyCols = Annotated[
+    str | None, option("--cols N,N or A:B", "Only of these columns: numbers, or from A to B.")
+]
+OnlyRows = Annotated[str | None, option("--rows N,N or A:B", "Only of these rows.")]
+
+
+@dataclass(frozen=True, slots=True)
+class FilterOptions:
+    """Which problems of a table are wanted."""
+
+    op: OnlyOps = None
+    dtype: OnlyDtypes = None
+    cols: OnlyCols = None
+    rows: OnlyRows = None
+
+    def read(self, file: Path) -> "TunedTable":
+        """Read the wanted problems of a table. Raises InvalidInput where there are none."""
+        from explorer.model.tuned_table import read_table
+
+        table = read_table(file)
+        readers: dict[str, Callable[[str], Callable[[Any], bool]]] = {
+            "op": lambda text: [Op.parse(word) for word in words("op", text)].__contains__,
+            "dtype": lambda text: [DType.parse(word) for word in words("dtype", text)].__contains__,
+            "cols": partial(_among, "cols", MAX_COLS),
+            "rows": partial(_among, "rows", MAX_ROWS),
+        }
+        given = {name: text for name, text in asdict(self).items() if text is not None}
+        tests = {name: readers[name](text) for name, text in given.items()}
+        kept = [
+            one
+            for one in table.problems
+            if all(fits(getattr(one.problem, name)) for name, fits in tests.items())
+        ]
+        if given and not kept:
+            asked = " and ".join(f"{name} {text}" for name, text in given.items())
+            raise InvalidInput(f"{file} has no problem of {asked}; leave one of them out")
+        return replace(table, problems=tuple(kept))
+
+
+def _among(name: str, most: int, text: str) -> Callable[[int], bool]:
+    """Return whether a number is among `8,64` or `100:200`. Raises InvalidInput for other text."""
+    whole = whole_number(name, 1, most)
+    ranges = []
+    for part in words(name, text):
+        ends = [whole(end) for end in part.split(":")]
+        if len(ends) > 2 or ends[0] > ends[-1]:
+            raise InvalidInput(f"{name} is {part!r}; write a number, or from A to B as 64:4096")
+        ranges.append(range(ends[0], ends[-1] + 1))
+    return lambda number: any(number in one for one in ranges)
+
+
 NOT_WHOLE = 1
 """The exit code of a table that has faults."""
 
@@ -220,13 +285,12 @@ def list_(out: RowsOptions) -> None:
 
 @table.command(cls=Command, epilog="explorer table show held-out/nvidia-h200")
 @with_options
-def show(file: File, out: RowsOptions) -> None:
+def show(file: File, only: FilterOptions, out: RowsOptions) -> None:
     """Print the best config of each problem of a table."""
-    from explorer.model.tuned_table import read_table
     from explorer.report.tune import print_tuned, tuned_data, tuned_rows
     from explorer.tuning.tune import TuneRun
 
-    run = TuneRun(read_table(file), (), 0)
+    run = TuneRun(only.read(file), (), 0)
     show_result(
         out.form,
         partial(print_tuned, run, file),
@@ -235,18 +299,26 @@ def show(file: File, out: RowsOptions) -> None:
     )
 
 
-@table.command(cls=Command, epilog="explorer table diff nvidia-h200 nvidia-h100-80gb-hbm3")
+@table.command(
+    cls=Command, epilog="explorer table diff nvidia-h200 nvidia-h100-80gb-hbm3 --dtype bf16"
+)
 @with_options
-def diff(a: One, b: Other, out: TableOptions, plot: Plot = None) -> None:
+def diff(
+    a: One,
+    b: Other,
+    only: FilterOptions,
+    out: TableOptions,
+    plot: Plot = None,
+    all_: AllLines = False,
+) -> None:
     """Put two tables side by side: each kernel's share of the limit of its own GPU."""
     from explorer.cli.compare import show_side_by_side
-    from explorer.model.tuned_table import read_table
     from explorer.report.charts import check_plot
     from explorer.report.side_by_side import SideBySide
 
     check_plot(plot)
-    both = SideBySide.of([(str(file), read_table(file)) for file in (a, b)])
-    show_side_by_side(both, out.form, plot)
+    both = SideBySide.of([(str(file), only.read(file)) for file in (a, b)])
+    show_side_by_side(both, out.form, plot, whole=all_)
 
 
 @table.command(cls=Command, epilog="explorer table check studies/tuned/nvidia-rtx-9999.json")

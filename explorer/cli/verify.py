@@ -80,7 +80,7 @@ NOT_OF_A_FILE = (*(n for n in USUAL if n not in ("rows", "cols")), "axis", *NOT_
 """Parameters without a say where an emitted file is verified, whose text tells the problem."""
 
 
-@with_problem_unless("a file says it")
+@with_problem_unless("a file or --study says it")
 def verify(
     context: typer.Context,
     query: ProblemQuery | None,

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from explorer.compile.resources import kernel_resources
 from explorer.compile.usual_headers import HEADERS, PRELUDE, names_usual
-from explorer.model.errors import ExplorerError
+from explorer.model.errors import ExplorerError, InvalidInput
 from explorer.model.outcome import Resources
 from explorer.system.processes import usable_cores
 from explorer.system.user_files import open_regular
@@ -167,10 +167,39 @@ _CACHED = ("kernels/??/*.zip", "problems/??/*.json", "calls/*/*.so")
 """Files of the cache: compiled kernels, what calls of a problem need, and built extensions."""
 
 
-def cached_files() -> list[Path]:
-    """Return the files of the cache, and no others that lie in its folder."""
-    folder = cache_dir()
-    return sorted(path for pattern in _CACHED for path in folder.glob(pattern))
+@dataclass(frozen=True, slots=True)
+class CacheFolder:
+    """The folder of the cache, and its files; no others that lie in it."""
+
+    path: Path
+    files: tuple[Path, ...]
+    bytes: int
+    """The size of the files."""
+
+    @classmethod
+    def of_user(cls) -> "CacheFolder":
+        """Return what the cache of this user has at present."""
+        folder = cache_dir()
+        files = sorted(path for pattern in _CACHED for path in folder.glob(pattern))
+        return cls(
+            folder, tuple(files), sum(file.stat().st_size for file in files if file.exists())
+        )
+
+    def clear(self) -> None:
+        """Delete the files. Raises InvalidInput for one that cannot be deleted."""
+        try:
+            for file in self.files:
+                file.unlink(missing_ok=True)
+        except OSError as error:
+            raise InvalidInput(
+                f"{file} cannot be deleted: {error.strerror}; change its permissions, or delete "
+                f"{self.path} by hand"
+            ) from None
+
+    def __str__(self) -> str:
+        """Return how many files it has, and their size."""
+        number = len(self.files)
+        return f"{number} file{'' if number == 1 else 's'}, {self.bytes / 1e6:.1f} MB"
 
 
 class KernelCache:

@@ -129,7 +129,7 @@ def counted_problem(variant: Variant) -> Problem:
     if problem.rows * problem.cols <= FEW_ELEMENTS:
         return problem
     if problem.attends:
-        _check_emulated(problem.heads, problem.cols, "take fewer --cols")
+        _check_emulated(problem.heads, problem.cols, "take fewer cols")
         return problem.resized(problem.heads)
     if problem.inner > 1:
         return _counted_across(problem, WorkSplit(problem, variant.config).block_rows)
@@ -140,7 +140,7 @@ def counted_problem(variant: Variant) -> Problem:
     rows = min(problem.rows, -(-LEAST_ROWS // unit) * unit)
     if rows * problem.cols > MOST_ELEMENTS:
         rows = min(rows, each)
-    _check_emulated(rows, problem.cols, "take fewer --cols, or profile it on a GPU")
+    _check_emulated(rows, problem.cols, "take fewer cols, or profile it on a GPU")
     return _of_mean_length(problem.resized(rows), problem)
 
 

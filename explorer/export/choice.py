@@ -138,7 +138,7 @@ def chosen_variant(what: What, scope: Scope) -> Chosen:
             "rows are: leave batch-invariant out"
         )
     if is_of_study(choice):
-        return _of_study(choice, needed(scope.query), scope)
+        return _of_study(choice, scope)
     if goal.objectives != Objectives.TIME:
         raise InvalidInput(
             f"objectives say in which study a trial is; {what} is none: leave objectives out"
@@ -198,8 +198,8 @@ def named_checks(what: What, rows: int | None, scope: Scope) -> Checks:
     `rows` that are given are executed. They choose the heuristic's config, but no trial.
     """
     choice = parse_choice(what)
-    if rows is not None and is_of_study(choice):
-        scope = replace(scope, query=needed(scope.query).without_rows())
+    if rows is not None and scope.query is not None and is_of_study(choice):
+        scope = replace(scope, query=scope.query.without_rows())
     chosen = chosen_variant(what, scope)
     executed = None if choice == HEURISTIC else rows
     return Checks((ProgramUnderTest.of(chosen.variant),), chosen.arch, executed)
@@ -227,18 +227,16 @@ def _of_config(choice: Choice, query: ProblemQuery, scope: Scope) -> Chosen:
     return Chosen(variant, limits.arch, limits, measured=measured)
 
 
-def _of_study(which: str | int, query: ProblemQuery, scope: Scope) -> Chosen:
+def _of_study(which: str | int, scope: Scope) -> Chosen:
     """Return the best trial of a study, or one by its number."""
-    from explorer.tuning.storage import open_storage
-    from explorer.tuning.study_reader import load_trial, searching
+    from explorer.tuning.study_reader import load_trial, open_to_read
 
-    gpu, goal = scope.gpu, scope.goal
+    gpu, query = scope.gpu, scope.query
     try:
-        command = searching(query, goal)
-        opened = open_storage(scope.storage, read_only=True, command=command)
-        study, trial = load_trial(opened, query, which, goal, gpu)
+        opened, asked, goal = open_to_read(scope.storage, query, scope.goal)
+        study, trial = load_trial(opened, asked, which, goal, gpu)
     except NotFound as error:
-        if which != BEST or query.without_search in str(error):
+        if query is None or which != BEST or query.without_search in str(error):
             raise
         remedy = f"or take a kernel without a search: {query.without_search}"
         raise NotFound(f"{error}; {remedy}") from None

@@ -19,15 +19,22 @@ from explorer.model.errors import ExplorerError, InvalidInput, WrongKernel
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Resources
 from explorer.model.problem import Problem
+from explorer.model.query import command
 from explorer.ptx_emulator import Kind
-from explorer.system.user_files import check_writable, is_writable_folder, read_text, write_file
+from explorer.system.user_files import (
+    GENERATED,
+    check_writable,
+    is_writable_folder,
+    read_text,
+    write_file,
+)
 
 Notice = Callable[[str], None]
 
 # ------------------------------------------------------------------ destination
 
 
-FOLDER = Path("generated")
+FOLDER = Path(GENERATED)
 """Emitted kernels' folder, in the current directory."""
 
 DIGEST_DIGITS = 12
@@ -116,10 +123,17 @@ STEP_LIMIT = 500_000
 
 
 def checked(
-    chosen: Chosen, variant: Variant, accuracy: Accuracy, notice: Notice, *, verify: bool = True
+    chosen: Chosen,
+    variant: Variant,
+    accuracy: Accuracy,
+    notice: Notice,
+    *,
+    verify: bool = True,
+    file: Path | None = None,
 ) -> tuple[Resources | None, Verdict | None]:
     """Compile the variant for the GPU that was chosen, and `verify` it on the emulator.
 
+    `file` is where its source goes, which a notice names.
     Return what ptxas allots to it, and the verdict; both are None without NVRTC, which is noticed,
     as is another residency than the kernel was measured with.
     Raises InvalidInput where the source does not compile, and WrongKernel, whose `verdict` has the
@@ -141,7 +155,7 @@ def checked(
         other = chosen.measured.other_residency_here(gpu, chosen.variant)
         if other:
             notice(other)
-    return resources, _verified(variant, arch, accuracy, notice) if verify else None
+    return resources, _verified(variant, arch, accuracy, notice, file) if verify else None
 
 
 def compile_for(arch: str, gpu: GpuSpec | None, variant: Variant) -> Resources:
@@ -174,7 +188,9 @@ def _cache_fault() -> list[str]:
     ]
 
 
-def _verified(variant: Variant, arch: str, accuracy: Accuracy, notice: Notice) -> Verdict:
+def _verified(
+    variant: Variant, arch: str, accuracy: Accuracy, notice: Notice, file: Path | None
+) -> Verdict:
     """Return what the emulator says of a variant; a very slow one is left unverified."""
     emulator = open_device(EMULATED, arch, step_limit=STEP_LIMIT)
     emulator.open(Setting(variant.problem, accuracy=accuracy))
@@ -188,7 +204,8 @@ def _verified(variant: Variant, arch: str, accuracy: Accuracy, notice: Notice) -
         raise wrong
     is_right = verdict.status is Status.VERIFIED
     gave_up = any(finding.kind is Kind.LIMIT for finding in verdict.findings)
-    more = "; explorer verify FILE.cu executes more steps of what is written" if gave_up else ""
+    again = command("verify", str(file or "FILE.cu"))
+    more = f"; {again} executes more steps of what is written" if gave_up else ""
     notice(
         f"{'verified' if is_right else f'warning: {verdict.status}'} by {verdict.by}: "
         f"{verdict.sentence}{more}"
@@ -279,7 +296,8 @@ def emitted(
     beside = None if program is None or file is None else program(variant, file)
     if beside is not None:
         check_beside(*beside, force=force)
-    resources, verdict = checked(chosen, variant, scope.goal.accuracy, scope.notice, verify=verify)
+    settings = (chosen, variant, scope.goal.accuracy, scope.notice)
+    resources, verdict = checked(*settings, verify=verify, file=file)
     made = Emitted(variant, arch, chosen.gpu, resources, verdict, file)
     if file is not None:
         made = replace(made, written=write_source(variant, file, force=force))

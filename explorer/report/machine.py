@@ -27,7 +27,7 @@ from explorer.evaluate.residency import MeasuredWith
 from explorer.evaluate.space_version import is_of_today
 from explorer.model.config import Config
 from explorer.model.element import DType
-from explorer.model.errors import ExplorerError
+from explorer.model.errors import ExplorerError, NotFound
 from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
 from explorer.model.outcome import Resources
 from explorer.model.problem import Problem
@@ -52,7 +52,7 @@ class Check:
     detail: str
     needed_for: str
     required: bool = False
-    """Whether the package itself cannot work without it."""
+    """Whether the package itself cannot work without it, or as it is."""
     otherwise: str = "missing"
     """What it is where it is not ok, in a word."""
 
@@ -89,7 +89,7 @@ def checks(storage: str | None = None) -> tuple[Check, ...]:
         ),
         Check("emulator", *_answer(_emulator), "verifying and profiling kernels without a GPU"),
         Check("recordings", *_recordings(), "searching without a GPU"),
-        Check("storage", *_storage(storage), "keeping studies; a search creates it"),
+        _storage(storage),
         Check("cache", *_cache(), "compiling each kernel once only"),
         Check("dashboard", *_program(dashboard_program, PROGRAM), "explorer dashboard (an extra)"),
         Check(
@@ -208,16 +208,22 @@ def _damage(file: RecordingFile) -> str:
     return "" if is_whole else what
 
 
-def _storage(url: str | None) -> Answer:
-    """Say which studies there are, and which option, variable or folder says where that is."""
-    place = _place(url)
+def _storage(url: str | None) -> Check:
+    """Say which studies there are, and which option, variable or folder says where that is.
+
+    One that is there and cannot be opened is required, since each command on studies ends there.
+    """
+    place, made_for = _place(url), "keeping studies; a search creates it"
     try:
         found = survey(open_storage(url, read_only=True))
+    except NotFound as error:
+        return Check("storage", False, f"{error}; looked for in {place}", made_for)
     except ExplorerError as error:
-        return False, f"{error}; looked for in {place}"
+        said = f"{error}; looked for in {place}"
+        return Check("storage", False, said, made_for, required=True, otherwise="broken")
     number = counted(len(found.summaries), "study", "studies")
-    told = [f"{number} in {place}", *found.faults]
-    return not found.faults, "; ".join(told)
+    told = "; ".join([f"{number} in {place}", *found.faults])
+    return Check("storage", not found.faults, told, made_for, otherwise="damaged")
 
 
 def _place(url: str | None) -> str:
@@ -276,9 +282,9 @@ def print_machine(checks: Sequence[Check], console: Console) -> None:
 
 def conclusion(checks: Sequence[Check]) -> str:
     """Say what follows from the checks."""
-    missing = [check.name for check in checks if check.required and not check.ok]
-    if missing:
-        return f"The package cannot work: {', '.join(missing)} missing."
+    faults = [f"{one.name} {one.otherwise}" for one in checks if one.required and not one.ok]
+    if faults:
+        return f"The package cannot work: {', '.join(faults)}."
     if not any(check.name == "gpu" and check.ok for check in checks):
         return (
             "Kernels can be emitted, compiled and verified here, not timed: search replays "

@@ -1,16 +1,19 @@
-"""A search, a study, a comparison, a profile and a table, as `explorer` returns them."""
+"""Searches, studies, verdicts, comparisons, journeys, profiles and tables, as programs get them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from explorer.devices import verdict
 from explorer.evaluate import profile as profiled
+from explorer.evaluate import verify
 from explorer.model.outcome import Environment
 from explorer.model.problem import Problem
 from explorer.model.tuned_table import TunedTable
 from explorer.report.compare import compare_data, compare_rows
 from explorer.report.compare import tables as compare_tables
+from explorer.report.journey import journey_data, journey_rows, steps_table
 from explorer.report.profile import profile_data, profile_tables
 from explorer.report.records import Tabular
 from explorer.report.studies import (
@@ -22,9 +25,15 @@ from explorer.report.studies import (
     unpaired_table,
 )
 from explorer.report.table import Table, table_of
-from explorer.report.text import counted
+from explorer.report.text import counted, microseconds
 from explorer.report.tune import PROBLEM, tuned_data, tuned_rows
-from explorer.tuning import peer_comparison, results
+from explorer.report.verification import (
+    timed_file_data,
+    verdict_rows,
+    verdict_tables,
+    verification_data,
+)
+from explorer.tuning import journey, peer_comparison, results
 from explorer.tuning.tune import TuneRun
 
 Data = dict[str, Any]
@@ -85,6 +94,69 @@ class StudyHistory(results.StudyHistory, Tabular):
         if view.finals is None:
             return shown
         return [finals_table(view.finals, view.summary.problem, view.environment, two=two), *shown]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Verdict(verdict.Verdict, Tabular):
+    """The result of checking one program; its records are the emulated runs."""
+
+    def to_dict(self) -> Data:
+        """Return what `explorer verify --json` prints."""
+        return verification_data([self])
+
+    def records(self) -> list[Data]:
+        """Return a row for each emulated run; one row where a GPU checked the program."""
+        return verdict_rows(self)
+
+    def tables(self) -> list[Table]:
+        """Return the runs, and what was found."""
+        return verdict_tables(self)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TimedFile(verify.TimedFile, Tabular):
+    """The verdict and the times of the kernel of a file."""
+
+    path: Path
+
+    def __repr__(self) -> str:
+        """Return a line for a notebook, without the source and the samples."""
+        timed = self.measured
+        took = f"{microseconds(timed.time_us)} µs" if timed else "not timed"
+        return f"TimedFile({self.path}, {self.problem}: {self.verdict.status}, {took})"
+
+    def to_dict(self) -> Data:
+        """Return what `explorer time --json` prints."""
+        return timed_file_data(self, self.path)
+
+    def records(self) -> list[Data]:
+        """Return one record, of all that is known."""
+        return [self.to_dict()]
+
+    def tables(self) -> list[Table]:
+        """Return what was found of it."""
+        return verdict_tables(self.verdict)
+
+
+@dataclass(frozen=True, repr=False)
+class Journey(journey.Journey, Tabular):
+    """Published kernels and the search's best; its records are the steps, and the limit."""
+
+    def __repr__(self) -> str:
+        """Return a line for a notebook."""
+        return f"Journey({self.problem} on {self.environment.gpu}: {len(self.steps)} kernels)"
+
+    def to_dict(self) -> Data:
+        """Return what `explorer journey --json` prints."""
+        return journey_data(self)
+
+    def records(self) -> list[Data]:
+        """Return a row for each kernel, and one for the limit."""
+        return journey_rows(self)
+
+    def tables(self) -> list[Table]:
+        """Return the steps, and what changed at each."""
+        return [steps_table(self)]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

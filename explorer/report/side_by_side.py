@@ -246,6 +246,11 @@ class Line:
     pairs: tuple[Pair, ...]
 
     @property
+    def ratios(self) -> list[float]:
+        """The ratios to the first side that are known."""
+        return [pair.over_first for pair in self.pairs[1:] if pair.over_first is not None]
+
+    @property
     def difference(self) -> str:
         """How the kernels of the other sides differ from the first's, in words."""
         _, *others = self.pairs
@@ -395,8 +400,23 @@ def _pair_fields(place: int, first: str, side: Side) -> tuple[list[Field[Line]],
     return times, [ratio] if place else []
 
 
-def side_table(of: SideBySide) -> Table:
-    """Return a line a problem: the time and the share of each side, ratios, and both kernels."""
+FARTHEST = 5
+"""Problems at either end of the ratios that are printed of many, which the JSON has all."""
+
+
+def side_table(of: SideBySide, *, whole: bool = True) -> Table:
+    """Return a line a problem: the time and the share of each side, ratios, and both kernels.
+
+    Unless it is to be `whole`, it has of many problems those of the least and the greatest ratio.
+    """
+    lines, title = of.lines, of.title
+    ranked = sorted(filter(attrgetter("ratios"), lines), key=attrgetter("ratios"))
+    if not whole and len(ranked) > 2 * FARTHEST:
+        lines = (*ranked[:FARTHEST], *ranked[-FARTHEST:])
+        title = (
+            f"{title}: of {counted(len(of.lines), 'problem')} the {FARTHEST} with the least and "
+            f"the {FARTHEST} with the greatest ratio; --all prints every one"
+        )
     name = attrgetter("problem")
     fields: list[Field[Line]] = [Field("", name, "problem", kind=Kind.WORD)]
     columns = [_pair_fields(at, of.sides[0].label, side) for at, side in enumerate(of.sides)]
@@ -404,7 +424,7 @@ def side_table(of: SideBySide) -> Table:
     fields += [field for _, ratios in columns for field in ratios]
     if _same_kernels(of) < len(of.lines):
         fields.append(Field("", attrgetter("difference"), _differs(of), kind=Kind.PROSE))
-    return table_of(fields, of.lines, of.title)
+    return table_of(fields, lines, title)
 
 
 def _differs(of: SideBySide) -> str:
@@ -466,9 +486,9 @@ def _kernels(of: SideBySide) -> str:
     return f"one config is the best on all sides for {same} of {problems}"
 
 
-def print_side_by_side(of: SideBySide, console: Console) -> None:
-    """Print the table and the notes."""
-    print_table(side_table(of), console)
+def print_side_by_side(of: SideBySide, console: Console, *, whole: bool = True) -> None:
+    """Print the table, `whole` or as `side_table` shortens it, and the notes."""
+    print_table(side_table(of, whole=whole), console)
     console.print()
     console.print(notes(side_notes(of)))
 

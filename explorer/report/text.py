@@ -215,14 +215,18 @@ CHANGED = "the templates have changed since: the last line writes what they emit
 """What to say of a trial that is not reproducible."""
 
 
+IN_MEMORY = ("sqlite://", "sqlite:///", "sqlite:///:memory:", ":memory:")
+"""Storages that end with the process, so that no later command finds a study in them."""
+
+
 def reproducing_command(
     trial: TrialRecord, problem: Problem, goal: Goal, storage: str | None = None
 ) -> str:
     """Return the `explorer emit` of a trial of the study with that goal: by number.
 
-    By config where templates have changed since.
+    By config where templates have changed since, and where the storage was in memory.
     """
-    if is_reproducible(trial, problem):
+    if is_reproducible(trial, problem) and storage not in IN_MEMORY:
         return _command("emit", str(trial.number), problem, storage, goal.study_options)
     accuracy = Goal(accuracy=goal.accuracy)  # all that a config by itself has of a goal
     return _command("emit", trial.config.to_json(brief=True), problem, more=accuracy.options)

@@ -22,7 +22,7 @@ from explorer.reference.check import Check
 from explorer.reference.layout import misalignment
 from explorer.report.profile import what_data
 from explorer.report.progress import LiveLine
-from explorer.report.table import data_of, notes
+from explorer.report.table import Table, data_of, notes, prose, words
 from explorer.report.text import (
     TIMED,
     TimedRow,
@@ -129,6 +129,29 @@ def _run(run: Emulation, program: ProgramUnderTest) -> Data:
         "left_out": run.left_out,
         "findings": [_finding(finding, program) for finding in run.findings],
     }
+
+
+def verdict_rows(verdict: Verdict) -> list[Data]:
+    """Return a row for each emulated run; one of the verdict alone where a GPU checked it."""
+    of_all = {"by": verdict.by, **what_data(verdict.program)}
+    if not verdict.runs:
+        return [{"status": str(verdict.status), "sentence": verdict.sentence, **of_all}]
+    rows = (_run(run, verdict.program) for run in verdict.runs)
+    return [{**row, "findings": [one["kind"] for one in row["findings"]], **of_all} for row in rows]
+
+
+def verdict_tables(verdict: Verdict) -> list[Table]:
+    """Return the runs, those that are told together on one line, and what was found."""
+    runs = Table([*words("run"), prose("result")])
+    for shape, run in _told_together(verdict):
+        runs.add(shape, _run_words(run, verdict))
+    found = Table([*words("status"), prose("found")])
+    found.add(str(verdict.status), verdict.sentence)
+    for finding in _by_line(verdict.findings)[:MOST_FINDINGS]:
+        found.add("", " · ".join(map(str.strip, finding_lines(finding, verdict.program))))
+    for text in (*hint_lines(verdict), *_remarks(verdict)):
+        found.add("", text.strip())
+    return [runs, found] if runs.rows else [found]
 
 
 def _finding(finding: Finding, program: ProgramUnderTest) -> Data:

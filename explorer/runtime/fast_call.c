@@ -18,6 +18,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -154,7 +155,8 @@ static int is_plain_tensor(PyObject* x) {
 static int has_plain_arguments(PyObject* const* call) {
   PyObject *scale = call[SCALE], *dtype = call[DTYPE];
   return call[MASK] == Py_None && call[LENGTHS] == Py_None && PyLong_CheckExact(call[DIM]) &&
-      (scale == Py_None || PyFloat_CheckExact(scale) || PyLong_CheckExact(scale)) &&
+      (scale == Py_None || PyLong_CheckExact(scale) ||
+       (PyFloat_CheckExact(scale) && isfinite(PyFloat_AS_DOUBLE(scale)))) &&
       (dtype == Py_None || (PyObject*)Py_TYPE(dtype) == given.dtype);
 }
 

@@ -69,18 +69,21 @@ def check_switch(name: str, value: Any) -> None:
 def plain_scale(scale: Any) -> float:
     """Return a call's scale as a float. Raises TypeError for a value that is no number.
 
-    Raises InvalidInput for a whole number that is too large for a float.
+    Raises InvalidInput for NaN and infinity, and a whole number that is too large for a float.
     """
     try:
-        if hasattr(scale, "__float__"):
-            return float(scale)
+        if not hasattr(scale, "__float__"):
+            raise no_number(scale)
+        number = float(scale)
     except OverflowError:
         raise InvalidInput(
             f"scale is {shown(scale)}; it must be a number of at most 1.8e308"
         ) from None
     except (TypeError, ValueError):
-        pass
-    raise no_number(scale)
+        raise no_number(scale) from None
+    if not math.isfinite(number):
+        raise InvalidInput(f"scale is {number}; it must be a finite number, such as 0.5")
+    return number
 
 
 def no_number(scale: Any) -> TypeError:

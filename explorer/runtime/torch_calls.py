@@ -344,6 +344,8 @@ class Tensors(Library):
         If a kernel has served the call, `keep` is called with its recipe and the result.
         """
         _, _, scale, _, _, _, arrays, options = call
+        if scale is not None:
+            plain_scale(scale)
         try:
             recipe = self.recipe(call, x, out)
             if recipe is not None:
@@ -354,11 +356,29 @@ class Tensors(Library):
                     return results
             results = (self.in_parts if options else self.framework)(Call(*call), x)
             return results if out is None else [out.copy_(results[0])]
-        except (RuntimeError, OverflowError):  # checks for the reason; other calls pay nothing
+        except RuntimeError as error:  # checks for the reason; other calls pay nothing
             check_dense(x=x, out=out, **arrays)
-            if scale is not None:
-                plain_scale(scale)
+            _check_computed(x, call[3], out, error)
             raise
+
+
+def _check_computed(
+    x: Tensor, dtype: torch.dtype | None, out: Tensor | None, error: RuntimeError
+) -> None:
+    """Raise InvalidInput for what PyTorch's functions do not take, if that is the reason."""
+    if isinstance(error, NotImplementedError):  # of 8-bit and complex numbers
+        named = f"x is of {x.dtype}" if dtype is None else f"dtype is {dtype}"
+        remedy = "give x.float(), say" if dtype is None else "give torch.float32, say"
+        raise InvalidInput(
+            f"{named}, which PyTorch does not compute on {x.device.type}; {remedy}"
+        ) from None
+    if out is not None and any(
+        n > 1 and not s for n, s in zip(out.shape, out.stride(), strict=True)
+    ):
+        raise InvalidInput(
+            "out is expanded, so that some of its elements share their memory; give a tensor such "
+            "as torch.empty_like(x)"
+        ) from None
 
 
 TENSORS = Tensors()

@@ -23,7 +23,7 @@ def restriction(where: Conditions, problem: Problem) -> dict[str, tuple[Value, .
         _check_name(name, known)
         if name in given:
             both = ",".join(dict.fromkeys((*given[name], *values)))
-            raise InvalidInput(f"where has {name} twice; write --where {name}={both}")
+            raise InvalidInput(f"where has {name} twice; write it once, {name}={both}")
         by_text = {str(value): value for value in known[name]}
         foreign = [value for value in values if value not in by_text]
         if foreign or not values:

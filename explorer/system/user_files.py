@@ -9,7 +9,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from errno import ENOSPC
+from errno import ENOENT, ENOSPC
 from pathlib import Path
 from secrets import token_hex
 from shlex import quote
@@ -88,6 +88,10 @@ def studies_folder() -> Path:
     except RuntimeError:  # a user without a home
         return STUDIES
     return data / "softmax-explorer"
+
+
+GENERATED = "generated"
+"""The folder, in the current one, of emitted files for which no name is given."""
 
 
 def template_dir() -> Path:
@@ -260,7 +264,9 @@ def read_kept(path: Path, read: Callable[[Any], Saved], what: str, command: str)
 
 
 def write_file(path: Path, content: str | bytes, remedy: str = "name another file") -> None:
-    """Write a file atomically, and create its folder: `path` has all of `content`, or its old one.
+    """Write a file atomically: `path` has all of `content`, or its old one.
+
+    A folder that is not there is made only in the studies' folder and in generated/.
 
     The content is written to a temporary file in the same folder, which is then renamed. A link to
     a file is followed. Raises InvalidInput, which ends in `remedy`, for a pipe, a device or a
@@ -346,7 +352,7 @@ def is_writable_folder(folder: Path) -> bool:
 
 
 def check_writable(path: Path, remedy: str = "name another file") -> None:
-    """Create the folder of `path`, and check, before a long measurement, that it can be written.
+    """Check, before a long measurement, that a file can be written; make its folder if it is ours.
 
     Raises InvalidInput as `write_file` does.
     """
@@ -378,7 +384,7 @@ def _target(path: Path, remedy: str) -> Path:
 @contextmanager
 def _partial(target: Path) -> Iterator[tuple[BinaryIO, Path]]:
     """Open a new file beside `target`; it is deleted in the end unless it was renamed."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(target.parent)
     partial = target.with_name(f".{token_hex(8)}.partial")
     try:
         with partial.open("xb") as file:
@@ -394,3 +400,17 @@ def _kind(status: os.stat_result) -> str:
 def _reason(error: Exception) -> str:
     """Return the system's own description of an error."""
     return getattr(error, "strerror", None) or str(error)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder, if it lies in one of ours. Raises FileNotFoundError for another's.
+
+    A folder that a user named and that is not there is a slip of the pen more often than a wish.
+    """
+    if folder.is_dir():
+        return
+    for ours in (studies_folder(), STUDIES, Path(GENERATED)):
+        if folder.is_relative_to(os.path.realpath(ours)):
+            folder.mkdir(parents=True, exist_ok=True)
+            return
+    raise FileNotFoundError(ENOENT, f"there is no folder {folder}")

@@ -91,34 +91,47 @@ class ExplorerSampler(BaseSampler):
         self._proposer.learn(config, config.to_json(), (time_us,))
 
 
-# ------------------------------------------------------------------ samplers by name
+# ------------------------------------------------------------------ samplers of the user's
 
 
-def named_sampler(name: str) -> SamplerOf | None:
-    """Return what makes the sampler `module:Class`, called with `seed=` if it takes one.
+Sampler = str | type[BaseSampler] | BaseSampler
+"""A sampler of Optuna: `module:Class`, its class, or one that is made."""
 
-    None stands for the search's own, ExplorerSampler. Raises InvalidInput if there is none.
+
+def sampler_of(wanted: Sampler) -> SamplerOf | None:
+    """Return what makes a sampler of a seed, which one that is made takes no more.
+
+    A class is called with `seed=` if it takes one. None stands for the search's own,
+    ExplorerSampler. Raises InvalidInput for what is no sampler of Optuna.
     """
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(import_module(module), attribute)
-    except Exception as error:  # a module may raise what it likes
-        raise InvalidInput(
-            f"sampler {shown(name)} cannot be loaded ({type(error).__name__}: {error}); write "
-            "module:Class, such as optuna.samplers:RandomSampler"
-        ) from None
+    if isinstance(wanted, BaseSampler):
+        return lambda _: wanted
+    found = _loaded(wanted) if isinstance(wanted, str) else wanted
     if not (isinstance(found, type) and issubclass(found, BaseSampler)):
         raise InvalidInput(
-            f"sampler {shown(name)} is no class of optuna.samplers.BaseSampler; write "
-            "module:Class, such as optuna.samplers:RandomSampler"
+            f"sampler {shown(wanted)} is no class of optuna.samplers.BaseSampler; write "
+            "module:Class, such as optuna.samplers:RandomSampler, or in a program give the class "
+            "or a sampler"
         )
     if found is ExplorerSampler:
         return None
 
     def made(seed: int) -> BaseSampler:
-        with blamed(name):
+        with blamed(f"{found.__module__}:{found.__qualname__}"):
             takes_seed = "seed" in inspect.signature(found).parameters
             sampler: BaseSampler = found(**({"seed": seed} if takes_seed else {}))
             return sampler
 
     return made
+
+
+def _loaded(name: str) -> Any:
+    """Return the attribute that `module:attribute` names. Raises InvalidInput."""
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except Exception as error:  # a module may raise what it likes
+        raise InvalidInput(
+            f"sampler {shown(name)} cannot be loaded ({type(error).__name__}: {error}); write "
+            "module:Class, such as optuna.samplers:RandomSampler"
+        ) from None

@@ -216,11 +216,15 @@ def run_search(
         _check_errors_are_known(evaluator)
     budget = Budget(trials, budget_s, patience)
     search = _Search(evaluator, storage, where, budget, seed, on_progress, objectives, sampler)
+    has_failed = False
     try:
         search.explore(ahead)
         return search.conclude(rounds)
+    except InvalidInput:  # of an objective or a sampler of the user's
+        has_failed = True
+        raise
     finally:
-        search.close()
+        search.close(has_failed=has_failed)
 
 
 HANDED_OVER = 4
@@ -498,9 +502,11 @@ class _Search:
             return "as many kernels as were asked for were evaluated"
         return "the time that was asked for was used up"
 
-    def close(self) -> None:
-        """Store what finished."""
+    def close(self, *, has_failed: bool) -> None:
+        """Store what finished; delete a study in which nothing did, if the search has failed."""
         self._ledger.close()
+        if has_failed:
+            self._ledger.delete_if_empty()
 
     def _learn(self, trials: Iterable[Known]) -> None:
         """Learn the trials of earlier runs of the study, or of other processes."""

@@ -15,7 +15,7 @@ from explorer.evaluate.space_version import space_version
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.outcome import Environment, Rejected, Stage, TrialRecord
 from explorer.model.problem import Problem
-from explorer.model.query import ProblemQuery, command
+from explorer.model.query import ProblemQuery, command, needed
 from explorer.system.plain_data import read_object, read_text, shown
 from explorer.tuning.contest import Finals, finals_from_json, front_trials
 from explorer.tuning.main_effects import contrasts, effects, unpaired
@@ -33,7 +33,7 @@ from explorer.tuning.results import (
     StudySummary,
     StudyView,
 )
-from explorer.tuning.storage import file_of, one_sentence
+from explorer.tuning.storage import file_of, one_sentence, open_storage
 from explorer.tuning.study_attributes import finals_text, passed_over, read_trials
 
 BEST = "best"
@@ -107,6 +107,16 @@ class StoredStudy:
         made = self.environment
         whose = (self.problem, made, made.space_version, self.objectives, self.where)
         return study_name(*whose, replayed=self.replayed)
+
+    @property
+    def has_usual_name(self) -> bool:
+        """Whether it was not renamed."""
+        return self.name == self._usual_name
+
+    @property
+    def is_set_apart(self) -> bool:
+        """Whether it was restricted or renamed, so that a plain search does not go on with it."""
+        return bool(self.where) or not self.has_usual_name
 
     @property
     def place(self) -> tuple[Problem, str, str]:
@@ -183,7 +193,7 @@ class StoredStudy:
             accuracy=environment.accuracy,
             objectives=self.objectives,
             is_one_of_several=self.is_one_of_several,
-            has_usual_name=self.name == self._usual_name,
+            has_usual_name=self.has_usual_name,
             where=self.where,
         )
 
@@ -408,11 +418,13 @@ def fitting(
 ) -> list[StoredStudy]:
     """Return the studies with results of a problem and a goal, the one searched last first.
 
+    One of another version of the space is among them only if the goal has its whole name.
+
     Raises NotFound where there is none.
     """
     query = problem if isinstance(problem, ProblemQuery) else ProblemQuery.of(problem)
     fits, damaged = _with_goal(storage, query, goal)
-    usable = [study for study in fits if study.is_usable]
+    usable = [study for study in fits if study.is_usable or study.name == goal.study]
     unread: list[str] = []
     if sound := [study for study in _readable(usable, unread) if study.best()]:
         return sound
@@ -428,7 +440,7 @@ def fitting(
         raise NotFound(
             f"study '{fits[0].name}' is of space version {fits[0].environment.space_version}, the "
             f"installed one is {space_version(fits[0].problem)}: its times are not of today's "
-            f"kernels; run {search} to search again (the old study is kept)"
+            f"kernels; run {search} to search again (the old study is kept: name it with --study)"
         )
     but = f": {usable[0].passed_over}" if usable[0].faults else ""
     raise NotFound(f"study '{usable[0].name}' has no measured kernel yet{but}; run {search}")
@@ -449,9 +461,9 @@ def must_be_named(storage: BaseStorage, study: str, problem: Problem, goal: Goal
     except InvalidInput:  # the storage went away meanwhile
         return True
     usable = [fit for fit in fits if fit.is_usable]
-    if any(fit.where for fit in usable if fit.name == study):
-        return True  # a study of the whole space may come, and would be meant without a name
-    return [fit.name for fit in _live_first(_whole_first(usable))] != [study]
+    if any(fit.is_set_apart for fit in usable if fit.name == study):
+        return True  # a plain search may come, whose study would be meant without a name
+    return [fit.name for fit in _live_first(_plain_first(usable))] != [study]
 
 
 def _chosen(
@@ -472,7 +484,7 @@ def _chosen(
         raise InvalidInput(f"{len(meant)} studies fit {query}{goal}; {_name_one(meant)}")
     (study,) = meant
     there = [other for other in there if other.problem == study.problem]
-    study.is_one_of_several = bool(study.where) or _live_first(_whole_first(there)) != meant
+    study.is_one_of_several = study.is_set_apart or _live_first(_plain_first(there)) != meant
     return study
 
 
@@ -494,34 +506,54 @@ def name_of(storage: BaseStorage, named: str) -> str:
     return meant[0]
 
 
-def study_named(storage: BaseStorage, named: str) -> StoredStudy:
-    """Return the study that `name_of` finds.
+def study_of(storage: BaseStorage, goal: Goal) -> tuple[ProblemQuery, Goal]:
+    """Return the problem and the whole goal of the study that a goal names.
 
-    Of several that fit, it is the one of the usual goal that `meant_by` leaves.
+    Of several that fit, it is the one with the goal's objectives and accuracy.
 
-    Raises as `name_of`, and NotFound for one that is damaged or measured no kernel.
+    Raises as `name_of`, and NotFound for one that is damaged or of another GPU.
     """
     headers, damaged = _headers(storage)
-    fits = meant_by(Goal(study=named), headers)
-    usual = [study for study in fits if study.goal == Goal()]
-    name = usual[0].name if named and len(usual) == 1 else name_of(storage, named)
-    sound = _readable([study for study in headers if study.name == name], damaged)
-    if sound and sound[0].best():
-        return sound[0]
-    lost = [fault for fault in damaged if fault.startswith(f"study '{name}'")]
-    raise NotFound(lost[0] if lost else f"study '{name}' has no measured kernel yet")
+    fits = meant_by(goal, headers) if goal.study else []
+    alike = [study for study in fits if study.goal == goal]
+    meant = alike if len(alike) == 1 else fits
+    if len(meant) != 1:
+        name = name_of(storage, goal.study)
+        lost = [fault for fault in damaged if fault.startswith(f"study '{name}'")]
+        raise NotFound(lost[0] if lost else f"study '{name}' is of no GPU {goal.gpu!r}")
+    return ProblemQuery.of(meant[0].problem), replace(meant[0].goal, study=meant[0].name)
+
+
+def study_named(storage: BaseStorage, named: str) -> StoredStudy:
+    """Return the study of that name. Raises as `study_of` and `load_history`."""
+    return _chosen(storage, *study_of(storage, Goal(study=named)))
+
+
+def open_to_read(
+    storage: str | None, query: ProblemQuery | None, goal: Goal
+) -> tuple[BaseStorage, ProblemQuery, Goal]:
+    """Open a storage; return it with the problem and the goal of the study that is meant.
+
+    Without a problem they are those of the study that the goal names. Raises as `study_of`,
+    InvalidInput where neither is given, and NotFound where there is no storage yet.
+    """
+    if query is None and goal.study:
+        opened = open_storage(storage, read_only=True)
+        return opened, *study_of(opened, goal)
+    query = needed(query)
+    return open_storage(storage, read_only=True, command=searching(query, goal)), query, goal
 
 
 def meant_by(goal: Goal, studies: Sequence[StoredStudy]) -> list[StoredStudy]:
     """Return the study that the goal names, else those whose names and GPUs have what it says.
 
-    Of these, those that were restricted are left out where there is one of the whole space, and
-    replays where there is a live study.
+    Of these, those that were restricted or renamed are left out where there is one of a plain
+    search, and replays where there is a live study.
     """
     if named := [study for study in studies if study.name == goal.study]:
         return named
     meant = [study for study in studies if goal.study in study.name and _is_on(study, goal.gpu)]
-    return _live_first(_whole_first(meant))
+    return _live_first(_plain_first(meant))
 
 
 def _name_one(studies: Sequence[StoredStudy]) -> str:
@@ -531,10 +563,10 @@ def _name_one(studies: Sequence[StoredStudy]) -> str:
     return f"name one with --study{or_gpu}: {names}"
 
 
-def _whole_first(studies: Sequence[StoredStudy]) -> list[StoredStudy]:
-    """Leave out studies that were restricted where one of the whole space is of the same place."""
-    whole = {study.place for study in studies if not study.where}
-    return [study for study in studies if not study.where or study.place not in whole]
+def _plain_first(studies: Sequence[StoredStudy]) -> list[StoredStudy]:
+    """Leave out studies that are set apart where one of a plain search is of the same place."""
+    plain = {study.place for study in studies if not study.is_set_apart}
+    return [study for study in studies if not study.is_set_apart or study.place not in plain]
 
 
 def _live_first(studies: Sequence[StoredStudy]) -> list[StoredStudy]:

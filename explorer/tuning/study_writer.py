@@ -227,6 +227,13 @@ class Ledger:
             kept = keep_unsaved(self._study, self._storage, lacking) if lacking else _KEPT
             raise InvalidInput(f"{self._lost}; {kept}")
 
+    def delete_if_empty(self) -> None:
+        """Delete the study if nobody evaluates or evaluated a kernel: it would say nothing."""
+        with suppress(ExplorerError), one_sentence(_UNWRITABLE):
+            trials = self._storage.get_all_trials(self._study_id, deepcopy=False)
+            if all(trial.state is TrialState.FAIL for trial in trials):
+                self._storage.delete_study(self._study_id)
+
     def _lacking(self) -> list[FrozenTrial]:
         """Return the trials that are not stored, or that a SQLite file lacks by now."""
         unwritten = [known.trial for known in self._unwritten if known.digest]

@@ -78,6 +78,7 @@ def recorded(once):
 
     def fill(folder):
         kernels = made_by_hand()
+        (folder / RECORDING).parent.mkdir(parents=True)
         write_recording(Recording("by-hand", header(len(kernels)), kernels), folder / RECORDING)
 
     return once("cli-recorded", fill)

@@ -233,11 +233,11 @@ USAGE = {
     "where value": ("record --cols 8 --where threads=5", "threads has no value '5'"),
     "where twice": (
         "record --cols 8 --where threads=128 --where threads=256",
-        "where has threads twice; write --where threads=128,256",
+        "where has threads twice; write it once, threads=128,256",
     ),
     "where twice of a space": (
         "space --cols 8 --where threads=128,256 --where threads=256",
-        "where has threads twice; write --where threads=128,256",
+        "where has threads twice; write it once, threads=128,256",
     ),
     "record what": ("record --cols 8", "give --sample 500, --where, or both"),
     "record where": ("record --cols 8 --sample 5", "device cuda:0 cannot be used"),

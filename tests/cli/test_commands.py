@@ -125,6 +125,10 @@ def test_doctor_says_where_studies_are(explorer, tmp_path, monkeypatch):
     monkeypatch.setenv("EXPLORER_STORAGE", "team.db")
     assert "what $EXPLORER_STORAGE names" in storage()
     assert "what --storage names" in storage("--storage", "mine.db")
+    assert explorer("doctor", "--storage", "mine.db").code == 0
+    (tmp_path / "mine.db").write_text("of another program")
+    broken = explorer("doctor", "--storage", "mine.db")
+    assert broken.code == 1 and broken.out.endswith("The package cannot work: storage broken.\n")
 
 
 @pytest.mark.sampled(2)

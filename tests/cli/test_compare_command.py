@@ -92,6 +92,7 @@ def test_log_probs_are_compared_with_what_is_asked_for_beside_them(explorer, gpu
 
 
 def test_it_is_kept_and_shown_again_without_a_gpu(explorer, gpu):
+    Path("kept").mkdir()
     ran = explorer("compare", *SHAPES, "--save", "kept/c.json", "--json", "--peers", "torch,cupy")
     assert ran.code == 0, ran.err
     data = json.loads(ran.out)

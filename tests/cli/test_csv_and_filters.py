@@ -115,7 +115,7 @@ def test_presets_by_what_they_are_for_a_problem(explorer):
         if line["legal"] and (line["config"]["cache"], line["config"]["exp"]) == ("shared", "expf")
     }
     assert shared == kept and shared
-    assert "give --cols" in explorer("presets", "--legal").err
+    assert "give the number of cols" in explorer("presets", "--legal").err
     assert not names(explorer, "q9")
 
 

@@ -10,6 +10,7 @@ ENDINGS = {"torch": "_torch.py", "cupy": "_cupy.py", "jax": "_jax.py", "cpp": "_
 
 @pytest.mark.parametrize("framework", ENDINGS)
 def test_a_program_is_written_beside_the_file(explorer, tmp_path, framework):
+    (tmp_path / "here").mkdir()
     ran = explorer(*EMIT, "--output", "here/k.cu", "--for", framework)
     path = f"here/k{ENDINGS[framework]}"
     assert ran.code == 0, ran.err

@@ -95,9 +95,11 @@ def test_optional_arguments_stand_in_brackets(explorer):
 @pytest.mark.parametrize(
     ("says", "commands"),
     [
-        (" (needed, unless --shape says it).", "search emit show space"),
+        (" (needed, unless --shape says it).", "search space"),
         (" (needed, unless --shape says it or --again names a recording).", "record"),
-        (" (needed, unless --shape says it or a file says it).", "verify profile diff time"),
+        (" (needed, unless --shape says it or a file says it).", "time"),
+        (" (needed, unless --shape says it or --study says it).", "emit show"),
+        (" (needed, unless --shape says it or a file or --study says it).", "verify profile diff"),
         (" (needed, unless --shape says it or --from names a file).", "journey"),
         (" (needed, unless --shapes names a file).", "tune"),
         (" (needed, unless --draw, --shapes or --from is given).", "compare"),

@@ -140,7 +140,7 @@ def test_doctor_says_what_is_damaged(explorer, recording, monkeypatch):
     damaged(recording)
     recording.parent.with_name("explorer.db").write_text("mine")
     ran = explorer("doctor", "--json")
-    assert ran.code == 0
+    assert ran.code == 1
     checks = {check["name"]: check for check in json.loads(ran.out)["checks"]}
     assert not checks["recordings"]["ok"] and "aaa.json.gz" in checks["recordings"]["detail"]
     assert "by-hand" in checks["recordings"]["detail"]

@@ -3,11 +3,13 @@
 import json
 import re
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 
 import pytest
 from fake_evaluator import FakeEvaluator
 
+import explorer as package
 from explorer.tuning.journey import BEST
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,12 +39,11 @@ def test_it_searches_first_where_nothing_is_stored(explorer, gpu):
 
 
 def test_it_is_kept_and_shown_again(explorer, gpu, tmp_path):
-    (tmp_path / "studies").mkdir()
-    ran = explorer("journey", *SHAPE, "--budget", "1s", "--save", "--json")
+    ran = explorer("journey", *SHAPE, "--budget", "1s", "--save", "kept.json", "--json")
     assert ran.code == 0, ran.err
     data = json.loads(ran.out)
-    path = Path("studies/results/journey-h200-f32-4096x1000.json")
-    assert str(path) in ran.err and path.exists()
+    path = Path("kept.json")
+    assert "kept.json: written" in ran.err and path.exists()
     shown = explorer("journey", "--from", path)
     assert shown.code == 0 and data["steps"][0]["names"][0] in shown.out
     assert "replayed" in shown.out
@@ -50,6 +51,26 @@ def test_it_is_kept_and_shown_again(explorer, gpu, tmp_path):
     assert markdown.startswith("| kernel | µs |")
     kept = json.loads(explorer("journey", "--from", path, "--json").out)
     assert kept["steps"] == data["steps"]
+
+
+def test_a_program_gets_what_the_command_prints(explorer, gpu, tmp_path):
+    told, kernels, trials = [], [], []
+    made = package.journey(
+        cols=1000,
+        rows=4096,
+        budget_s=0.2,
+        storage=tmp_path / "a.db",
+        progress=trials.append,
+        on_kernel=lambda *named: kernels.append(named),
+        notice=told.append,
+    )
+    assert isinstance(made, package.Journey) and made.steps[-1].time_us < made.steps[0].time_us
+    assert trials and len(kernels) == kernels[0][2] and "searching for" in told[-1]
+    assert len(made.records()) == len(made.steps) + 1
+    (tmp_path / "kept.json").write_text(json.dumps(made.as_dict()))
+    shown = json.loads(explorer("journey", "--from", tmp_path / "kept.json", "--json").out)
+    assert shown == json.loads(json.dumps(made.to_dict()))
+    assert escape(BEST) in made._repr_html_() and repr(made).endswith("kernels)")
 
 
 @pytest.mark.parametrize(
@@ -64,6 +85,7 @@ def test_it_is_kept_and_shown_again(explorer, gpu, tmp_path):
         (("--budget", "3s", "--from", "x.json"), "measures nothing; drop --"),
         (("--from", "x.json"), "x.json cannot be read"),
         ((*SHAPE, "--budget", "soon"), "budget is 'soon'"),
+        ((*SHAPE, "--save", "/proc/none/x.json"), "cannot be written"),
         ((*SHAPE, "--device", "emulated"), "times none"),
         (("--cols", "512", "--rows", "256"), "lacks"),
         ((*SHAPE, "--device", "recorded:none"), "recording 'none' does not exist"),

@@ -25,6 +25,14 @@ def test_a_replay_says_so_in_its_first_line(searched):
     assert "recorded on NVIDIA H200" in searched.out.splitlines()[0]
 
 
+def test_the_last_line_of_a_search_in_memory_names_the_config(explorer, recording):
+    """A trial's number would be of a study that is gone."""
+    ran = explorer("search", *SHAPE, "--trials", "3", "--storage", "sqlite://")
+    words = shlex.split(ran.out.splitlines()[-1])
+    assert words[1] == "emit" and words[2].startswith("{") and "--storage" not in words
+    assert explorer(*words[1:], "--no-verify", "--output", "-").code == 0
+
+
 def test_the_last_line_reproduces_the_winner(searched, explorer, tmp_path):
     command = shlex.split(searched.out.splitlines()[-1])
     assert command[:2] == ["explorer", "emit"]

@@ -36,6 +36,7 @@ def exact_once(once, recorded):
     def fill(folder):
         old = read_recording(recorded / RECORDING)
         kernels = tuple(map(with_ulps, old.kernels))
+        (folder / RECORDING).parent.mkdir(parents=True)
         write_recording(replace(old, kernels=kernels), folder / RECORDING)
 
     return once("cli-exact", fill)

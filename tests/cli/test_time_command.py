@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+import explorer as package
 from explorer.devices.cuda.device import CudaDevice
 from explorer.devices.cuda.messages import Open
 from explorer.devices.device import Device, Facts, Setting
@@ -95,6 +96,18 @@ def test_a_right_file_is_timed_beside_copy(explorer, mine, gpu):
     assert "driver 570.86" in ran.out and "edited" not in ran.out
     problem, device, timing, _ = gpu.asked
     assert (problem.rows, problem.cols, device, timing) == (64, 512, 0, "cold")
+
+
+def test_a_program_gets_what_the_command_prints(explorer, mine, gpu):
+    words = ("--rows", "7", "--cols", "1024", "--timing", "warm", "--json")
+    data = json.loads(explorer("time", mine, *words).out)
+    timed = package.time(mine, rows=7, cols=1024, timing="warm")
+    assert isinstance(timed, package.TimedFile) and timed.measured.time_us == 10.0
+    kept = {**data, "verification": {**data["verification"], "seed": timed.verdict.program.seed}}
+    assert json.loads(json.dumps(timed.to_dict())) == kept
+    assert repr(timed).endswith("7x1024: verified, 10.00 µs)")
+    with pytest.raises(package.InvalidInput, match="mask says nothing of an emitted file"):
+        package.time(mine, mask="causal")
 
 
 def test_it_is_timed_at_what_the_options_say(explorer, mine, gpu):

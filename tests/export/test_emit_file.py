@@ -82,7 +82,7 @@ def test_name_tells_problem_and_code():
 
 
 def test_written_once_then_left_alone(tmp_path):
-    variant, path = emit(PROBLEM, Config()), tmp_path / "new" / "softmax.cu"
+    variant, path = emit(PROBLEM, Config()), tmp_path / "softmax.cu"
     assert write_source(variant, path) == "written"
     assert path.read_text() == variant.source
     assert write_source(variant, path) == "already there, unchanged"

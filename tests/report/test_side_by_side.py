@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import explorer
 from explorer.cli import app
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Environment
 from explorer.model.problem import Problem
+from explorer.model.tuned_table import read_table
 from explorer.report.compare import read_compared
 from explorer.report.side_by_side import (
     Best,
@@ -40,7 +42,6 @@ def both():
 @pytest.fixture(scope="session")
 def database(once):
     """Return a storage with the studies of two GPUs, each of a few recorded kernels."""
-    import explorer
 
     def fill(folder):
         said = {"cols": 4096, "trials": 6, "storage": folder / "two.db", "verify": False}
@@ -191,6 +192,58 @@ def test_table_diff_puts_two_tables_side_by_side(run, other_table):
     assert shown.exit_code == 0 and "H200 beside H100" in shown.stdout, shown.stderr
     refused = run("table", "diff", TABLE, H100)
     assert refused.exit_code == 2 and "is a comparison, not a tuned table" in refused.stderr
+    alone = run("compare", "--from", TABLE)
+    assert alone.exit_code == 2 and "show it with explorer table show" in alone.stderr
+
+
+def test_many_problems_side_by_side_are_the_farthest_apart_unless_all_are_wanted(run, other_table):
+    words = ("table", "diff", TABLE, other_table)
+    few, whole = run(*words).stdout, run(*words, "--all").stdout
+    assert "of 60 problems the 5 with the least and the 5 with the greatest ratio" in few
+    assert "the least" not in whole and few.split("\nratio ")[1] == whole.split("\nratio ")[1]
+    of = beside([TABLE, other_table])
+    ranked = sorted(of.lines, key=lambda line: line.pairs[1].over_first)
+    rows = side_table(of, whole=False).rows
+    assert [row[0] for row in rows] == [str(one.problem) for one in (*ranked[:5], *ranked[-5:])]
+    assert len(run(*words, "--csv").stdout.splitlines()) == 1 + 2 * 60
+    refused = run("compare", "--cols", "64", "--all")
+    assert refused.exit_code == 2 and "--all belongs to --from and --against" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (("--op", "softmax"), lambda p: p.op == "softmax"),
+        (("--dtype", "half,f32"), lambda p: p.dtype in ("f16", "f32")),
+        (("--cols", "1:100,4096"), lambda p: p.cols <= 100 or p.cols == 4096),
+        (("--rows", "8192", "--dtype", "bf16"), lambda p: p.rows == 8192 and p.dtype == "bf16"),
+    ],
+)
+def test_a_table_is_shown_for_some_problems(run, other_table, words, kept):
+    problems = [
+        one.problem.as_dict() for one in read_table(Path(TABLE)).problems if kept(one.problem)
+    ]
+    shown = run("table", "show", TABLE, "--json", *words)
+    if not problems:
+        assert shown.exit_code == 2 and "has no problem of" in shown.stderr
+        return
+    assert [one["problem"] for one in json.loads(shown.stdout)["problems"]] == problems
+    both = json.loads(run("table", "diff", TABLE, other_table, "--json", *words).stdout)
+    assert [one["problem"] for one in both["rows"][::2]] == problems
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--cols", "9:2"), "cols is '9:2'; write a number, or from A to B as 64:4096"),
+        (("--cols", "1:2:3"), "cols is '1:2:3'"),
+        (("--op", "sofmax"), "op 'sofmax' is not known"),
+        (("--cols", "1", "--dtype", "f64"), "has no problem of dtype f64 and cols 1"),
+    ],
+)
+def test_a_filter_of_a_table_that_fits_nothing_is_refused(run, words, says):
+    refused = run("table", "show", TABLE, *words)
+    assert refused.exit_code == 2 and says in refused.stderr, refused.stderr
 
 
 def test_two_studies_are_named_by_parts_of_their_names(run, database):
@@ -216,8 +269,6 @@ def copied(database, tmp_path):
 
 
 def test_a_study_of_the_whole_space_is_meant_before_restricted_ones(run, copied):
-    import explorer
-
     said = {"cols": 4096, "trials": 3, "storage": copied, "verify": False}
     explorer.search(**said, device=f"recorded:{RECORDED[0]}", where={"threads": [256]})
     names = ("--storage", copied)
@@ -252,9 +303,38 @@ def test_a_study_is_renamed_and_keeps_that_it_is_a_replay(run, copied):
     assert shown.exit_code == 0 and "study before" in shown.stdout
 
 
-def test_a_journal_renames_a_study_as_a_database_does(run, tmp_path):
-    import explorer
+def test_a_renamed_study_is_meant_alone_and_by_its_name_beside_a_later_search(run, tmp_path):
+    kept = str(tmp_path / "a.db")
+    said = {"cols": 4096, "device": f"recorded:{RECORDED[0]}", "storage": kept, "verify": False}
+    first = explorer.search(**said, trials=3)
+    assert run("studies", "rename", first.study, "before", "--storage", kept).exit_code == 0
+    of_problem = ("show", "--cols", "4096", "--storage", kept)
+    alone = run(*of_problem)
+    assert alone.exit_code == 0 and "study before" in alone.stdout
+    assert "--study before" in alone.stdout, "a later search would be meant without its name"
+    again = explorer.search(**said, trials=4)
+    assert (again.study, again.is_one_of_several) == (first.study, False)
+    later = run(*of_problem)
+    assert later.exit_code == 0 and f"study {first.study}" in " ".join(later.stdout.split())
+    by_name = run("show", "--study", "before", "--storage", kept)
+    assert by_name.exit_code == 0 and by_name.stdout == alone.stdout
 
+
+def test_a_study_that_is_named_says_its_problem(run, copied, tmp_path):
+    named = ("--study", "H200", "--storage", copied)
+    source = run("emit", "best", *named, "--no-verify", "--output", "-")
+    assert source.exit_code == 0 and "--cols 4096" in source.stdout, source.stderr
+    compared = run("diff", "best", "heuristic", *named, "--show", "none", "--json")
+    assert json.loads(compared.stdout)["problem"]["cols"] == 4096
+    both = run("emit", "best", "--study", "H200", "--cols", "512", "--storage", copied)
+    assert both.exit_code == 2 and "no study of softmax f32 512 cols" in both.stderr
+    on_another = run("show", *named, "--gpu", "A100")
+    assert on_another.exit_code == 2 and "is of no GPU 'A100'" in on_another.stderr
+    several = run("show", "--study", "f32", "--storage", copied)
+    assert several.exit_code == 2 and "2 studies have 'f32' in their names" in several.stderr
+
+
+def test_a_journal_renames_a_study_as_a_database_does(run, tmp_path):
     journal = f"journal:///{tmp_path / 'a.journal'}"
     said = {"cols": 4096, "device": f"recorded:{RECORDED[0]}", "trials": 3, "verify": False}
     explorer.search(**said, storage=journal)
@@ -307,3 +387,7 @@ def test_the_cache_is_cleared_of_its_own_files_alone(run, tmp_path, monkeypatch)
     assert ran.exit_code == 0 and "1 file, 0.2 MB deleted" in ran.stderr
     assert not kernel.exists() and foreign.exists()
     assert "0 files" in run("cache").stdout
+    kernel.write_bytes(b"x" * 1000)
+    held = explorer.cache()
+    assert (held.path, held.files, held.bytes) == (tmp_path / "cache", (kernel,), 1000)
+    assert explorer.cache(clear=True) == held and not explorer.cache().files

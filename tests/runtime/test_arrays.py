@@ -368,6 +368,7 @@ X = randn(2, 3, 5)
         (X, {"scale": "2"}, TypeError, "scale is '2'; it must be a number, such as 0.5"),
         (X, {"scale": np.ones(2)}, TypeError, r"scale is array\(\[1., 1.\]\); it must be a number"),
         (X, {"scale": 10**400}, InvalidInput, "scale is a number of 1329 bits; it must be"),
+        (X, {"scale": float("nan")}, InvalidInput, "scale is nan; it must be a finite number"),
     ],
 )
 @OPS

@@ -191,13 +191,26 @@ def test_a_type_that_is_asked_for_is_that_of_the_arithmetic(ours, name, dtype, t
 
 
 def test_what_kernels_do_not_compute_is_pytorchs(ours):
-    with pytest.raises((RuntimeError, NotImplementedError)):
-        explorer.softmax(torch.randn(6).to(torch.float8_e4m3fn))
     assert torch.equal(explorer.softmax(torch.arange(6), dtype=F32)[:0], torch.empty(0))
-    x = torch.randn(6, dtype=torch.complex64)
-    with pytest.raises(RuntimeError):
-        explorer.softmax(x)
     assert not ours
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.complex64])
+@pytest.mark.parametrize("wants_gradient", [False, True])
+def test_what_neither_kernels_nor_pytorch_compute_is_told(ours, dtype, wants_gradient):
+    x = torch.randn(2, 6).to(dtype).requires_grad_(wants_gradient)
+    why = rf"x is of {dtype}, which PyTorch does not compute on cpu; give x\.float\(\), say"
+    for name in FUNCTIONS:
+        with pytest.raises(InvalidInput, match=why):
+            FUNCTIONS[name](x)
+    with pytest.raises(InvalidInput, match=f"dtype is {dtype}, which PyTorch does not compute"):
+        explorer.softmax(X, dtype=dtype)
+    assert not ours
+
+
+def test_an_output_whose_elements_share_memory_is_told():
+    with pytest.raises(InvalidInput, match="out is expanded, so that some of its elements share"):
+        explorer.softmax(X, out=torch.empty(X.shape[-1]).expand(X.shape))
 
 
 # ------------------------------------------------------------------ scale and masks
@@ -762,6 +775,8 @@ OF_NO_KIND = [
     ({"scale": "2"}, TypeError, f"scale is '2'; {NUMBER}"),
     ({"scale": [2]}, TypeError, rf"scale is \[2\]; {NUMBER}"),
     ({"scale": 10**400}, InvalidInput, "scale is a number of 1329 bits; it must be a number of at"),
+    ({"scale": math.nan}, InvalidInput, "scale is nan; it must be a finite number, such as 0.5"),
+    ({"scale": -math.inf}, InvalidInput, "scale is -inf; it must be a finite number"),
     ({"out": 5}, TypeError, "out is an int; it must be a tensor"),
     ({"out": np.empty((2, 3, 5), "f4")}, TypeError, "out is a numpy.ndarray; it must be a tensor"),
 ]

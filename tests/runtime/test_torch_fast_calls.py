@@ -344,7 +344,7 @@ def test_other_kinds_of_tensors_are_pytorchs(driver):
     assert meta.shape == (2, 2) and meta.is_meta
     with pytest.raises(InvalidInput, match=r"x is of layout torch\.sparse_coo; it must be dense"):
         explorer.softmax(torch.randn(2, 2).to_sparse())
-    with pytest.raises(RuntimeError):
+    with pytest.raises(InvalidInput, match="complex64, which PyTorch does not compute on cpu"):
         explorer.softmax(torch.randn(2, 2, dtype=torch.complex64))
     with pytest.raises(TypeError, match="it must be a tensor"):
         explorer.softmax([1.0])
@@ -439,6 +439,8 @@ ERRORS = [
     ({"scale": torch.tensor(2.0)}, TypeError, "scale is a tensor"),
     ({"scale": 10**400}, InvalidInput, "scale is a number of 1329 bits; it must be a number of at"),
     ({"scale": "2"}, TypeError, "scale is '2'; it must be a number"),
+    ({"scale": float("nan")}, InvalidInput, "scale is nan; it must be a finite number"),
+    ({"scale": float("inf")}, InvalidInput, "scale is inf; it must be a finite number"),
     ({"dim": True}, TypeError, "dim is True; it must be a whole number"),
     ({"dtype": "float16"}, TypeError, r"dtype is 'float16'; it must be a torch\.dtype"),
     ({"dtype": torch.int32}, InvalidInput, r"dtype is torch\.int32; it must be a type of floating"),

@@ -115,8 +115,24 @@ def test_where_there_were_no_finals_the_least_value_is_the_best():
     ],
 )
 def test_what_it_raises_is_said_in_a_sentence(function, says):
+    storage = Memory()
     with pytest.raises(InvalidInput, match=re.escape(f":{function.__name__} {says}")):
-        run_search(RestsOnRegisters(), Memory(), trials=5, objectives=Objectives.of(function))
+        run_search(RestsOnRegisters(), storage, trials=5, objectives=Objectives.of(function))
+    assert not storage.get_all_studies(), "a study without a kernel is left"
+
+
+def test_what_finished_before_an_objective_fails_is_kept():
+    first = []
+
+    def fails_later(outcome):
+        first.append(outcome)
+        return weighed(outcome) if outcome is first[0] else failing(outcome)
+
+    storage = Memory()
+    with pytest.raises(InvalidInput, match="what finished before is kept"):
+        run_search(RestsOnRegisters(), storage, objectives=Objectives(NAME, fails_later))
+    history = load_history(storage, RestsOnRegisters().problem, Goal(Objectives(NAME)))
+    assert len(history.attempts) == 1
 
 
 @pytest.mark.parametrize(

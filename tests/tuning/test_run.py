@@ -33,7 +33,7 @@ from explorer.report.text import search_command
 from explorer.space import Space
 from explorer.tuning.objective import LEAST_GAIN, Effort, Goal, Objectives
 from explorer.tuning.proposer import Origin, Proposal, Proposer, SpaceCandidates
-from explorer.tuning.samplers import named_sampler
+from explorer.tuning.samplers import sampler_of
 from explorer.tuning.search import HANDED_OVER, run_search
 from explorer.tuning.storage import open_storage
 from explorer.tuning.study_attributes import finals_text, finals_to_attributes
@@ -741,7 +741,7 @@ def samplers(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["optuna.samplers:RandomSampler", "my_samplers:Seedless"])
 def test_a_sampler_of_the_users_proposes_what_follows_the_seeds(samplers, name):
     storage = Memory()
-    result = run_search(FakeEvaluator(), storage, trials=40, sampler=named_sampler(name))
+    result = run_search(FakeEvaluator(), storage, trials=40, sampler=sampler_of(name))
     origins = {trial.user_attrs["origin"] for trial in trials_of(storage, result.study)}
     assert "sampler" in origins and origins <= {"seed", "sampler"}
     evaluated = [t for t in trials_of(storage, result.study) if t.user_attrs["digest"]]
@@ -765,7 +765,7 @@ def test_a_sampler_of_the_users_proposes_what_follows_the_seeds(samplers, name):
 def test_a_sampler_that_fails_costs_nothing_that_finished(samplers, name, said):
     storage = Memory()
     with pytest.raises(InvalidInput, match=said) as raised:
-        run_search(FakeEvaluator(), storage, trials=40, sampler=named_sampler(name))
+        run_search(FakeEvaluator(), storage, trials=40, sampler=sampler_of(name))
     assert "\n" not in str(raised.value)
     if name.endswith(("Raises", "FailsAfter", "Exits", "Nonsense")):
         (study,) = storage.get_all_studies()
@@ -774,7 +774,7 @@ def test_a_sampler_that_fails_costs_nothing_that_finished(samplers, name, said):
 
 def test_the_study_names_the_sampler_and_the_result_says_what_it_could_not_have(samplers):
     storage = Memory()
-    stuck = named_sampler("my_samplers:Stuck")
+    stuck = sampler_of("my_samplers:Stuck")
     result = run_search(FakeEvaluator(), storage, trials=40, sampler=stuck)
     told = re.match(
         r"of the (\d+) configs that sampler my_samplers:Stuck proposed, (\d+) broke", result.changed

@@ -18,7 +18,7 @@ from explorer.model.problem import Problem
 from explorer.space import Space
 from explorer.tuning.objective import Goal
 from explorer.tuning.proposer import Proposer, SpaceCandidates
-from explorer.tuning.samplers import ExplorerSampler, named_sampler
+from explorer.tuning.samplers import ExplorerSampler, sampler_of
 from explorer.tuning.search import run_search
 from explorer.tuning.seeds import seeds_of
 from explorer.tuning.storage import open_storage
@@ -122,7 +122,7 @@ def test_by_its_name_a_search_is_the_one_without_a_name(name):
         run_search(replay(load_recording(name)), storage, trials=30, seed=2, **options)
         return [(t.params, t.values, t.user_attrs) for t in storage.get_all_trials(0)]
 
-    assert trials(sampler=named_sampler(NAME)) == trials()
+    assert trials(sampler=sampler_of(NAME)) == trials()
 
 
 class Stubborn(optuna.samplers.RandomSampler):
@@ -154,6 +154,11 @@ def test_a_proposal_is_repaired_to_the_nearest_config_that_is_left():
 def test_a_search_says_how_many_proposals_were_repaired_and_how_far():
     name = "optuna.samplers:RandomSampler"
     evaluator = replay(load_recording("h200-f32-4096"))
-    result = run_search(evaluator, Memory(), trials=20, sampler=named_sampler(name))
+    kind, trials = optuna.samplers.RandomSampler, {}
+    for wanted in (name, kind, kind(seed=1)):
+        storage = Memory()
+        result = run_search(evaluator, storage, trials=20, sampler=sampler_of(wanted))
+        trials[wanted] = [one.trial for one in result.attempts]
+    assert trials[name] == trials[kind]
     assert "each was repaired to the nearest one that is left, which differs in" in result.changed
     assert " values in the mean, " in result.changed and result.changed.endswith(" at most")
