@@ -123,6 +123,7 @@ def test_a_report_is_written_as_by_the_command(storage, tmp_path, monkeypatch):
         explorer.write_report(cols=4096, output=tmp_path / "b.txt")
 
 
+@pytest.mark.exhaustive
 def test_a_space_and_presets_are_those_of_the_commands():
     where = {"cache": "shared"}
     space = explorer.describe_space(**SHAPE, parameters=["cache"], where=where, gpu="H100")
@@ -139,6 +140,7 @@ def test_a_space_and_presets_are_those_of_the_commands():
         explorer.find_presets(legal=True)
 
 
+@pytest.mark.exhaustive
 def test_a_kernel_is_profiled_and_held_against_another():
     profile = explorer.profile("heuristic", **SHAPE, gpu="H100")
     assert isinstance(profile, explorer.Profile)

@@ -216,6 +216,7 @@ def test_a_batch_invariant_kernel_states_the_blocks_of_many_rows():
 # ------------------------------------------------------------------ options
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("op", Op)
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
 def test_a_batch_invariant_config_is_one_for_all_rows(dtype, op):

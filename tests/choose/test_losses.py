@@ -41,6 +41,7 @@ MAX_WORSE_THAN_EARLIER = 1.005
 """What a kind of problem may lose by rules that are newer than the table."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", TABLES)
 def test_no_more_is_lost_than_was_reached(name):
     most_mean, worst, unmeasured = REACHED[name]

@@ -162,6 +162,7 @@ def test_dashboard_without_the_extra(explorer, monkeypatch):
     assert ran.code == 2 and "pip install 'softmax-explorer[dashboard]'" in ran.err
 
 
+@pytest.mark.exhaustive
 def test_dashboard_opens_the_storage(explorer, searched, monkeypatch):
     called = []
     monkeypatch.setattr("explorer.report.studies.dashboard_program", lambda: "/bin/dash")

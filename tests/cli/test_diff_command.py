@@ -97,6 +97,7 @@ def test_times_that_only_one_way_has_of_both_are_compared(explorer, searched, wi
     assert data["a"]["time_us"] is not None
 
 
+@pytest.mark.exhaustive
 def test_times_come_from_a_recording_without_a_study(
     explorer, recording, kernels, without_disassembler
 ):
@@ -110,6 +111,7 @@ def test_times_come_from_a_recording_without_a_study(
     assert data_of(explorer("diff", WARP, WIDER, *SHAPE, *other_gpu))["times"] is None
 
 
+@pytest.mark.exhaustive
 def test_a_trial_for_another_gpu_says_where_it_was_measured(explorer, searched):
     ran = explorer("emit", "best", *SHAPE[:2], "--gpu", "H100", "--output", "-")
     assert ran.code == 0, ran.err
@@ -135,6 +137,7 @@ def test_times_are_of_the_study_that_the_trials_are_of(
         assert data["times"]["source"] == f"study '{name}', finals"
 
 
+@pytest.mark.exhaustive
 def test_a_trial_is_named_as_one(explorer, searched, without_disassembler):
     ran = explorer("diff", "4", WARP, *SHAPE[:2])
     assert ran.code == 0, ran.err
@@ -200,6 +203,7 @@ def test_instructions_are_counted_with_the_bits_of_accesses():
     assert instruction_counts(sass) == counts
 
 
+@pytest.mark.exhaustive
 @needs_disassembler
 def test_machine_code_is_compared(explorer):
     data = data_of(explorer("diff", WARP, WIDER, *SHAPE, "--json", "--show", "sass"))

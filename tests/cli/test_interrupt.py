@@ -31,6 +31,7 @@ main()
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("again", "sent"),
     [

@@ -300,6 +300,7 @@ def test_a_table_is_not_checked_by_a_list_without_a_problem(explorer, tmp_path):
         )
 
 
+@pytest.mark.exhaustive
 def test_a_table_is_shown_and_checked(explorer, tmp_path):
     path = HELD_OUT / "nvidia-h200.json"
     ran = explorer("table", "show", path)
@@ -317,6 +318,7 @@ def test_a_table_is_shown_and_checked(explorer, tmp_path):
     assert ran.code == 1 and "989 of 989 problems are missing" in ran.out
 
 
+@pytest.mark.exhaustive
 def test_tables_of_the_package_are_listed_and_named_anywhere(explorer, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     listed = json.loads(explorer("table", "list", "--json").out)["tables"]

@@ -192,6 +192,7 @@ def test_a_copy_that_does_not_wait_may_store_before_all_loads_are_there(threads_
         assert not any("LOP3" in line for line in lines[last:branch]), lines
 
 
+@pytest.mark.exhaustive
 def test_addresses_of_few_words_and_short_rows_depend_on_no_comparison():
     """Else they are read after it, and few rows take 2 % more time."""
     pair = LimitShape(Kind.PAIR, 8, 1, 256)

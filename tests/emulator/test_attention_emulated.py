@@ -44,7 +44,7 @@ def drawn(seed):
     return problem, Space(problem, GPU).sample(rng)
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(24))
 def test_legal_configs_are_verified(seed):
     problem, config = drawn(seed)

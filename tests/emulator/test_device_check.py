@@ -180,7 +180,7 @@ def checked():
     return lambda problem: kept.setdefault(problem, Checked(problem))
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("problem", KINDS, ids=str)
 def test_the_gpus_truth_is_the_references(checked, problem):
     for name, truth in checked(problem).known.items():

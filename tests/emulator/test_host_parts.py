@@ -263,6 +263,7 @@ def test_the_verdict_is_of_the_whole_file(edited):
     assert "a statement with 'for' is not interpreted" in found[2].sentence
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kernel", [*space_sample()], ids=str)
 def test_every_host_part_is_interpreted_and_right(kernel):
     source = emit(kernel.problem, kernel.config).source

@@ -65,7 +65,7 @@ def test_names_are_unique():
     assert Counter(map(str, (*PLANTS, *planted_seams.PLANTS))).most_common(1)[0][1] == 1
 
 
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(26)
 @pytest.mark.parametrize("plant", planted_seams.PLANTS, ids=str)
 def test_an_edited_text_is_wrong_at_what_only_few_values_sizes_and_addresses_show(plant):
     program = honest(plant.problem, plant.config)

@@ -51,7 +51,7 @@ def test_the_promised_problems_are_there():
     assert set(PROMISED.values()) <= set(SHIPPED)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_config_of_the_sub_space_was_measured(name):
     """One of each code: others of the same code are not in the file."""

@@ -74,6 +74,7 @@ def test_a_winner_has_the_time_of_the_finals_alone(result, view):
         assert data["best"]["time_us"] == 61.9
 
 
+@pytest.mark.exhaustive
 def test_space():
     space = Space(Problem(8, 64, DType.F16), known_gpu("Tesla T4"), {"threads": (32,)})
     data = json.loads(as_json(space_data(SpaceView(space))))

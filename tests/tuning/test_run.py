@@ -564,6 +564,7 @@ def test_optuna_opens_the_database_as_it_is(path, evaluator):
     assert float(printed[1]) <= best.outcome.time_us
 
 
+@pytest.mark.exhaustive
 def test_the_database_speaks_for_itself(tmp_path):
     """Numbers to plot, a command, the finals' verdict on the trials, and a note for dashboards."""
     path = tmp_path / "a.db"
@@ -772,6 +773,7 @@ def test_a_sampler_that_fails_costs_nothing_that_finished(samplers, name, said):
         assert len(storage.get_all_trials(study._study_id)) >= 1
 
 
+@pytest.mark.exhaustive
 def test_the_study_names_the_sampler_and_the_result_says_what_it_could_not_have(samplers):
     storage = Memory()
     stuck = sampler_of("my_samplers:Stuck")
@@ -837,6 +839,7 @@ def test_a_long_restriction_has_a_digest_in_the_name(storage):
     assert " | where " in result.study and len(result.study) < 200
 
 
+@pytest.mark.exhaustive
 def test_a_restriction_that_no_recorded_kernel_meets_is_refused():
     evaluator, where = as_replay(RestsOnRegisters()), {"cluster": (16,), "threads": (96,)}
     with pytest.raises(InvalidInput, match=r"where leaves none of the .* recorded kernels"):

@@ -3,12 +3,14 @@
 import random
 
 import numpy as np
+import pytest
 from fake_evaluator import FakeEvaluator, model_us
 
 from explorer.space import Space
 from explorer.tuning.surrogate import KEPT, LEAST, Surrogate, pick_between
 
 
+@pytest.mark.exhaustive
 def test_what_it_picks_is_better_than_most():
     evaluator, rng = FakeEvaluator(), random.Random(0)
     space = Space(evaluator.problem, evaluator.gpu)
