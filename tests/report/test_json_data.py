@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem
