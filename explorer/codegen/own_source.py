@@ -524,6 +524,12 @@ def with_entry(
     number, or an expression of numbers that are operands. Raises InvalidInput for what does not
     fit.
     """
+    for one in kernel.parameters:
+        if re.search(rf"\b(?:struct|class)\s+{re.escape(one.pointee.rstrip(' &'))}\b", source.text):
+            raise InvalidInput(
+                f"{one.type} {one.name} of {kernel.name} is a structure of {source.file}, which is "
+                "not served: give its members as parameters of their own"
+            )
     _check_number_of(kernel, passed, operands)
     called = [
         _converted(kernel, one, text, operands, dict(zip(kernel.template, arguments, strict=False)))

@@ -459,7 +459,7 @@ def _block(file: str, launches: HostLaunches, launch: OwnLaunch, kernel: OwnKern
     if said is None:
         raise InvalidInput(
             f"{file} does not launch {kernel.name}, so that its threads are not known: give "
-            f"{_FORMS['block']}"
+            f"{_FORMS['block']}, and --grid '(rows + 7) / 8' if a block works on 8 rows"
         )
     sizes = re.findall(r"[^,xX()\s]+", said.replace("dim3", ""))
     if len(sizes) > 1 and all(size.isdigit() for size in sizes) and re.search("[,xX]", said):

@@ -1,6 +1,7 @@
 """The result of a program's check: its status, and what each emulated run of it shows."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import isinf, isnan
@@ -14,6 +15,20 @@ from explorer.ptx_emulator import Counters, Finding, Kind, Schedule, SourceLine
 from explorer.reference.check import Check
 from explorer.reference.layout import of_result
 from explorer.reference.mistakes import Mistake
+
+# ------------------------------------------------------------------ findings
+
+
+def told_once(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings of one kind at the same lines as one: of copies of a loop's body."""
+    found: dict[tuple[object, ...], Finding] = {}
+    for number, finding in enumerate(findings):
+        place = (finding.kind, finding.source, finding.other) if finding.source else number
+        first = found.setdefault((place,), finding)
+        if first is not finding:
+            found[(place,)] = replace(first, count=first.count + finding.count)
+    return list(found.values())
+
 
 # ------------------------------------------------------------------ emulation
 
@@ -162,7 +177,8 @@ class Emulation:
             return self.reason or "it did not run to its end"
         wrong = self._far_off or self._wrong
         if not wrong:
-            findings = "1 finding" if len(self.findings) == 1 else f"{len(self.findings)} findings"
+            found = len(told_once(self.findings))
+            findings = "1 finding" if found == 1 else f"{found} findings"
             prefix = f"{findings}, though its numbers are right: " if self.findings else ""
             return f"{prefix}{self.excess or _errors(self.check)}"
         result, check = wrong[0]

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from explorer.codegen.variant import LIBRARY_MACRO, POINTER, HostCall, Variant, needed_arch
 from explorer.devices.program_under_test import ProgramUnderTest
-from explorer.devices.verdict import Emulation, Status, Verdict
+from explorer.devices.verdict import Emulation, Status, Verdict, told_once
 from explorer.evaluate.verify import TimedFile
 from explorer.model.outcome import Measured, Resources
 from explorer.model.problem import Mask, inputs, output, scalars
@@ -147,7 +147,7 @@ def verdict_tables(verdict: Verdict) -> list[Table]:
         runs.add(shape, _run_words(run, verdict))
     found = Table([*words("status"), prose("found")])
     found.add(str(verdict.status), verdict.sentence)
-    for finding in _by_line(verdict.findings)[:MOST_FINDINGS]:
+    for finding in told_once(verdict.findings)[:MOST_FINDINGS]:
         found.add("", " · ".join(map(str.strip, finding_lines(finding, verdict.program))))
     for text in (*hint_lines(verdict), *_remarks(verdict)):
         found.add("", text.strip())
@@ -319,7 +319,7 @@ def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) ->
     line.append(" " + verdict.program.config.to_json(brief=True) if named else "")
     if told is not None and named:
         line.append(f" on {_shape_words(told, verdict.program)}")
-    found = len(verdict.findings)
+    found = len(told_once(verdict.findings))
     line.append(f": {counted(found, 'finding') if found else verdict.sentence}")
     is_one_line = named or verdict.status is not Status.VERIFIED
     console.print(line, soft_wrap=is_one_line and not console.is_terminal)
@@ -328,7 +328,7 @@ def _print_verdict(verdict: Verdict, console: Console, *, named: bool = True) ->
 
 def print_findings(verdict: Verdict, console: Console) -> None:
     """Print the findings of the run that decided, with their lines of source."""
-    findings = _by_line(verdict.findings)
+    findings = told_once(verdict.findings)
     for finding in findings[:MOST_FINDINGS]:
         for text in finding_lines(finding, verdict.program):
             console.print(f"  {text}", soft_wrap=not console.is_terminal)
@@ -336,17 +336,6 @@ def print_findings(verdict: Verdict, console: Console) -> None:
         console.print(f"  {text}", soft_wrap=not console.is_terminal)
     if len(findings) > MOST_FINDINGS:
         console.print(f"  and {len(findings) - MOST_FINDINGS} more findings")
-
-
-def _by_line(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings of one kind at the same lines as one: of copies of a loop's body."""
-    found: dict[tuple[object, ...], Finding] = {}
-    for number, finding in enumerate(findings):
-        place = (finding.kind, finding.source, finding.other) if finding.source else number
-        first = found.setdefault((place,), finding)
-        if first is not finding:
-            found[(place,)] = replace(first, count=first.count + finding.count)
-    return list(found.values())
 
 
 MOST_SUSPECTS = 3

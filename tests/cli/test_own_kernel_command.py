@@ -65,7 +65,8 @@ BAD = {
     "verify right.cu:online --cols 64 --block many": "block is 'many'; write its threads, such as "
     "256",
     "verify published.cu:fused --cols 64": "published.cu does not launch fused, so that its "
-    "threads are not known: give --block 256, its threads",
+    "threads are not known: give --block 256, its threads, and --grid '(rows + 7) / 8' if a block "
+    "works on 8 rows",
     "verify right.cu:online --cols 64 --grid rows/8": "grid is rows/8, which is 0 for 1 row: write "
     "it so that the last rows have a block, too, such as (rows + 7) / 8",
     "verify right.cu:online --cols 64 --grid M": "grid is 'M', which cannot be evaluated: write it "
