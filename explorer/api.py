@@ -9,7 +9,7 @@ Libraries are imported when a function needs them.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from math import isfinite
@@ -62,11 +62,12 @@ if TYPE_CHECKING:
     from explorer.report.side_by_side import SideBySide
     from explorer.report.space import PresetLine, SpaceView
     from explorer.space.restriction import Conditions
+    from explorer.tuning.cluster_device import Spread
     from explorer.tuning.contest import Entry
     from explorer.tuning.objective import Score
     from explorer.tuning.peer_comparison import PeerRun
     from explorer.tuning.results import StudySummary
-    from explorer.tuning.runs import RunProgress
+    from explorer.tuning.runs import Benches, RunProgress
     from explorer.tuning.surrogate import SamplerOf
 
 Notice = Callable[[str], None]
@@ -161,6 +162,8 @@ def search(
     sampler: str | None = None,
     where: "Conditions" = None,
     verify: bool = True,
+    gpus: str | int | None = None,
+    cluster: StrPath | None = None,
     progress: Callable[[Progress], None] | None = None,
     notice: Notice | None = None,
     **keywords: Unpack[ProblemKeywords],
@@ -192,6 +195,10 @@ def search(
         where: The values that are left of some parameters, as `{"cache": "shared"}` or as
             `"cache=shared,none"`, one or several. Such a search has a study of its own.
         verify: Whether the finalists of a replay are checked on the emulator.
+        gpus: `all`, or how many GPUs of this machine to use at the same time, each by a process of
+            its own; None: one. This needs `softmax-explorer[cluster]`.
+        cluster: The address of a Dask scheduler, such as `tcp://HOST:8786`, or its file: its
+            workers evaluate, and `device` says what each opens, or a part of their GPUs' name.
         progress: Called with a `Progress` after every trial.
         notice: Called with each sentence of the result's `notices`, at once.
 
@@ -223,6 +230,7 @@ def search(
         _storage(storage),
         goal,
         heard,
+        spread=_spread(gpus, cluster),
         where=fixed,
         trials=trials,
         budget_s=budget_s,
@@ -250,15 +258,16 @@ def _search_on(
     *,
     seed: int,
     where: Where,
+    spread: "Spread | None" = None,
     **how: Any,
 ) -> "Searched":
-    """Search on a GPU or in a recording, and tell what a user should know of both.
+    """Search on GPUs or in a recording, and tell what a user should know of both.
 
     `how` is what `run_search` is given besides.
     """
     from explorer.devices.names import why_no_gpu
 
-    why, problem = why_no_gpu(device), query.problem()
+    why, problem = why_no_gpu(device) if spread is None else None, query.problem()
 
     @cache
     def opened() -> Any:
@@ -268,7 +277,14 @@ def _search_on(
         return open_storage(storage)
 
     try:
-        with _for_search(problem, device, timing, seed, goal, where, opened) as evaluator:
+        with ExitStack() as until_done:
+            if spread is None:
+                opening = _for_search(problem, device, timing, seed, goal, where, opened)
+            else:
+                fastest = goal.objectives == Objectives.TIME
+                settings = (problem, device, timing, seed, goal.accuracy, heard)
+                opening = spread.evaluator(*settings, for_fastest=fastest)
+            evaluator = until_done.enter_context(opening)
             from explorer.tuning.search import run_search
 
             kept = opened()  # what is wrong with it is reported alone
@@ -313,6 +329,29 @@ def _for_search(
     fastest = goal.objectives == Objectives.TIME  # a front has slower kernels, which are more exact
     with open_evaluator(*settings, meanwhile=meanwhile, for_fastest=fastest) as evaluator:
         yield evaluator
+
+
+@contextmanager
+def _benches(
+    spread: "Spread | None", device: str, notice: Notice, settings: Any, **without: str
+) -> "Iterator[Benches]":
+    """Open what measures a list of problems; the settings are timing, seed and accuracy."""
+    from explorer.evaluate.open_evaluator import open_peer_benches
+
+    one = open_peer_benches(device, *settings, **without) if spread is None else None
+    many = spread.benches(device, settings, notice) if spread is not None else None
+    with one or many or nullcontext() as benches:
+        assert benches is not None
+        yield benches
+
+
+def _spread(gpus: str | int | None, cluster: StrPath | None) -> "Spread | None":
+    """Read what names many GPUs; None where nothing does. Raises InvalidInput."""
+    if gpus is None and cluster is None:
+        return None
+    from explorer.tuning.cluster_device import Spread
+
+    return Spread.of(gpus, None if cluster is None else os.fspath(cluster))
 
 
 def _effort(effort: str | None, trials: int | None, budget_s: float | None) -> Effort:
@@ -565,6 +604,8 @@ def compare(
     seed: int = 0,
     storage: StrPath | None = None,
     journal: StrPath | None = None,
+    gpus: str | int | None = None,
+    cluster: StrPath | None = None,
     progress: "Callable[[PeerRun], None] | None" = None,
     on_progress: "Callable[[RunProgress], None] | None" = None,
     on_peer: "Callable[[Entered | NotEntered], None] | None" = None,
@@ -587,6 +628,10 @@ def compare(
             else explorer.db in studies/ or in the user's data folder.
         journal: A file to which each problem is appended once it is done. The same call takes from
             it what an earlier one that was cut off had measured; remove it to measure anew.
+        gpus: `all`, or how many GPUs of this machine to use at the same time, each by a process of
+            its own; None: one. This needs `softmax-explorer[cluster]`.
+        cluster: The address of a Dask scheduler, such as `tcp://HOST:8786`, or its file: its
+            workers measure, and `device` says what each opens, or a part of their GPUs' name.
         progress: Called after every problem with the run so far, which Ctrl-C would lose.
         on_progress: Called with a `RunProgress` before each problem, and after each peer.
         on_peer: Called with what became of each peer.
@@ -603,7 +648,6 @@ def compare(
     wanted = several_of(compare, problems, keywords)
     limit_s = _seconds("peer_limit_s", peer_limit_s)
     seed = whole("seed", seed, 0)
-    from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.peers import chosen_peers
     from explorer.peers.ahead import PeersAhead
     from explorer.report.notebook import PeerRun as ComparedRun
@@ -621,19 +665,21 @@ def compare(
         if progress is not None:
             progress(as_kind(ComparedRun, run))
 
+    spread = _spread(gpus, cluster)
+    opened = _benches(spread, _text("device", device), heard, (timing, seed, level))
     listeners = Listeners(heard, on_peer, told, on_progress)
-    opened = open_peer_benches(_text("device", device), timing, seed, level)
-    with opened as benches, PeersAhead(benches.gpu) as ahead:
-        run = compare_all(
-            benches,
-            wanted,
-            settings,
-            partial(_ours, storage=stored, notice=heard, heuristic=heuristic),
-            journal=kept,
-            ahead=ahead,
-            limit_s=limit_s,
-            tell=listeners,
-        )
+    with opened as benches:
+        with PeersAhead(benches.gpu) if spread is None else nullcontext() as ahead:
+            run = compare_all(
+                benches,
+                wanted,
+                settings,
+                partial(_ours, storage=stored, notice=heard, heuristic=heuristic),
+                journal=kept,
+                ahead=ahead,
+                limit_s=limit_s,
+                tell=listeners,
+            )
     return as_kind(ComparedRun, run)
 
 
@@ -680,6 +726,8 @@ def tune(
     timing: str = "cold",
     accuracy: str | None = None,
     seed: int = 0,
+    gpus: str | int | None = None,
+    cluster: StrPath | None = None,
     progress: Callable[["RunProgress"], None] | None = None,
     notice: Notice | None = None,
     **keywords: Any,
@@ -704,6 +752,10 @@ def tune(
         timing: `cold`: launches rotate over buffers of 4 x L2; `warm`: they stay on one.
         accuracy: `strict`, `default` or `fast`; None: default.
         seed: Of the inputs, and of the order in which finalists are timed.
+        gpus: `all`, or how many GPUs of this machine to use at the same time, each by a process of
+            its own; None: one. This needs `softmax-explorer[cluster]`.
+        cluster: The address of a Dask scheduler, such as `tcp://HOST:8786`, or its file: its
+            workers measure, and `device` says what each opens, or a part of their GPUs' name.
         progress: Called with a `RunProgress` before each problem.
         notice: Called with each sentence of the result's `notices`, at once.
 
@@ -720,15 +772,16 @@ def tune(
     level, file = Effort.parse(effort), _path("output", output)
     exactness = Accuracy.parse(accuracy) if accuracy else Accuracy.DEFAULT
     only = {problem: restriction(where, problem) for problem in wanted}
-    from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.model.tuned_table import write_table
     from explorer.peers import known_peers
     from explorer.tuning.tune import tune as tune_all
 
     heard = _Heard(notice, progress=progress)
-    settings = (_text("device", device), timing, whole("seed", seed, 0), exactness)
+    spread, where_to = _spread(gpus, cluster), _text("device", device)
+    settings = (timing, whole("seed", seed, 0), exactness)
     without = "without one, explorer search replays a recording"
-    with open_peer_benches(*settings, wanted="tuning", instead=without) as benches:
+    opened = _benches(spread, where_to, heard, settings, wanted="tuning", instead=without)
+    with opened as benches:
         path, kept = _table_so_far(file, benches.gpu)
         journal = path.with_suffix(".partial.jsonl")
         resumes = partial(_is_as_asked, asked=(timing, exactness, level), where=only)

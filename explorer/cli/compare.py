@@ -13,6 +13,7 @@ import typer
 from explorer.cli.options import (
     MeasureOptions,
     Plot,
+    SpreadOptions,
     Storage,
     TableOptions,
     duration,
@@ -126,6 +127,7 @@ def compare(
     of: MeasureOptions,
     own: OwnOptions,
     each: ListedOptions,
+    many: SpreadOptions,
     out: TableOptions,
     cols: Cols = None,
     rows: Rows = None,
@@ -167,6 +169,7 @@ def compare(
         peer_limit_s=peer_limit,
         heuristic=heuristic,
         **asdict(of),
+        **asdict(many),
         storage=storage,
         journal=_journal(save) if save is not None else None,
         on_peer=_teller(verbose),

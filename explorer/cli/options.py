@@ -19,6 +19,7 @@ from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:
     from explorer.export.choice import Scope
+    from explorer.tuning.cluster_device import Spread
 
 # ------------------------------------------------------------------ one way to declare them
 
@@ -206,6 +207,24 @@ Kept = Annotated[Path | None, option("--from FILE", "Show what --save kept, inst
 Csv = Annotated[bool, option("--csv", "Print the rows as CSV, alone on stdout, with all digits.")]
 
 
+Gpus = Annotated[
+    str | None,
+    option(
+        "--gpus all|N",
+        "Use all GPUs of this machine, or N of them, at the same time; this needs "
+        "softmax-explorer[cluster].",
+    ),
+]
+At = Annotated[
+    str | None,
+    option(
+        "--cluster tcp://HOST:PORT|FILE",
+        "Use the workers of a Dask scheduler, by its address or its scheduler file; guide "
+        "cluster says how they are started.",
+    ),
+]
+
+
 NAMED = "best, a trial's number, heuristic, a preset, or a config as JSON."
 What = Annotated[str, argument("WHAT", NAMED, completions.variants)]
 
@@ -296,6 +315,20 @@ class MeasureOptions:
     timing: Timing = "cold"
     accuracy: AccuracyLevel = Accuracy.DEFAULT
     seed: Seed = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadOptions:
+    """Many GPUs, of this machine or of a cluster."""
+
+    gpus: Gpus = None
+    cluster: At = None
+
+    def read(self) -> "Spread | None":
+        """Return what they name; None where neither is given. Raises InvalidInput."""
+        from explorer.tuning.cluster_device import Spread
+
+        return Spread.of(self.gpus, self.cluster)
 
 
 @dataclass(frozen=True, slots=True)

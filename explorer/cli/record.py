@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from explorer.cli import completions
-from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, option
+from explorer.cli.options import (
+    AccuracyLevel,
+    Json,
+    RecordedDevice,
+    Seed,
+    SpreadOptions,
+    Timing,
+    option,
+)
 from explorer.cli.output import say, stopped
 from explorer.cli.problem import with_problem_unless
 from explorer.model.accuracy import Accuracy
@@ -58,6 +66,7 @@ Force = Annotated[bool, option("--force", "Replace a recording of that name.")]
 @with_problem_unless("--again names a recording")
 def record(
     query: ProblemQuery | None,
+    many: SpreadOptions,
     sample: Sample = None,
     where: Where = None,
     again: Again = None,
@@ -93,7 +102,8 @@ def record(
             raise InvalidInput("what to record is not said: give --sample 500, --where, or both")
         notices = rows_notice(problem, query.rows)
         measure = partial(_measure, sample=sample, fixed=fixed, seed=seed)
-    opening = open_evaluator(problem, device, timing, seed, accuracy)
+    spread, settings = many.read(), (problem, device, timing, seed, accuracy)
+    opening = spread.evaluator(*settings, say) if spread else open_evaluator(*settings)
     with stopped("; nothing was recorded"), opening as evaluator:
         path = _path(output, evaluator, force=force)
         for notice in notices:

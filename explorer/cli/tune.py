@@ -15,6 +15,7 @@ from explorer.cli.options import (
     MeasureOptions,
     Plot,
     RowsOptions,
+    SpreadOptions,
     TableOptions,
     Where,
     argument,
@@ -91,6 +92,7 @@ Output = Annotated[
 def tune(
     of: MeasureOptions,
     each: ListedOptions,
+    many: SpreadOptions,
     out: JsonOption,
     cols: Cols = None,
     rows: Rows = None,
@@ -121,6 +123,7 @@ def tune(
             missing=missing,
             output=output,
             **asdict(of),
+            **asdict(many),
             progress=line,
             notice=say,
         )

@@ -7,12 +7,13 @@ measured by the same code in the same way, and measures the rest.
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from explorer.evaluate.space_version import template_version
 from explorer.evaluate.without_search import without_search
@@ -40,6 +41,10 @@ AHEAD = 2
 problem take 10 s of one core to compile, and 1.5 s of the GPU."""
 
 
+SECONDS_BETWEEN_TOLD = 1.0
+"""Where problems are under way on many GPUs."""
+
+
 class Benches(Protocol):
     """Opens problems on one GPU, one after the other."""
 
@@ -52,6 +57,37 @@ class Benches(Protocol):
 
     def compile_ahead(self, problem: Problem, configs: Iterable[Config]) -> None:
         """Compile, in the background, what will be evaluated later; failures are not reported."""
+
+
+@runtime_checkable
+class ManyBenches(Benches, Protocol):
+    """Opens problems on many GPUs, several at the same time."""
+
+    @property
+    def room(self) -> int:
+        """How many problems may be under way."""
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """A line on each worker."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing more can be measured."""
+
+    def are_enough(self, problems: int) -> bool:
+        """Return whether each GPU has a problem of its own, so that its kernels need no others."""
+
+    def stand_in(self, problem: Problem) -> PeerBench:
+        """Return what is known of a problem's bench before it is open: its GPU and environment."""
+
+    def start(
+        self, problem: Problem, work: Callable[[PeerBench], Any], configs: Iterable[Config]
+    ) -> Future[Any]:
+        """Have `work` done on a problem's bench by a GPU that is free.
+
+        `configs` are compiled before. The future's result has what came of it as `value`.
+        """
 
 
 class PeersAhead(Protocol):
@@ -86,6 +122,8 @@ class RunProgress:
     """By the pace of this run; None before its first problem is done."""
     doing: str = ""
     """What was done last for the problem, in words."""
+    workers: tuple[str, ...] = ()
+    """A line on each worker of a cluster."""
 
     @property
     def each_s(self) -> float | None:
@@ -132,7 +170,7 @@ class Run(Generic[Made]):
         """What was made of the problems, in the order of the list."""
         return [self._done[problem] for problem in self.wanted if problem in self._done]
 
-    def say(self, problem: Problem, doing: str = "") -> None:
+    def say(self, problem: Problem, doing: str = "", workers: Sequence[str] = ()) -> None:
         """Say that a problem is at work, and how long the rest takes."""
         if self._progress is None:
             return
@@ -140,7 +178,11 @@ class Run(Generic[Made]):
         elapsed, left = time.monotonic() - self._start, len(self.waiting) - ended
         remaining_s = elapsed / ended * left if ended else None
         done, total = self.resumed + ended, len(self.wanted)
-        self._progress(RunProgress(done, total, self.kernels, elapsed, problem, remaining_s, doing))
+        self._progress(
+            RunProgress(
+                done, total, self.kernels, elapsed, problem, remaining_s, doing, tuple(workers)
+            )
+        )
 
     def measure(
         self,
@@ -168,9 +210,46 @@ class Run(Generic[Made]):
                     made = measure(bench, clock)
                 self._add(made)
             except ExplorerError as error:
-                self._notice(f"not measured: {problem}: {error}")
-                self.left_out.append(Unmeasured(problem, str(error)))
+                self._leave_out(problem, error)
             end()
+
+    def spread(
+        self,
+        benches: ManyBenches,
+        work: Callable[[Problem], Callable[[PeerBench], Made]],
+        configs: Callable[[Problem], Iterable[Config]],
+        *,
+        end: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Measure the problems that wait on many GPUs, a problem on each, and keep those.
+
+        `work` says of a problem what is to be done, and `configs` what it needs compiled. Raises
+        DeviceLost once no GPU is left for the others.
+        """
+        later = iter(self.waiting)
+        running: dict[Future[Any], Problem] = {}
+        while True:
+            for problem in islice(later, max(0, benches.room - len(running))):
+                try:
+                    running[benches.start(problem, work(problem), configs(problem))] = problem
+                except ExplorerError as error:
+                    self._leave_out(problem, error)
+            if not running:
+                return
+            self.say(next(iter(running.values())), workers=benches.lines)
+            for one in wait(running, SECONDS_BETWEEN_TOLD, FIRST_COMPLETED).done:
+                problem = running.pop(one)
+                try:
+                    self._add(one.result().value)
+                except ExplorerError as error:
+                    if benches.is_gone:
+                        raise
+                    self._leave_out(problem, error)
+                end()
+
+    def _leave_out(self, problem: Problem, error: ExplorerError) -> None:
+        self._notice(f"not measured: {problem}: {error}")
+        self.left_out.append(Unmeasured(problem, str(error)))
 
     def _add(self, made: Made) -> None:
         """Keep what is done; a disk that is full costs what could go on, and no times."""
@@ -284,6 +363,21 @@ def compare_all(
     if run.resumed:
         tell.notice(f"{run.resumed} of {len(run.wanted)} taken from {journal}")
         tell.run(so_far())
+
+    def elsewhere(problem: Problem) -> Callable[[PeerBench], PeerComparison]:
+        assert isinstance(benches, ManyBenches)
+        return partial(
+            compare_with_peers,
+            ours=ours(benches.stand_in(problem)),
+            peers=settings.peers,
+            rounds=settings.rounds,
+            limit_s=limit_s,
+        )
+
+    if isinstance(benches, ManyBenches):
+        first = partial(_unsearched, benches.gpu, settings)
+        run.spread(benches, elsewhere, first, end=lambda: tell.run(so_far()))
+        return so_far()
     coming = partial(_compile_ahead, benches, ahead, settings)
     run.measure(benches, compare, ahead=coming, begin=begin, end=lambda: tell.run(so_far()))
     return so_far()
@@ -296,5 +390,8 @@ def _compile_ahead(
     if ahead is not None:
         ahead.submit(problem, settings.peers)
     with suppress(ExplorerError):
-        taken = without_search(problem, benches.gpu, accuracy=settings.accuracy)
-        benches.compile_ahead(problem, [taken.config])
+        benches.compile_ahead(problem, _unsearched(benches.gpu, settings, problem))
+
+
+def _unsearched(gpu: GpuSpec, settings: RunSettings, problem: Problem) -> list[Config]:
+    return [without_search(problem, gpu, accuracy=settings.accuracy).config]

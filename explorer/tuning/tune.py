@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -37,7 +38,7 @@ from explorer.tuning.contest import Contest, close_to_best
 from explorer.tuning.objective import Effort, Where, where_words
 from explorer.tuning.peer_comparison import StopWatch, Unmeasured
 from explorer.tuning.recorder import Kernels, evaluate_each
-from explorer.tuning.runs import Benches, Run, RunProgress
+from explorer.tuning.runs import Benches, ManyBenches, Run, RunProgress
 from explorer.tuning.seeds import into
 
 NEIGHBOURS = 3
@@ -93,22 +94,30 @@ def tune(
     gpu, only = benches.gpu, where or {}
 
     def keep(one: TunedProblem) -> None:
+        run.kernels += len(one.timed) + len(one.failed)
         append_line(journal, journal_line(one, gpu), "make room for it")
+
+    def given(problem: Problem) -> list[Config]:
+        return _candidates(problem, gpu, only.get(problem, {}))
 
     def compile_ahead(problem: Problem) -> None:
         if problem != run.waiting[0]:  # its kernels are compiled as they are evaluated
-            benches.compile_ahead(problem, _candidates(problem, gpu, only.get(problem, {})))
+            benches.compile_ahead(problem, given(problem))
+
+    def work(problem: Problem) -> Callable[[PeerBench], TunedProblem]:
+        near = _best_nearby(run.done, problem)
+        kept_to = only.get(problem, {})
+        return partial(tune_problem, more=near, effort=effort, torch=torch, where=kept_to)
 
     def measure(bench: PeerBench, _: StopWatch) -> TunedProblem:
-        problem = bench.problem
-        near = _best_nearby(run.done, problem)
-        one = tune_problem(bench, near, effort, torch, only.get(problem, {}))
-        run.kernels += len(one.timed) + len(one.failed)
-        return one
+        return work(bench.problem)(bench)
 
     before = filter(resumes, [*known, *read_journal(journal, gpu)])
     run = Run(problems, before, keep, notice=notice, progress=tell)
-    run.measure(benches, measure, ahead=compile_ahead)
+    if isinstance(benches, ManyBenches) and benches.are_enough(len(run.waiting)):
+        run.spread(benches, work, given)
+    else:
+        run.measure(benches, measure, ahead=compile_ahead)
     for one in run.done:
         if one.environment.throttle_reasons:
             notice(f"throttled: {one.problem}: {one.environment.throttle_reasons}")

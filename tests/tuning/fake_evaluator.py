@@ -93,6 +93,8 @@ class FakeEvaluator:
     notices = ()
     interleaves = True
     ahead = 8
+    workers = None
+    lines = ()
 
     def __init__(
         self,
@@ -144,6 +146,9 @@ class FakeEvaluator:
 
     def begin(self, config: Config) -> None:
         pass
+
+    def evaluating(self, config: Config) -> Future[Any] | None:
+        return None
 
     def evaluate(self, config: Config) -> Outcome:
         self.evaluated.append(config)
