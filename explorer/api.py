@@ -9,7 +9,7 @@ Libraries are imported when a function needs them.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from math import isfinite
@@ -62,12 +62,12 @@ if TYPE_CHECKING:
     from explorer.report.side_by_side import SideBySide
     from explorer.report.space import PresetLine, SpaceView
     from explorer.space.restriction import Conditions
-    from explorer.tuning.cluster_device import Spread
+    from explorer.tuning.cluster_device import Measuring
     from explorer.tuning.contest import Entry
     from explorer.tuning.objective import Score
     from explorer.tuning.peer_comparison import PeerRun
     from explorer.tuning.results import StudySummary
-    from explorer.tuning.runs import Benches, RunProgress
+    from explorer.tuning.runs import RunProgress
     from explorer.tuning.surrogate import SamplerOf
 
 Notice = Callable[[str], None]
@@ -195,10 +195,10 @@ def search(
         where: The values that are left of some parameters, as `{"cache": "shared"}` or as
             `"cache=shared,none"`, one or several. Such a search has a study of its own.
         verify: Whether the finalists of a replay are checked on the emulator.
-        gpus: `all`, or how many GPUs of this machine to use at the same time, each by a process of
-            its own; None: one. This needs `softmax-explorer[cluster]`.
-        cluster: The address of a Dask scheduler, such as `tcp://HOST:8786`, or its file: its
-            workers evaluate, and `device` says what each opens, or a part of their GPUs' name.
+        gpus: `all`, or how many GPUs of this machine are used at the same time; None: one. This
+            needs `softmax-explorer[cluster]`.
+        cluster: The address of a Dask scheduler whose workers are used, `tcp://HOST:8786`, or its
+            file. `device` is what each worker opens, or a part of the GPUs' name.
         progress: Called with a `Progress` after every trial.
         notice: Called with each sentence of the result's `notices`, at once.
 
@@ -230,7 +230,7 @@ def search(
         _storage(storage),
         goal,
         heard,
-        spread=_spread(gpus, cluster),
+        spread=(gpus, _cluster(cluster)),
         where=fixed,
         trials=trials,
         budget_s=budget_s,
@@ -258,16 +258,17 @@ def _search_on(
     *,
     seed: int,
     where: Where,
-    spread: "Spread | None" = None,
+    spread: tuple[str | int | None, str | None] = (None, None),
     **how: Any,
 ) -> "Searched":
-    """Search on GPUs or in a recording, and tell what a user should know of both.
+    """Search on a GPU, on many, or in a recording, and tell what a user should know of them.
 
-    `how` is what `run_search` is given besides.
+    `spread` is what is said of many GPUs, and `how` what `run_search` is given besides.
     """
     from explorer.devices.names import why_no_gpu
 
-    why, problem = why_no_gpu(device) if spread is None else None, query.problem()
+    is_spread, problem = spread != (None, None), query.problem()
+    why = None if is_spread else why_no_gpu(device)
 
     @cache
     def opened() -> Any:
@@ -277,14 +278,15 @@ def _search_on(
         return open_storage(storage)
 
     try:
-        with ExitStack() as until_done:
-            if spread is None:
-                opening = _for_search(problem, device, timing, seed, goal, where, opened)
-            else:
-                fastest = goal.objectives == Objectives.TIME
-                settings = (problem, device, timing, seed, goal.accuracy, heard)
-                opening = spread.evaluator(*settings, for_fastest=fastest)
-            evaluator = until_done.enter_context(opening)
+        opening: Any
+        if is_spread:
+            fastest = goal.objectives == Objectives.TIME
+            measuring = _measuring(device, timing, seed, goal.accuracy, *spread)
+            opening = measuring.evaluator(problem, heard, for_fastest=fastest)
+        else:
+            opening = _for_search(problem, device, timing, seed, goal, where, opened)
+        evaluator: Evaluator
+        with opening as evaluator:
             from explorer.tuning.search import run_search
 
             kept = opened()  # what is wrong with it is reported alone
@@ -331,27 +333,14 @@ def _for_search(
         yield evaluator
 
 
-@contextmanager
-def _benches(
-    spread: "Spread | None", device: str, notice: Notice, settings: Any, **without: str
-) -> "Iterator[Benches]":
-    """Open what measures a list of problems; the settings are timing, seed and accuracy."""
-    from explorer.evaluate.open_evaluator import open_peer_benches
-
-    one = open_peer_benches(device, *settings, **without) if spread is None else None
-    many = spread.benches(device, settings, notice) if spread is not None else None
-    with one or many or nullcontext() as benches:
-        assert benches is not None
-        yield benches
+def _cluster(named: StrPath | None) -> str | None:
+    return None if named is None else _text("cluster", os.fspath(named))
 
 
-def _spread(gpus: str | int | None, cluster: StrPath | None) -> "Spread | None":
-    """Read what names many GPUs; None where nothing does. Raises InvalidInput."""
-    if gpus is None and cluster is None:
-        return None
-    from explorer.tuning.cluster_device import Spread
+def _measuring(*said: Any) -> "Measuring":
+    from explorer.tuning.cluster_device import Measuring
 
-    return Spread.of(gpus, None if cluster is None else os.fspath(cluster))
+    return Measuring(*said)
 
 
 def _effort(effort: str | None, trials: int | None, budget_s: float | None) -> Effort:
@@ -628,10 +617,10 @@ def compare(
             else explorer.db in studies/ or in the user's data folder.
         journal: A file to which each problem is appended once it is done. The same call takes from
             it what an earlier one that was cut off had measured; remove it to measure anew.
-        gpus: `all`, or how many GPUs of this machine to use at the same time, each by a process of
-            its own; None: one. This needs `softmax-explorer[cluster]`.
-        cluster: The address of a Dask scheduler, such as `tcp://HOST:8786`, or its file: its
-            workers measure, and `device` says what each opens, or a part of their GPUs' name.
+        gpus: `all`, or how many GPUs of this machine are used at the same time; None: one. This
+            needs `softmax-explorer[cluster]`.
+        cluster: The address of a Dask scheduler whose workers are used, `tcp://HOST:8786`, or its
+            file. `device` is what each worker opens, or a part of the GPUs' name.
         progress: Called after every problem with the run so far, which Ctrl-C would lose.
         on_progress: Called with a `RunProgress` before each problem, and after each peer.
         on_peer: Called with what became of each peer.
@@ -665,21 +654,23 @@ def compare(
         if progress is not None:
             progress(as_kind(ComparedRun, run))
 
-    spread = _spread(gpus, cluster)
-    opened = _benches(spread, _text("device", device), heard, (timing, seed, level))
     listeners = Listeners(heard, on_peer, told, on_progress)
-    with opened as benches:
-        with PeersAhead(benches.gpu) if spread is None else nullcontext() as ahead:
-            run = compare_all(
-                benches,
-                wanted,
-                settings,
-                partial(_ours, storage=stored, notice=heard, heuristic=heuristic),
-                journal=kept,
-                ahead=ahead,
-                limit_s=limit_s,
-                tell=listeners,
-            )
+    said = (_text("device", device), timing, seed, level, gpus, _cluster(cluster))
+    measuring = _measuring(*said)
+    with (
+        measuring.benches(heard) as benches,
+        nullcontext() if measuring.is_spread else PeersAhead(benches.gpu) as ahead,
+    ):
+        run = compare_all(
+            benches,
+            wanted,
+            settings,
+            partial(_ours, storage=stored, notice=heard, heuristic=heuristic),
+            journal=kept,
+            ahead=ahead,
+            limit_s=limit_s,
+            tell=listeners,
+        )
     return as_kind(ComparedRun, run)
 
 
@@ -752,10 +743,10 @@ def tune(
         timing: `cold`: launches rotate over buffers of 4 x L2; `warm`: they stay on one.
         accuracy: `strict`, `default` or `fast`; None: default.
         seed: Of the inputs, and of the order in which finalists are timed.
-        gpus: `all`, or how many GPUs of this machine to use at the same time, each by a process of
-            its own; None: one. This needs `softmax-explorer[cluster]`.
-        cluster: The address of a Dask scheduler, such as `tcp://HOST:8786`, or its file: its
-            workers measure, and `device` says what each opens, or a part of their GPUs' name.
+        gpus: `all`, or how many GPUs of this machine are used at the same time; None: one. This
+            needs `softmax-explorer[cluster]`.
+        cluster: The address of a Dask scheduler whose workers are used, `tcp://HOST:8786`, or its
+            file. `device` is what each worker opens, or a part of the GPUs' name.
         progress: Called with a `RunProgress` before each problem.
         notice: Called with each sentence of the result's `notices`, at once.
 
@@ -777,11 +768,10 @@ def tune(
     from explorer.tuning.tune import tune as tune_all
 
     heard = _Heard(notice, progress=progress)
-    spread, where_to = _spread(gpus, cluster), _text("device", device)
-    settings = (timing, whole("seed", seed, 0), exactness)
+    said = (_text("device", device), timing, whole("seed", seed, 0), exactness)
+    measuring = _measuring(*said, gpus, _cluster(cluster))
     without = "without one, explorer search replays a recording"
-    opened = _benches(spread, where_to, heard, settings, wanted="tuning", instead=without)
-    with opened as benches:
+    with measuring.benches(heard, wanted="tuning", instead=without) as benches:
         path, kept = _table_so_far(file, benches.gpu)
         journal = path.with_suffix(".partial.jsonl")
         resumes = partial(_is_as_asked, asked=(timing, exactness, level), where=only)

@@ -19,7 +19,6 @@ from explorer.tuning.objective import Goal, Objectives
 
 if TYPE_CHECKING:
     from explorer.export.choice import Scope
-    from explorer.tuning.cluster_device import Spread
 
 # ------------------------------------------------------------------ one way to declare them
 
@@ -323,12 +322,6 @@ class SpreadOptions:
 
     gpus: Gpus = None
     cluster: At = None
-
-    def read(self) -> "Spread | None":
-        """Return what they name; None where neither is given. Raises InvalidInput."""
-        from explorer.tuning.cluster_device import Spread
-
-        return Spread.of(self.gpus, self.cluster)
 
 
 @dataclass(frozen=True, slots=True)

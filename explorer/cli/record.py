@@ -80,10 +80,10 @@ def record(
 ) -> None:
     """Measure every config of a sub-space, or a sample of the space, or both, for replays."""
     from explorer.devices.recording import own_file
-    from explorer.evaluate.open_evaluator import open_evaluator
     from explorer.report.recordings import recording_data, recording_sentence
     from explorer.report.text import as_json
     from explorer.space import restriction
+    from explorer.tuning.cluster_device import Measuring
     from explorer.tuning.recorder import compare_again
 
     measure: Callable[..., Recording]
@@ -102,8 +102,8 @@ def record(
             raise InvalidInput("what to record is not said: give --sample 500, --where, or both")
         notices = rows_notice(problem, query.rows)
         measure = partial(_measure, sample=sample, fixed=fixed, seed=seed)
-    spread, settings = many.read(), (problem, device, timing, seed, accuracy)
-    opening = spread.evaluator(*settings, say) if spread else open_evaluator(*settings)
+    measuring = Measuring(device, timing, seed, accuracy, many.gpus, many.cluster)
+    opening = measuring.evaluator(problem, say)
     with stopped("; nothing was recorded"), opening as evaluator:
         path = _path(output, evaluator, force=force)
         for notice in notices:

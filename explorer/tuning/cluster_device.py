@@ -1,34 +1,38 @@
-"""A cluster's GPUs as one device, and lists of problems that are spread over them.
+"""A cluster's GPUs as one device for one problem, and as benches for a list of problems.
 
-Times of several GPUs are compared as ratios to the limit's on the same one: a time of another GPU
-than the first is stated as the first one's would be, by the two limits. Finals are on one GPU.
+Times of several GPUs are compared as ratios to the limit on the same one: a time of another GPU
+than the first is stated as the first one's, by their limits. Finals are on one GPU.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from types import SimpleNamespace
+from typing import Any
 
 from explorer.codegen.units import emit
 from explorer.compile.compiler import CompileFailure, Compiler, Kernel
 from explorer.devices.device import Compared, Device, Facts, Job, Setting
 from explorer.devices.names import own_sources
 from explorer.evaluate.device_evaluator import DeviceEvaluator, environment_of
-from explorer.evaluate.open_evaluator import check_timing
+from explorer.evaluate.open_evaluator import check_timing, open_evaluator, open_peer_benches
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.outcome import Environment, Measured, Outcome, Rejected, Stage
+from explorer.model.outcome import Measured, Outcome, Rejected, Stage
 from explorer.model.peer import Entered, NotEntered, PeerBench, PeerName
 from explorer.model.problem import Problem
 from explorer.model.query import whole
-from explorer.tuning.cluster import SHARE, Cluster, Reply, WorkerLost, open_cluster
-from explorer.tuning.runs import AHEAD
+from explorer.tuning.cluster import Cluster, Reply, WorkerLost, open_cluster
 
-Made = TypeVar("Made")
+SHARE = 0.5
+"""Of a GPU, that a kernel takes: the next one waits in the worker, and is begun at once."""
+
+MOST_COMPILING = 64
+"""Threads of the coordinator that wait for kernels to be compiled, at most."""
 
 
 class ClusterCompiler(Compiler):
@@ -40,10 +44,7 @@ class ClusterCompiler(Compiler):
 
     def compile(self, source: str) -> Kernel:
         """As `Compiler.compile`, by whichever worker has a thread for it."""
-        try:
-            made = self._cluster.ask("compiled", self.arch, source).result().value
-        except WorkerLost as lost:
-            raise CompileFailure(f"error: {lost}") from None
+        made = self._cluster.ask("compiled", self.arch, source).result().value
         if isinstance(made, str):
             raise CompileFailure(made)
         kernel: Kernel = made
@@ -51,15 +52,15 @@ class ClusterCompiler(Compiler):
 
 
 class ClusterDevice(Device):
-    """The GPUs of a cluster: each evaluates one kernel, and the first compares finalists."""
+    """The GPUs of a cluster: all evaluate kernels, and one of them compares finalists."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._home: str | None = None
-        """The worker that opened the problem first, by its address."""
+        self._home = ""
+        """The worker that compares, by its address."""
         self._begun: dict[Any, Future[Reply]] = {}
         self._limits_us: dict[str, float] = {}
-        """The limit's time on each worker, by its address; the first one's is first."""
+        """The limit's time on each worker that evaluated a kernel, and first on the first one."""
 
     @property
     def workers(self) -> int | None:  # type: ignore[override]
@@ -69,7 +70,7 @@ class ClusterDevice(Device):
     @property
     def lines(self) -> Sequence[str]:  # type: ignore[override]
         """A line on each worker."""
-        return self._cluster.lines()
+        return self._cluster.lines
 
     def open(self, setting: Setting) -> Facts:
         """Prepare a problem on one GPU; the others do so before their first kernel of it."""
@@ -82,16 +83,15 @@ class ClusterDevice(Device):
 
     def begin(self, job: Job) -> None:
         """Have a kernel verified and timed by the next GPU that is free."""
-        key = _key(job)
-        if key not in self._begun:
-            self._begun[key] = self._ask("evaluated", job, gpu=SHARE, counts="kernel")
+        if _key(job) not in self._begun:
+            self._begun[_key(job)] = self._ask("evaluate", job, gpu=SHARE, counts="kernel")
 
     def evaluating(self, job: Job) -> Future[Any] | None:
         """Return a future that is done once a job that was begun is."""
         return self._begun.get(_key(job))
 
     def evaluate(self, job: Job) -> Outcome:
-        """Return a kernel's outcome; it is a crash if two workers were lost with it."""
+        """Return a kernel's outcome; it is a crash if too many workers were lost with it."""
         self.begin(job)
         try:
             reply = self._begun.pop(_key(job)).result()
@@ -101,32 +101,32 @@ class ClusterDevice(Device):
         outcome, limit_us = reply.value
         self._limits_us[reply.worker] = limit_us
         ours_us = next(iter(self._limits_us.values()))
-        if isinstance(outcome, Measured) and limit_us and ours_us and limit_us != ours_us:
+        if isinstance(outcome, Measured) and limit_us and limit_us != ours_us:
             scaled = tuple(round(us * ours_us / limit_us, 4) for us in outcome.samples_us)
             return replace(outcome, samples_us=scaled)
         return outcome
 
     def enter(self, peer: PeerName, limit_s: float) -> Entered | NotEntered:
         """Prepare a peer on the GPU that compares."""
-        entered: Entered | NotEntered = self._at_home("entered", peer, limit_s)
+        entered: Entered | NotEntered = self._at_home("enter", peer, limit_s)
         return entered
 
     def compare(self, jobs: Sequence[Job], rounds: int, seed: int) -> Compared:
         """Time kernels in turn on one GPU, the first as long as it is there."""
-        compared: Compared = self._at_home("compared", tuple(jobs), rounds, seed)
+        compared: Compared = self._at_home("compare", tuple(jobs), rounds, seed)
         return compared
 
-    def _at_home(self, function: str, *given: Any) -> Any:
-        reply = self._ask(function, *given, gpu=1.0, worker=self._home).result()
+    def _at_home(self, what: str, *given: Any) -> Any:
+        reply = self._ask(what, *given, gpu=1.0, worker=self._home).result()
         self._home = reply.worker
-        return reply.value
+        return reply.value[0]
 
-    def _ask(self, function: str, *given: Any, **how: Any) -> Future[Reply]:
-        return self._cluster.ask(function, self._cluster.device, self._setting, *given, **how)
+    def _ask(self, what: str, *given: Any, **how: Any) -> Future[Reply]:
+        return self._cluster.ask("done", self._cluster.device, self._setting, what, *given, **how)
 
     @property
     def spread(self) -> str:
-        """A sentence on how far apart the GPUs are; empty where one alone, or none, timed."""
+        """A sentence on how far apart the GPUs are; empty where only one timed its limit."""
         limits = [us for us in self._limits_us.values() if us]
         if len(limits) < 2:
             return ""
@@ -140,9 +140,6 @@ class ClusterDevice(Device):
 
 def _key(job: Job) -> Any:
     return job.code_digest or job.config
-
-
-# ------------------------------------------------------------------ one problem, on all GPUs
 
 
 @contextmanager
@@ -162,7 +159,7 @@ def cluster_evaluator(
         setting.accuracy,
         compiler=partial(ClusterCompiler, cluster),
         for_fastest=for_fastest,
-        threads=cluster.threads,
+        threads=min(MOST_COMPILING, cluster.threads),
     ) as live:
         yield live
         if device.spread:
@@ -173,7 +170,7 @@ def cluster_evaluator(
 
 
 class ClusterBenches:
-    """Problems on a cluster: one a GPU, or, of few problems, the kernels of one on all GPUs."""
+    """A list of problems on a cluster: one on each GPU, or the kernels of one on all GPUs."""
 
     def __init__(self, cluster: Cluster, timing: str, seed: int, accuracy: Accuracy) -> None:
         self.cluster = cluster
@@ -182,34 +179,15 @@ class ClusterBenches:
     @property
     def gpu(self) -> GpuSpec:
         """The GPU that times come from; raises InvalidInput where workers replay recordings."""
-        found = next(iter(self.cluster.gpus.values())).gpu
+        found = next((one.gpu for one in self.cluster.gpus.values()), None)
         if found is None:
             raise InvalidInput(
                 f"device is '{self.cluster.device}'; a list of problems needs GPUs: take auto"
             )
         return found
 
-    @property
-    def room(self) -> int:
-        """Problems that are under way: one on each GPU, one that is compiled for it, and some."""
-        return 2 * len(self.cluster.gpus) + AHEAD
-
-    def are_enough(self, problems: int) -> bool:
-        """Return whether each GPU has a problem of its own."""
-        return problems >= len(self.cluster.gpus)
-
-    @property
-    def lines(self) -> Sequence[str]:
-        """A line on each worker."""
-        return self.cluster.lines()
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether nothing more can be measured."""
-        return self.cluster.gone is not None
-
     def compile_ahead(self, problem: Problem, configs: Iterable[Config]) -> None:
-        """Do nothing: what a problem needs is compiled before it has its GPU."""
+        """Do nothing: all workers compile for the problem at work."""
 
     @contextmanager
     def on(self, problem: Problem) -> Iterator[PeerBench]:
@@ -218,9 +196,12 @@ class ClusterBenches:
             yield live
 
     def start(
-        self, problem: Problem, work: Callable[[PeerBench], Made], configs: Iterable[Config]
+        self, problem: Problem, work: Callable[[PeerBench], Any], configs: Iterable[Config]
     ) -> Future[Reply]:
-        """Have a piece of work done on a problem by one worker; `configs` are compiled before."""
+        """Have a piece of work done on a problem's bench by a GPU that is free.
+
+        Any worker compiles `configs` before. The reply's value is what came of the work.
+        """
         sources = [*own_sources(problem), *(emit(problem, one).source for one in configs)]
         return self.cluster.ask(
             "measured",
@@ -229,71 +210,68 @@ class ClusterBenches:
             work,
             gpu=1.0,
             counts="problem",
-            first=("all_compiled", (self.gpu.arch, sources)),
+            first=("all_compiled", self.gpu.arch, sources),
         )
 
-    def stand_in(self, problem: Problem) -> "StandIn":
+    def stand_in(self, problem: Problem) -> Any:
         """Return what is known of a problem's bench before a worker opens it."""
         setting = Setting(problem, *self._how)
         made = environment_of(self.gpu, setting, Facts(), self.cluster.nvrtc)
-        return StandIn(problem, self.gpu, made)
+        return SimpleNamespace(problem=problem, gpu=self.gpu, environment=made, catalogue=None)
+
+
+# ------------------------------------------------------------------ one GPU, or many
 
 
 @dataclass(frozen=True, slots=True)
-class StandIn:
-    """What a stored study is looked up by."""
+class Measuring:
+    """On what is measured, and how: one device, GPUs of this machine, or a scheduler's workers."""
 
-    problem: Problem
-    gpu: GpuSpec
-    environment: Environment
-    catalogue: None = None
+    device: str
+    timing: str
+    seed: int
+    accuracy: Accuracy
+    gpus: str | int | None = None
+    """`all`, or how many of this machine; None for the device alone."""
+    cluster: str | None = None
+    """Address or file of a scheduler."""
 
+    def __post_init__(self) -> None:
+        check_timing(self.timing)
+        if self.gpus not in (None, "all"):
+            number = int(self.gpus) if str(self.gpus).isdecimal() else self.gpus
+            object.__setattr__(self, "gpus", whole("gpus", number, 1))
 
-# ------------------------------------------------------------------ as a command names them
+    @property
+    def is_spread(self) -> bool:
+        """Whether there may be several GPUs."""
+        return self.gpus is not None or self.cluster is not None
 
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """GPUs of this machine, or a scheduler whose workers have some."""
-
-    gpus: str | int | None
-    at: str | None
-
-    @classmethod
-    def of(cls, gpus: str | int | None, at: str | None) -> "Spread | None":
-        """Read what names them; None where nothing does. Raises InvalidInput."""
-        if gpus is None and at is None:
-            return None
-        if gpus is not None and gpus != "all":
-            gpus = whole("gpus", int(gpus) if str(gpus).isdecimal() else gpus, 1)
-        return cls(gpus, at)
+    def _opened(self, notice: Callable[[str], None]) -> Any:
+        return open_cluster(self.gpus, self.cluster, self.device, notice)
 
     @contextmanager
     def evaluator(
-        self,
-        problem: Problem,
-        device: str,
-        timing: str,
-        seed: int,
-        accuracy: Accuracy,
-        notice: Callable[[str], None],
-        *,
-        for_fastest: bool = False,
-    ) -> Iterator[DeviceEvaluator]:
-        """Open one problem on all GPUs. Raises as `open_cluster` and `Device.open`."""
-        check_timing(timing)
-        setting = Setting(problem, timing, seed, accuracy)
-        with (
-            open_cluster(self.gpus, self.at, device, notice) as cluster,
-            cluster_evaluator(cluster, setting, for_fastest=for_fastest) as live,
-        ):
-            yield live
+        self, problem: Problem, notice: Callable[[str], None], *, for_fastest: bool = False
+    ) -> Iterator[PeerBench]:
+        """Open one problem. Raises as `open_evaluator` and `open_cluster`."""
+        setting = Setting(problem, self.timing, self.seed, self.accuracy)
+        with ExitStack() as until_done:
+            if self.is_spread:
+                cluster = until_done.enter_context(self._opened(notice))
+                opening: Any = cluster_evaluator(cluster, setting, for_fastest=for_fastest)
+            else:
+                how = (self.device, self.timing, self.seed, self.accuracy)
+                opening = open_evaluator(problem, *how, for_fastest=for_fastest)
+            yield until_done.enter_context(opening)
 
     @contextmanager
-    def benches(
-        self, device: str, settings: tuple[str, int, Accuracy], notice: Callable[[str], None]
-    ) -> Iterator[ClusterBenches]:
-        """Open what measures a list of problems; the settings are timing, seed and accuracy."""
-        check_timing(settings[0])
-        with open_cluster(self.gpus, self.at, device, notice) as cluster:
-            yield ClusterBenches(cluster, *settings)
+    def benches(self, notice: Callable[[str], None], **without: Any) -> Iterator[Any]:
+        """Open what measures a list of problems. Raises as `open_peer_benches`, `open_cluster`."""
+        how = (self.timing, self.seed, self.accuracy)
+        if self.is_spread:
+            with self._opened(notice) as cluster:
+                yield ClusterBenches(cluster, *how)
+            return
+        with open_peer_benches(self.device, *how, **without) as benches:
+            yield benches

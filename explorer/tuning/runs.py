@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from explorer.evaluate.space_version import template_version
 from explorer.evaluate.without_search import without_search
@@ -36,13 +36,12 @@ from explorer.tuning.peer_comparison import (
     compare_with_peers,
 )
 
+if TYPE_CHECKING:
+    from explorer.tuning.cluster_device import ClusterBenches
+
 AHEAD = 2
 """Problems whose kernels compile while one is measured: on an H200's host the candidates of a
 problem take 10 s of one core to compile, and 1.5 s of the GPU."""
-
-
-SECONDS_BETWEEN_TOLD = 1.0
-"""Where problems are under way on many GPUs."""
 
 
 class Benches(Protocol):
@@ -57,37 +56,6 @@ class Benches(Protocol):
 
     def compile_ahead(self, problem: Problem, configs: Iterable[Config]) -> None:
         """Compile, in the background, what will be evaluated later; failures are not reported."""
-
-
-@runtime_checkable
-class ManyBenches(Benches, Protocol):
-    """Opens problems on many GPUs, several at the same time."""
-
-    @property
-    def room(self) -> int:
-        """How many problems may be under way."""
-
-    @property
-    def lines(self) -> Sequence[str]:
-        """A line on each worker."""
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether nothing more can be measured."""
-
-    def are_enough(self, problems: int) -> bool:
-        """Return whether each GPU has a problem of its own, so that its kernels need no others."""
-
-    def stand_in(self, problem: Problem) -> PeerBench:
-        """Return what is known of a problem's bench before it is open: its GPU and environment."""
-
-    def start(
-        self, problem: Problem, work: Callable[[PeerBench], Any], configs: Iterable[Config]
-    ) -> Future[Any]:
-        """Have `work` done on a problem's bench by a GPU that is free.
-
-        `configs` are compiled before. The future's result has what came of it as `value`.
-        """
 
 
 class PeersAhead(Protocol):
@@ -170,7 +138,7 @@ class Run(Generic[Made]):
         """What was made of the problems, in the order of the list."""
         return [self._done[problem] for problem in self.wanted if problem in self._done]
 
-    def say(self, problem: Problem, doing: str = "", workers: Sequence[str] = ()) -> None:
+    def say(self, problem: Problem, doing: str = "", workers: tuple[str, ...] = ()) -> None:
         """Say that a problem is at work, and how long the rest takes."""
         if self._progress is None:
             return
@@ -178,11 +146,8 @@ class Run(Generic[Made]):
         elapsed, left = time.monotonic() - self._start, len(self.waiting) - ended
         remaining_s = elapsed / ended * left if ended else None
         done, total = self.resumed + ended, len(self.wanted)
-        self._progress(
-            RunProgress(
-                done, total, self.kernels, elapsed, problem, remaining_s, doing, tuple(workers)
-            )
-        )
+        so_far = (done, total, self.kernels, elapsed, problem, remaining_s)
+        self._progress(RunProgress(*so_far, doing, workers))
 
     def measure(
         self,
@@ -215,34 +180,34 @@ class Run(Generic[Made]):
 
     def spread(
         self,
-        benches: ManyBenches,
+        benches: "ClusterBenches",
         work: Callable[[Problem], Callable[[PeerBench], Made]],
         configs: Callable[[Problem], Iterable[Config]],
-        *,
         end: Callable[[], None] = lambda: None,
     ) -> None:
-        """Measure the problems that wait on many GPUs, a problem on each, and keep those.
+        """Measure the problems that wait on all GPUs of a cluster, one on each, and keep those.
 
-        `work` says of a problem what is to be done, and `configs` what it needs compiled. Raises
-        DeviceLost once no GPU is left for the others.
+        `work` says what is done on a problem's bench, and `configs` what it needs compiled, which
+        begins for one problem a GPU, and `AHEAD`, before. Raises DeviceLost with the cluster.
         """
         later = iter(self.waiting)
         running: dict[Future[Any], Problem] = {}
         while True:
-            for problem in islice(later, max(0, benches.room - len(running))):
+            room = 2 * len(benches.cluster.gpus) + AHEAD - len(running)
+            for problem in islice(later, max(0, room)):
                 try:
                     running[benches.start(problem, work(problem), configs(problem))] = problem
                 except ExplorerError as error:
                     self._leave_out(problem, error)
             if not running:
                 return
-            self.say(next(iter(running.values())), workers=benches.lines)
-            for one in wait(running, SECONDS_BETWEEN_TOLD, FIRST_COMPLETED).done:
+            self.say(next(iter(running.values())), workers=benches.cluster.lines)
+            for one in wait(running, 1.0, FIRST_COMPLETED).done:
                 problem = running.pop(one)
                 try:
                     self._add(one.result().value)
                 except ExplorerError as error:
-                    if benches.is_gone:
+                    if benches.cluster.gone is not None:
                         raise
                     self._leave_out(problem, error)
                 end()
@@ -317,7 +282,7 @@ class Listeners:
 
 
 def compare_all(
-    benches: Benches,
+    benches: "Benches | ClusterBenches",
     problems: Sequence[Problem],
     settings: RunSettings,
     ours: Callable[[PeerBench], Entry],
@@ -331,6 +296,8 @@ def compare_all(
 
     Raises InvalidInput for a damaged journal; KeyboardInterrupt leaves what was finished in it.
     """
+    from explorer.tuning.cluster_device import ClusterBenches
+
     before = read_journal(journal, settings, benches.gpu) if journal is not None else []
 
     def keep(one: PeerComparison) -> None:
@@ -363,20 +330,20 @@ def compare_all(
     if run.resumed:
         tell.notice(f"{run.resumed} of {len(run.wanted)} taken from {journal}")
         tell.run(so_far())
+    if isinstance(benches, ClusterBenches):
+        many = benches
 
-    def elsewhere(problem: Problem) -> Callable[[PeerBench], PeerComparison]:
-        assert isinstance(benches, ManyBenches)
-        return partial(
-            compare_with_peers,
-            ours=ours(benches.stand_in(problem)),
-            peers=settings.peers,
-            rounds=settings.rounds,
-            limit_s=limit_s,
-        )
+        def elsewhere(problem: Problem) -> Callable[[PeerBench], PeerComparison]:
+            return partial(
+                compare_with_peers,
+                ours=ours(many.stand_in(problem)),
+                peers=settings.peers,
+                rounds=settings.rounds,
+                limit_s=limit_s,
+            )
 
-    if isinstance(benches, ManyBenches):
         first = partial(_unsearched, benches.gpu, settings)
-        run.spread(benches, elsewhere, first, end=lambda: tell.run(so_far()))
+        run.spread(benches, elsewhere, first, lambda: tell.run(so_far()))
         return so_far()
     coming = partial(_compile_ahead, benches, ahead, settings)
     run.measure(benches, compare, ahead=coming, begin=begin, end=lambda: tell.run(so_far()))

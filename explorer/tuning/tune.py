@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 from explorer.choose import config_for
 from explorer.codegen.units import emit
@@ -38,8 +39,11 @@ from explorer.tuning.contest import Contest, close_to_best
 from explorer.tuning.objective import Effort, Where, where_words
 from explorer.tuning.peer_comparison import StopWatch, Unmeasured
 from explorer.tuning.recorder import Kernels, evaluate_each
-from explorer.tuning.runs import Benches, ManyBenches, Run, RunProgress
+from explorer.tuning.runs import Benches, Run, RunProgress
 from explorer.tuning.seeds import into
+
+if TYPE_CHECKING:
+    from explorer.tuning.cluster_device import ClusterBenches
 
 NEIGHBOURS = 3
 """Problems whose best is tried on one more: the most alike of those that are tuned already."""
@@ -71,7 +75,7 @@ class TuneRun:
 
 
 def tune(
-    benches: Benches,
+    benches: "Benches | ClusterBenches",
     problems: Sequence[Problem],
     journal: Path,
     *,
@@ -91,6 +95,8 @@ def tune(
     measured, and with what was measured while the GPU was throttled. Raises InvalidInput for a
     damaged journal; KeyboardInterrupt leaves what was finished in it.
     """
+    from explorer.tuning.cluster_device import ClusterBenches
+
     gpu, only = benches.gpu, where or {}
 
     def keep(one: TunedProblem) -> None:
@@ -105,8 +111,7 @@ def tune(
             benches.compile_ahead(problem, given(problem))
 
     def work(problem: Problem) -> Callable[[PeerBench], TunedProblem]:
-        near = _best_nearby(run.done, problem)
-        kept_to = only.get(problem, {})
+        near, kept_to = _best_nearby(run.done, problem), only.get(problem, {})
         return partial(tune_problem, more=near, effort=effort, torch=torch, where=kept_to)
 
     def measure(bench: PeerBench, _: StopWatch) -> TunedProblem:
@@ -114,7 +119,7 @@ def tune(
 
     before = filter(resumes, [*known, *read_journal(journal, gpu)])
     run = Run(problems, before, keep, notice=notice, progress=tell)
-    if isinstance(benches, ManyBenches) and benches.are_enough(len(run.waiting)):
+    if isinstance(benches, ClusterBenches) and len(run.waiting) >= len(benches.cluster.gpus):
         run.spread(benches, work, given)
     else:
         run.measure(benches, measure, ahead=compile_ahead)
