@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from explorer.report.side_by_side import SideBySide
     from explorer.report.space import PresetLine, SpaceView
     from explorer.space.restriction import Conditions
-    from explorer.tuning.cluster_device import Measuring
     from explorer.tuning.contest import Entry
     from explorer.tuning.objective import Score
     from explorer.tuning.peer_comparison import PeerRun
@@ -281,8 +280,10 @@ def _search_on(
         opening: Any
         if is_spread:
             fastest = goal.objectives == Objectives.TIME
-            measuring = _measuring(device, timing, seed, goal.accuracy, *spread)
-            opening = measuring.evaluator(problem, heard, for_fastest=fastest)
+            from explorer.tuning.cluster_device import open_on_cluster
+
+            settings = (problem, device, timing, seed, goal.accuracy, *spread, heard)
+            opening = open_on_cluster(*settings, for_fastest=fastest)
         else:
             opening = _for_search(problem, device, timing, seed, goal, where, opened)
         evaluator: Evaluator
@@ -337,10 +338,21 @@ def _cluster(named: StrPath | None) -> str | None:
     return None if named is None else _text("cluster", os.fspath(named))
 
 
-def _measuring(*said: Any) -> "Measuring":
-    from explorer.tuning.cluster_device import Measuring
+def _benches(
+    settings: tuple[Any, ...],
+    gpus: str | int | None,
+    cluster: StrPath | None,
+    notice: Notice,
+    **without: Any,
+) -> Any:
+    """Open what measures a list of problems: device, timing, seed and accuracy are the settings."""
+    if gpus is None and cluster is None:
+        from explorer.evaluate.open_evaluator import open_peer_benches
 
-    return Measuring(*said)
+        return open_peer_benches(*settings, **without)
+    from explorer.tuning.cluster_device import open_cluster_benches
+
+    return open_cluster_benches(*settings, gpus, _cluster(cluster), notice)
 
 
 def _effort(effort: str | None, trials: int | None, budget_s: float | None) -> Effort:
@@ -617,10 +629,8 @@ def compare(
             else explorer.db in studies/ or in the user's data folder.
         journal: A file to which each problem is appended once it is done. The same call takes from
             it what an earlier one that was cut off had measured; remove it to measure anew.
-        gpus: `all`, or how many GPUs of this machine are used at the same time; None: one. This
-            needs `softmax-explorer[cluster]`.
-        cluster: The address of a Dask scheduler whose workers are used, `tcp://HOST:8786`, or its
-            file. `device` is what each worker opens, or a part of the GPUs' name.
+        gpus: As of `explorer.search`, and so is `cluster`: each GPU measures problems of its own.
+        cluster: The address of a Dask scheduler, or its file.
         progress: Called after every problem with the run so far, which Ctrl-C would lose.
         on_progress: Called with a `RunProgress` before each problem, and after each peer.
         on_peer: Called with what became of each peer.
@@ -655,11 +665,10 @@ def compare(
             progress(as_kind(ComparedRun, run))
 
     listeners = Listeners(heard, on_peer, told, on_progress)
-    said = (_text("device", device), timing, seed, level, gpus, _cluster(cluster))
-    measuring = _measuring(*said)
+    is_spread, made_by = (gpus, cluster) != (None, None), (timing, seed, level)
     with (
-        measuring.benches(heard) as benches,
-        nullcontext() if measuring.is_spread else PeersAhead(benches.gpu) as ahead,
+        _benches((_text("device", device), *made_by), gpus, cluster, heard) as benches,
+        nullcontext() if is_spread else PeersAhead(benches.gpu) as ahead,
     ):
         run = compare_all(
             benches,
@@ -743,10 +752,8 @@ def tune(
         timing: `cold`: launches rotate over buffers of 4 x L2; `warm`: they stay on one.
         accuracy: `strict`, `default` or `fast`; None: default.
         seed: Of the inputs, and of the order in which finalists are timed.
-        gpus: `all`, or how many GPUs of this machine are used at the same time; None: one. This
-            needs `softmax-explorer[cluster]`.
-        cluster: The address of a Dask scheduler whose workers are used, `tcp://HOST:8786`, or its
-            file. `device` is what each worker opens, or a part of the GPUs' name.
+        gpus: As of `explorer.search`, and so is `cluster`: each GPU measures problems of its own.
+        cluster: The address of a Dask scheduler, or its file.
         progress: Called with a `RunProgress` before each problem.
         notice: Called with each sentence of the result's `notices`, at once.
 
@@ -768,10 +775,10 @@ def tune(
     from explorer.tuning.tune import tune as tune_all
 
     heard = _Heard(notice, progress=progress)
-    said = (_text("device", device), timing, whole("seed", seed, 0), exactness)
-    measuring = _measuring(*said, gpus, _cluster(cluster))
+    settings = (_text("device", device), timing, whole("seed", seed, 0), exactness)
     without = "without one, explorer search replays a recording"
-    with measuring.benches(heard, wanted="tuning", instead=without) as benches:
+    opened = _benches(settings, gpus, cluster, heard, wanted="tuning", instead=without)
+    with opened as benches:
         path, kept = _table_so_far(file, benches.gpu)
         journal = path.with_suffix(".partial.jsonl")
         resumes = partial(_is_as_asked, asked=(timing, exactness, level), where=only)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from explorer.cli import completions
 from explorer.cli.options import (
@@ -83,7 +83,6 @@ def record(
     from explorer.report.recordings import recording_data, recording_sentence
     from explorer.report.text import as_json
     from explorer.space import restriction
-    from explorer.tuning.cluster_device import Measuring
     from explorer.tuning.recorder import compare_again
 
     measure: Callable[..., Recording]
@@ -102,14 +101,24 @@ def record(
             raise InvalidInput("what to record is not said: give --sample 500, --where, or both")
         notices = rows_notice(problem, query.rows)
         measure = partial(_measure, sample=sample, fixed=fixed, seed=seed)
-    measuring = Measuring(device, timing, seed, accuracy, many.gpus, many.cluster)
-    opening = measuring.evaluator(problem, say)
+    opening = _opening(many, problem, device, timing, seed, accuracy)
     with stopped("; nothing was recorded"), opening as evaluator:
         path = _path(output, evaluator, force=force)
         for notice in notices:
             say(notice)
         made = measure(evaluator, path=path)
     print(as_json(recording_data(made, path)) if json else recording_sentence(made, path))
+
+
+def _opening(many: SpreadOptions, *settings: Any) -> Any:
+    """Open what evaluates, on one GPU or on many."""
+    if many == SpreadOptions():
+        from explorer.evaluate.open_evaluator import open_evaluator
+
+        return open_evaluator(*settings)
+    from explorer.tuning.cluster_device import open_on_cluster
+
+    return open_on_cluster(*settings, many.gpus, many.cluster, say)
 
 
 def _to_compare(name: str, is_alone: bool) -> "Recording":

@@ -6,11 +6,11 @@ is, and a kind's modules are imported when one is opened.
 """
 
 import re
+from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
 from explorer.devices.cuda.program import (
     CudaError,
-    device_count,
     device_spec,
     driver_problem,
     driver_version,
@@ -134,7 +134,7 @@ def limits_of(name: str) -> GpuSpec | None:
 
 def gpus_here() -> int:
     """Return how many GPUs of this machine this process can use."""
-    return device_count()
+    return sum(1 for _ in takewhile(limits_of, (f"cuda:{index}" for index in count())))
 
 
 def driver_here() -> str:

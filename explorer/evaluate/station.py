@@ -14,16 +14,19 @@ from threading import Lock
 from typing import Any
 
 from explorer import __version__
-from explorer.codegen.units import template_digest
+from explorer.codegen.units import emit, template_digest
 from explorer.compile.compiler import CompileFailure, Compiler, Kernel, nvrtc_version
-from explorer.devices.device import Device, Facts, Setting
-from explorer.devices.names import driver_here, open_device, takes_code
+from explorer.devices.device import Compared, Device, Facts, Job, Setting
+from explorer.devices.names import driver_here, open_device, own_sources, takes_code
 from explorer.evaluate.compile_processes import CompileProcesses
 from explorer.evaluate.device_evaluator import DeviceEvaluator, environment_of
 from explorer.evaluate.space_version import space_digest
+from explorer.model.config import Config
 from explorer.model.errors import DeviceLost, ExplorerError, InvalidInput
 from explorer.model.gpu_spec import GpuSpec
-from explorer.model.peer import PeerBench
+from explorer.model.outcome import Outcome
+from explorer.model.peer import Entered, NotEntered, PeerBench, PeerName
+from explorer.model.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,16 @@ class Described:
         """The GPU's name; empty where there is none."""
         return self.gpu.name if self.gpu else ""
 
+    @property
+    def words(self) -> str:
+        """What it has, or why it cannot be used, in words."""
+        if self.fault:
+            return self.fault
+        does = self.gpu_name or "compiles only"
+        parts = [self.host, does, f"driver {self.driver}" * bool(self.driver)]
+        parts += [f"NVRTC {self.nvrtc or 'missing'}", f"softmax-explorer {self.package}"]
+        return ", ".join(filter(None, [*parts, f"Python {self.python}"]))
+
 
 def code_digests() -> str:
     """Return the digests of this process's templates and space, which a cluster's share."""
@@ -73,6 +86,8 @@ class Station:
         self._setting: Setting | None = None
         """Of the problem that is open on the device; None where that is not known."""
         self._facts = Facts()
+        self._entered: set[PeerName] = set()
+        """Peers that entered for a comparison of the open problem."""
         self._processes: CompileProcesses | None = None
 
     def described(self, device: str, threads: int) -> Described:
@@ -103,8 +118,14 @@ class Station:
         except CompileFailure as failure:
             return failure.log
 
-    def all_compiled(self, arch: str, sources: Iterable[str]) -> tuple[tuple[str, Kernel], ...]:
-        """Return the sources that compile, each with its kernel."""
+    def all_compiled(
+        self, arch: str, problem: Problem, configs: Callable[[], Iterable[Config]]
+    ) -> tuple[tuple[str, Kernel], ...]:
+        """Return the sources that a problem needs and that compile, each with its kernel.
+
+        They are the GPU's own ones, and those of configs, which are chosen here as well.
+        """
+        sources = [*own_sources(problem), *(emit(problem, one).source for one in configs())]
         made = ((source, self.compiled(arch, source)) for source in sources)
         return tuple((source, one) for source, one in made if isinstance(one, Kernel))
 
@@ -114,10 +135,29 @@ class Station:
             made = environment_of(live.gpu, setting, self._facts)
             return live.gpu, replace(self._facts, environment=made)
 
-    def done(self, device: str, setting: Setting, what: str, *given: Any) -> tuple[Any, float]:
-        """Return what a method of the device gives for a problem, and its limit on this GPU."""
+    def evaluated(self, device: str, setting: Setting, job: Job) -> tuple[Outcome, float]:
+        """Return the outcome of a kernel, and the time of the problem's limit on this GPU."""
         with self._ready(device, setting) as live:
-            return getattr(live, what)(*given), self._facts.limit_us
+            return live.evaluate(job), self._facts.limit_us
+
+    def entered(
+        self, device: str, setting: Setting, peer: PeerName, limit_s: float
+    ) -> Entered | NotEntered:
+        """Prepare a peer on this GPU, and verify it."""
+        with self._ready(device, setting) as live:
+            self._entered.add(peer)
+            return live.enter(peer, limit_s)
+
+    def compared(
+        self, device: str, setting: Setting, peers: Iterable[tuple[PeerName, float]], *given: Any
+    ) -> Compared:
+        """Have peers enter that have not on this device, and compare with them."""
+        with self._ready(device, setting) as live:
+            for peer, limit_s in peers:
+                if peer not in self._entered:
+                    live.enter(peer, limit_s)
+                    self._entered.add(peer)
+            return live.compare(*given)
 
     def measured(
         self,
@@ -146,7 +186,7 @@ class Station:
             live = self._on(device)
             if self._setting != setting:
                 self._setting = None
-                self._facts = live.open(setting)
+                self._facts, self._entered = live.open(setting), set()
                 self._setting = setting
             yield live
 

@@ -18,22 +18,20 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import RLock, Timer
+from threading import RLock
 from typing import Any
 
 from explorer.devices.names import FIRST_GPU, gpus_here, takes_code, why_no_gpu
 from explorer.evaluate.station import STATION, Described, code_digests
 from explorer.model.errors import DeviceLost, ExplorerError, InvalidInput
+from explorer.model.query import whole
 from explorer.system.processes import usable_cores
 
 CONNECT_LIMIT_S = 10.0
-"""Seconds in which a scheduler must answer, and have a worker with a GPU."""
+"""Seconds in which a scheduler must answer."""
 
 START_LIMIT_S = 60.0
 """Seconds in which a worker of this machine must have started."""
-
-LOST_LIMIT_S = 60.0
-"""Seconds that a run waits for a worker with a GPU once it has none."""
 
 WORKER_TTL_S = 4
 """Seconds without a heartbeat after which Dask drops a worker. It looks every so many seconds, and
@@ -96,8 +94,9 @@ def _done_here(name: str, *given: Any) -> Reply:
 
 
 async def _described(device: str, dask_worker: Any) -> Described:
-    """Say what a worker has; its heartbeats go on meanwhile."""
-    return await asyncio.to_thread(STATION.described, device, dask_worker.state.nthreads)
+    """Say what a worker has, and of one with a GPU what the device is; heartbeats go on."""
+    own = device if dask_worker.state.total_resources.get("GPU", 0) >= 1 else ""
+    return await asyncio.to_thread(STATION.described, own, dask_worker.state.nthreads)
 
 
 async def _marked(names: Iterable[str], dask_worker: Any) -> None:
@@ -166,7 +165,6 @@ class Cluster:
         self._lock = RLock()
         self._asks: set[_Ask] = set()
         self._workers: dict[str, _Worker] = {}
-        self._timer: Timer | None = None
         self._hearing = ThreadPoolExecutor(4, thread_name_prefix="joining")
 
     @property
@@ -186,42 +184,31 @@ class Cluster:
         with self._lock:
             return tuple(f"{at} · {one.line}" for at, one in self._workers.items())
 
-    def start(self, limit_s: float) -> None:
-        """Wait for a worker with a GPU, and from then on take those that join.
+    def start(self) -> None:
+        """Take the workers that are there, and from then on those that join.
 
-        Raises InvalidInput where none can be used in time, or there are GPUs of several kinds.
+        Raises InvalidInput where none with a GPU can be used, or their GPUs are of several kinds.
         """
         self._client.subscribe_topic("all", self._on_event)
-        deadline = time.monotonic() + limit_s
-        while not any(map(_offers, (there := self._there()).values())):
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.1)
-        refused = self._take(there)
+        told = self._take()
         if not self.gpus:
             raise InvalidInput(
-                f"the cluster at {self.at} has {_counted(len(there), 'worker')}, and none with a "
-                f"GPU that can be used{''.join(f'; {one}' for one in refused)}; start one: dask "
-                f"worker {self.at} --no-nanny --resources GPU=1"
+                f"the cluster at {self.at} has no worker with a GPU that can be used"
+                f"{''.join(f'; {one}' for one in told)}; start one: dask worker {self.at} "
+                "--no-nanny --resources GPU=1"
             )
-        for sentence in refused:
+        for sentence in told:
             self.notice(sentence)
 
     def close(self) -> None:
         """Leave the cluster; what is under way is dropped."""
         self._end("")
-        if self._timer is not None:
-            self._timer.cancel()
         self._hearing.shutdown(wait=False, cancel_futures=True)
         with suppress(Exception):  # it may be gone
             self._client.unsubscribe_topic("all")
             self._client.close(timeout=2)
 
     # -------------------------------------------------------------- who joins and leaves
-
-    def _there(self) -> dict[str, Mapping[str, Any]]:
-        found: dict[str, Mapping[str, Any]] = self._client.scheduler_info(n_workers=-1)["workers"]
-        return found
 
     def _on_event(self, event: tuple[float, Mapping[str, Any]]) -> None:
         """Hear from the scheduler of a worker, without keeping it waiting."""
@@ -233,29 +220,22 @@ class Cluster:
 
     def _joined(self, worker: str) -> None:
         with suppress(ExplorerError):
-            for sentence in self._take([worker] if worker not in self.gpus else []):
+            for sentence in () if worker in self.gpus else self._take([worker]):
                 self.notice(sentence)
 
-    def looked_at(self, workers: Iterable[str] | None = None) -> dict[str, Described]:
+    def looked_at(self, workers: list[str] | None = None) -> dict[str, Described]:
         """Return what workers have, and why some cannot be used; None stands for all."""
-        there = self._there()
-        found: dict[str, Described] = {}
-        for offers, device in ((True, self.device), (False, "")):
-            of_kind = {one for one in there if _offers(there[one]) is offers}
-            some = [*of_kind.intersection(there if workers is None else workers)]
-            told = self._client.run(_described, device, workers=some, on_error="return")
-            found |= {worker: _judged(one, offers=offers) for worker, one in told.items()}
-        return found
+        told = self._client.run(_described, self.device, workers=workers, on_error="return")
+        return {worker: _judged(one) for worker, one in told.items()}
 
-    def _take(self, workers: Iterable[str]) -> list[str]:
+    def _take(self, workers: list[str] | None = None) -> list[str]:
         """Use the workers that fit; return sentences on the others, and on what differs."""
         found = self.looked_at(workers)
         fit = {worker: one for worker, one in found.items() if not one.fault}
         with self._lock:
             if not self._workers:
                 self._choose_kind([one for one in fit.values() if one.offers])
-        told = [f"worker {worker} is not used: {one.fault}" for worker, one in found.items()]
-        told = [sentence for sentence, one in zip(told, found.values(), strict=True) if one.fault]
+        told = [f"worker {at} is not used: {one.fault}" for at, one in found.items() if one.fault]
         for worker, one in fit.items():
             if one.offers and one.gpu_name != self._kind:
                 told.append(
@@ -297,30 +277,21 @@ class Cluster:
             with self._lock:
                 waiting = () if self.gpus else tuple(self._asks)
                 self._workers[worker] = _Worker(one)
-                if self._timer is not None:
-                    self._timer.cancel()
                 for ask in waiting:  # Dask does not look at them again
                     self._submit_again(ask)
         return [f"worker {worker}: {', '.join(told)}"] if told else []
 
     def _left(self, worker: str) -> None:
-        """Have done elsewhere what only a worker may do that is gone, and say so."""
+        """Say that a worker is lost; what it had Dask has done elsewhere."""
         with self._lock:
             one = self._workers.get(worker)
             if one is None or one.is_lost or self.gone is not None:
                 return
-            one.is_lost, left = True, len(self.gpus)
-            for ask in [ask for ask in self._asks if ask.how.get("workers") == [worker]]:
-                ask.how["workers"] = None
-                self._submit_again(ask)
-            if not left:
-                why = f"no worker with a GPU has come for {LOST_LIMIT_S:g} s; start one, and"
-                self._timer = Timer(LOST_LIMIT_S, self._end, [why])
-                self._timer.daemon = True
-                self._timer.start()
+            one.is_lost = True
+        left = _counted(len(self.gpus), "GPU")
+        goes_on = f"{left} left" if self.gpus else "the run waits for one that joins"
         self.notice(
-            f"worker {worker} on {one.described.host} is lost, and its work is done again: "
-            f"{_counted(left, 'GPU')} left"
+            f"worker {worker} on {one.described.host} is lost, its work is done again: {goes_on}"
         )
 
     # -------------------------------------------------------------- what is asked of them
@@ -338,7 +309,6 @@ class Cluster:
         name: str,
         *given: Any,
         gpu: float = 0.0,
-        worker: str | None = None,
         counts: str = "",
         first: tuple[Any, ...] = (),
     ) -> Future[Reply]:
@@ -349,8 +319,7 @@ class Cluster:
         workers were lost with the task, and DeviceLost where the cluster is gone.
         """
         needs = {"GPU": gpu, self._mark: 1} if gpu else {self._compiles: 1}
-        only = [worker] if worker in self.gpus else None
-        how = {"resources": needs, "priority": int(bool(gpu)), "pure": False, "workers": only}
+        how = {"resources": needs, "priority": int(gpu > 0), "pure": False}
         ask = _Ask((name, *given), how, first, counts)
         with self._lock:
             if self.gone is not None:
@@ -370,7 +339,7 @@ class Cluster:
         task.add_done_callback(lambda done: self._deliver(ask, done))
 
     def _submit_again(self, ask: _Ask) -> None:
-        """Ask once more what Dask would keep for a worker that does not come back."""
+        """Ask once more what the scheduler looked at before the only worker was marked."""
         self._asks.remove(ask)
         self._client.cancel(ask.tasks)
         has_gpu = "GPU" in ask.how["resources"]
@@ -422,26 +391,20 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _offers(worker: Mapping[str, Any]) -> bool:
-    return bool(worker["resources"].get("GPU", 0) >= 1)
-
-
 def _lost() -> WorkerLost:
     return WorkerLost(f"{ALLOWED_FAILURES + 1} workers were lost with it, one after the other")
 
 
-def _judged(told: Described | Exception, *, offers: bool) -> Described:
+def _judged(told: Described | Exception) -> Described:
     """Return what a worker has, with the reason where it cannot be used."""
     if isinstance(told, Exception):
-        why = f"it cannot say what it has ({told}); install the same softmax-explorer there"
-        return Described(offers=offers, fault=why)
-    if not told.fault and told.code != code_digests():
-        why = (
-            f"its softmax-explorer {told.package} has {told.code}, and this command has "
-            f"{code_digests()}; install the same version there"
+        return Described(
+            fault=f"it cannot say what it has ({told}): install softmax-explorer there"
         )
-        return replace(told, fault=why)
-    return told
+    if told.fault or told.code == code_digests():
+        return told
+    why = f"it has {told.code} of softmax-explorer {told.package}, and this command "
+    return replace(told, fault=f"{why}{code_digests()}: install the same version there")
 
 
 # ------------------------------------------------------------------ opening one
@@ -449,7 +412,7 @@ def _judged(told: Described | Exception, *, offers: bool) -> Described:
 
 @contextmanager
 def open_cluster(
-    gpus: str | int | None, at: str | None, device: str, notice: Callable[[str], None]
+    device: str, gpus: str | int | None, at: str | None, notice: Callable[[str], None]
 ) -> Iterator[Cluster]:
     """Start workers on `gpus` GPUs of this machine, or on `all`; or join the scheduler `at`.
 
@@ -462,38 +425,43 @@ def open_cluster(
             f"gpus is {gpus} and cluster is {at}: the first starts workers here, the second has "
             "its own; give one of the two"
         )
-    engine, limit_s, place = _dask(), CONNECT_LIMIT_S, _place(at or "")
+    engine = _dask()
     with ExitStack() as until_closed:
-        if at is None:
+        if at is not None:
+            client = _connected(engine, at)
+            _tell_patience(client, at, notice)
+        else:
             number = _number_of_gpus(gpus, device)
-            place = {"address": until_closed.enter_context(_workers_here(engine, number))}
-            limit_s = START_LIMIT_S
-        client = _connected(engine, at or "this machine", place)
+            started = until_closed.enter_context(_workers_here(engine, number))
+            client = engine.Client(started, set_as_default=False)
+            client.wait_for_workers(number, timeout=START_LIMIT_S)
         cluster = Cluster(client, at or client.scheduler.address, device, notice)
         until_closed.callback(cluster.close)
-        if at is not None:
-            _tell_patience(client, at, notice)
         if dashboard := client.dashboard_link:
             notice(f"dashboard: {dashboard}")
-        cluster.start(limit_s)
+        cluster.start()
         yield cluster
 
 
-def _place(at: str) -> dict[str, Any]:
-    """Return how a scheduler is named to Dask. Raises InvalidInput for a file that is not there."""
-    if not at or "://" in at:
-        return {"address": at}
-    if not Path(at).is_file():
+def look_at(at: str) -> dict[str, Described]:
+    """Return what each worker of a scheduler has, by its address. Raises as `open_cluster`."""
+    cluster = Cluster(_connected(_dask(), at), at, "auto", lambda _: None)
+    try:
+        return cluster.looked_at()
+    finally:
+        cluster.close()
+
+
+def _connected(engine: Any, at: str) -> Any:
+    """Return a client of the scheduler at an address, or of a file. Raises InvalidInput."""
+    place = "address" if "://" in at else "scheduler_file"
+    if place == "scheduler_file" and not Path(at).is_file():
         raise InvalidInput(
             f"cluster is '{at}'; give the address of a scheduler, such as tcp://HOST:8786, or the "
             "file that dask scheduler --scheduler-file wrote"
         )
-    return {"scheduler_file": at}
-
-
-def _connected(engine: Any, at: str, place: Mapping[str, Any]) -> Any:
     try:
-        return engine.Client(**place, timeout=CONNECT_LIMIT_S, set_as_default=False)
+        return engine.Client(**{place: at}, timeout=CONNECT_LIMIT_S, set_as_default=False)
     except Exception as error:  # what addresses, files and TLS make Dask raise is of many kinds
         why = str(error).partition("\n")[0] or type(error).__name__
         raise InvalidInput(
@@ -521,7 +489,9 @@ def _tell_patience(client: Any, at: str, notice: Callable[[str], None]) -> None:
 
 def _number_of_gpus(gpus: str | int | None, device: str) -> int:
     """Return how many workers are started; raises InvalidInput where there are fewer GPUs."""
-    is_replay, wanted = device.startswith("recorded:"), 0 if gpus == "all" else int(gpus or 0)
+    number = int(str(gpus)) if str(gpus).isdecimal() else gpus
+    wanted = 0 if gpus == "all" else whole("gpus", number, 1)
+    is_replay = device.startswith("recorded:")
     if is_replay and wanted:
         return wanted
     if not is_replay and device not in ("auto", FIRST_GPU):

@@ -6,18 +6,16 @@ than the first is stated as the first one's, by their limits. Finals are on one 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from explorer.codegen.units import emit
 from explorer.compile.compiler import CompileFailure, Compiler, Kernel
 from explorer.devices.device import Compared, Device, Facts, Job, Setting
-from explorer.devices.names import own_sources
 from explorer.evaluate.device_evaluator import DeviceEvaluator, environment_of
-from explorer.evaluate.open_evaluator import check_timing, open_evaluator, open_peer_benches
+from explorer.evaluate.open_evaluator import check_timing
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput
@@ -25,7 +23,6 @@ from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Measured, Outcome, Rejected, Stage
 from explorer.model.peer import Entered, NotEntered, PeerBench, PeerName
 from explorer.model.problem import Problem
-from explorer.model.query import whole
 from explorer.tuning.cluster import Cluster, Reply, WorkerLost, open_cluster
 
 SHARE = 0.5
@@ -56,8 +53,8 @@ class ClusterDevice(Device):
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._home = ""
-        """The worker that compares, by its address."""
+        self._peers: list[tuple[PeerName, float]] = []
+        """Those that entered, with their limits."""
         self._begun: dict[Any, Future[Reply]] = {}
         self._limits_us: dict[str, float] = {}
         """The limit's time on each worker that evaluated a kernel, and first on the first one."""
@@ -78,13 +75,13 @@ class ClusterDevice(Device):
         reply = self._cluster.ask("opened", self._cluster.device, setting, gpu=1.0).result()
         facts: Facts
         self.gpu, facts = reply.value
-        self._home, self._limits_us = reply.worker, {reply.worker: facts.limit_us}
+        self._limits_us, self._peers = {reply.worker: facts.limit_us}, []
         return facts
 
     def begin(self, job: Job) -> None:
         """Have a kernel verified and timed by the next GPU that is free."""
         if _key(job) not in self._begun:
-            self._begun[_key(job)] = self._ask("evaluate", job, gpu=SHARE, counts="kernel")
+            self._begun[_key(job)] = self._ask("evaluated", job, gpu=SHARE, counts="kernel")
 
     def evaluating(self, job: Job) -> Future[Any] | None:
         """Return a future that is done once a job that was begun is."""
@@ -107,22 +104,20 @@ class ClusterDevice(Device):
         return outcome
 
     def enter(self, peer: PeerName, limit_s: float) -> Entered | NotEntered:
-        """Prepare a peer on the GPU that compares."""
-        entered: Entered | NotEntered = self._at_home("enter", peer, limit_s)
+        """Prepare a peer on some GPU, and again on the one that compares if that is another."""
+        entered: Entered | NotEntered
+        entered = self._ask("entered", peer, limit_s, gpu=1.0).result().value
+        self._peers += [(peer, limit_s)] if isinstance(entered, Entered) else []
         return entered
 
     def compare(self, jobs: Sequence[Job], rounds: int, seed: int) -> Compared:
-        """Time kernels in turn on one GPU, the first as long as it is there."""
-        compared: Compared = self._at_home("compare", tuple(jobs), rounds, seed)
+        """Time kernels, the limit and the peers that entered in turn, on one GPU."""
+        given = (tuple(self._peers), tuple(jobs), rounds, seed)
+        compared: Compared = self._ask("compared", *given, gpu=1.0).result().value
         return compared
 
-    def _at_home(self, what: str, *given: Any) -> Any:
-        reply = self._ask(what, *given, gpu=1.0, worker=self._home).result()
-        self._home = reply.worker
-        return reply.value[0]
-
-    def _ask(self, what: str, *given: Any, **how: Any) -> Future[Reply]:
-        return self._cluster.ask("done", self._cluster.device, self._setting, what, *given, **how)
+    def _ask(self, name: str, *given: Any, **how: Any) -> Future[Reply]:
+        return self._cluster.ask(name, self._cluster.device, self._setting, *given, **how)
 
     @property
     def spread(self) -> str:
@@ -196,13 +191,15 @@ class ClusterBenches:
             yield live
 
     def start(
-        self, problem: Problem, work: Callable[[PeerBench], Any], configs: Iterable[Config]
+        self,
+        problem: Problem,
+        work: Callable[[PeerBench], Any],
+        configs: Callable[[], Iterable[Config]],
     ) -> Future[Reply]:
         """Have a piece of work done on a problem's bench by a GPU that is free.
 
-        Any worker compiles `configs` before. The reply's value is what came of the work.
+        Any worker chooses and compiles `configs` before. The reply has what came of the work.
         """
-        sources = [*own_sources(problem), *(emit(problem, one).source for one in configs)]
         return self.cluster.ask(
             "measured",
             self.cluster.device,
@@ -210,7 +207,7 @@ class ClusterBenches:
             work,
             gpu=1.0,
             counts="problem",
-            first=("all_compiled", self.gpu.arch, sources),
+            first=("all_compiled", self.gpu.arch, problem, configs),
         )
 
     def stand_in(self, problem: Problem) -> Any:
@@ -220,58 +217,38 @@ class ClusterBenches:
         return SimpleNamespace(problem=problem, gpu=self.gpu, environment=made, catalogue=None)
 
 
-# ------------------------------------------------------------------ one GPU, or many
+# ------------------------------------------------------------------ opening them
 
 
-@dataclass(frozen=True, slots=True)
-class Measuring:
-    """On what is measured, and how: one device, GPUs of this machine, or a scheduler's workers."""
+@contextmanager
+def open_on_cluster(
+    problem: Problem,
+    device: str,
+    timing: str,
+    seed: int,
+    accuracy: Accuracy,
+    *many: Any,
+    for_fastest: bool = False,
+) -> Iterator[DeviceEvaluator]:
+    """Open a problem on many GPUs.
 
-    device: str
-    timing: str
-    seed: int
-    accuracy: Accuracy
-    gpus: str | int | None = None
-    """`all`, or how many of this machine; None for the device alone."""
-    cluster: str | None = None
-    """Address or file of a scheduler."""
+    `many` are GPUs of this machine or a scheduler, and what is told notices, as of `open_cluster`.
+    Raises as that and as `Device.open`.
+    """
+    check_timing(timing)
+    setting = Setting(problem, timing, seed, accuracy)
+    with (
+        open_cluster(device, *many) as cluster,
+        cluster_evaluator(cluster, setting, for_fastest=for_fastest) as live,
+    ):
+        yield live
 
-    def __post_init__(self) -> None:
-        check_timing(self.timing)
-        if self.gpus not in (None, "all"):
-            number = int(self.gpus) if str(self.gpus).isdecimal() else self.gpus
-            object.__setattr__(self, "gpus", whole("gpus", number, 1))
 
-    @property
-    def is_spread(self) -> bool:
-        """Whether there may be several GPUs."""
-        return self.gpus is not None or self.cluster is not None
-
-    def _opened(self, notice: Callable[[str], None]) -> Any:
-        return open_cluster(self.gpus, self.cluster, self.device, notice)
-
-    @contextmanager
-    def evaluator(
-        self, problem: Problem, notice: Callable[[str], None], *, for_fastest: bool = False
-    ) -> Iterator[PeerBench]:
-        """Open one problem. Raises as `open_evaluator` and `open_cluster`."""
-        setting = Setting(problem, self.timing, self.seed, self.accuracy)
-        with ExitStack() as until_done:
-            if self.is_spread:
-                cluster = until_done.enter_context(self._opened(notice))
-                opening: Any = cluster_evaluator(cluster, setting, for_fastest=for_fastest)
-            else:
-                how = (self.device, self.timing, self.seed, self.accuracy)
-                opening = open_evaluator(problem, *how, for_fastest=for_fastest)
-            yield until_done.enter_context(opening)
-
-    @contextmanager
-    def benches(self, notice: Callable[[str], None], **without: Any) -> Iterator[Any]:
-        """Open what measures a list of problems. Raises as `open_peer_benches`, `open_cluster`."""
-        how = (self.timing, self.seed, self.accuracy)
-        if self.is_spread:
-            with self._opened(notice) as cluster:
-                yield ClusterBenches(cluster, *how)
-            return
-        with open_peer_benches(self.device, *how, **without) as benches:
-            yield benches
+@contextmanager
+def open_cluster_benches(
+    device: str, timing: str, seed: int, accuracy: Accuracy, *many: Any
+) -> Iterator[ClusterBenches]:
+    """Open what measures a list of problems on many GPUs; `many` is as of `open_on_cluster`."""
+    check_timing(timing)
+    with open_cluster(device, *many) as cluster:
+        yield ClusterBenches(cluster, timing, seed, accuracy)

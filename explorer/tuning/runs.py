@@ -182,7 +182,7 @@ class Run(Generic[Made]):
         self,
         benches: "ClusterBenches",
         work: Callable[[Problem], Callable[[PeerBench], Made]],
-        configs: Callable[[Problem], Iterable[Config]],
+        configs: Callable[[Problem], list[Config]],
         end: Callable[[], None] = lambda: None,
     ) -> None:
         """Measure the problems that wait on all GPUs of a cluster, one on each, and keep those.
@@ -196,7 +196,8 @@ class Run(Generic[Made]):
             room = 2 * len(benches.cluster.gpus) + AHEAD - len(running)
             for problem in islice(later, max(0, room)):
                 try:
-                    running[benches.start(problem, work(problem), configs(problem))] = problem
+                    needed = partial(configs, problem)
+                    running[benches.start(problem, work(problem), needed)] = problem
                 except ExplorerError as error:
                     self._leave_out(problem, error)
             if not running:

@@ -103,8 +103,7 @@ def tune(
         run.kernels += len(one.timed) + len(one.failed)
         append_line(journal, journal_line(one, gpu), "make room for it")
 
-    def given(problem: Problem) -> list[Config]:
-        return _candidates(problem, gpu, only.get(problem, {}))
+    given = partial(_candidates, gpu=gpu, only=only)
 
     def compile_ahead(problem: Problem) -> None:
         if problem != run.waiting[0]:  # its kernels are compiled as they are evaluated
@@ -175,7 +174,9 @@ def tune_problem(
     def left(configs: Iterable[Config]) -> list[Config]:
         return [one for one in configs if space.is_legal(one)] if only else [*configs]
 
-    given = dict.fromkeys([*_candidates(problem, gpu, only), *filter(space.is_legal, more)])
+    given = dict.fromkeys(
+        [*_candidates(problem, gpu, {problem: only}), *filter(space.is_legal, more)]
+    )
     seen = Kernels(bench, None, 0)
     evaluate_each(bench, list(given), seen)
     for _ in range(VARIED[effort]):
@@ -190,8 +191,9 @@ def tune_problem(
     return replace(judged, effort=str(effort), where=where_words(only))
 
 
-def _candidates(problem: Problem, gpu: GpuSpec, where: Where) -> list[Config]:
+def _candidates(problem: Problem, gpu: GpuSpec, only: Mapping[Problem, Where]) -> list[Config]:
     """Return the candidates; those that a restriction leaves out give way to its values."""
+    where = only.get(problem, {})
     every = candidates(problem, gpu, config_for(problem, gpu))
     if not where:
         return every

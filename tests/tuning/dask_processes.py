@@ -28,7 +28,10 @@ class Processes:
 
     def scheduler(self, *more: str) -> subprocess.Popen[str]:
         place = ("--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0")
-        return self._started("dask", "scheduler", *place, "--scheduler-file", str(self.file), *more)
+        place += ("--scheduler-file", str(self.file))
+        started = self._started("dask", "scheduler", *place, *more)
+        wait_until(self.file.is_file)
+        return started
 
     def worker(
         self, *more: str, gpus: int = 1, threads: int = 2, preload: str = "slow_worker"

@@ -100,14 +100,6 @@ def device_spec(index: int) -> GpuSpec:
     return gpu_spec(checked(driver.cuDeviceGet(index)))
 
 
-def device_count() -> int:
-    """Return how many GPUs this process can use."""
-    if not has_driver():
-        return 0
-    checked(driver.cuInit(0))
-    return int(checked(driver.cuDeviceGetCount()))
-
-
 def current_gpu() -> GpuSpec:
     """Return the limits of the current context's device; raises CudaError."""
     return gpu_spec(checked(driver.cuCtxGetDevice()))
