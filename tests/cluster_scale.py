@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "tuning")]
 
 WORKERS, PROBLEMS = 64, 1000
-KERNEL_S, COMPILE_S = 0.02, 0.2
-"""What an H200 and a core of its host take for a kernel."""
+COMPILE_S = 0.2
+"""What a core of an H200's host takes for a kernel."""
 
 TABLES = ("nvidia-h200", "held-out/nvidia-h200")
 
@@ -85,12 +85,12 @@ def simulate(mean_s):
     cluster.STATION = Simulated()
 
 
-async def serve(number, file):
-    """Run so many workers, each with two threads, until this process is ended."""
+async def serve(number, file, threads):
+    """Run so many workers, each with some threads, until this process is ended."""
     from distributed import Worker
 
     workers = [
-        await Worker(scheduler_file=file, nthreads=2, resources={"GPU": 1}, dashboard=False)
+        await Worker(scheduler_file=file, nthreads=threads, resources={"GPU": 1}, dashboard=False)
         for _ in range(number)
     ]
     print("ready", flush=True)
@@ -103,7 +103,7 @@ async def serve(number, file):
 class Up:
     """A scheduler and simulated workers, in two processes."""
 
-    def __init__(self, folder, number, mean_s):
+    def __init__(self, folder, number, mean_s, threads):
         file = str(folder / f"{number}-{mean_s}.json")
         scheduler = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
         scheduler |= {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "4s"}
@@ -113,15 +113,15 @@ class Up:
         self.scheduler = subprocess.Popen(command, env={**os.environ, **scheduler}, **quiet)
         while not Path(file).exists():
             time.sleep(0.1)
-        me = [sys.executable, "-m", "tests.cluster_scale", "--serve", str(number), str(mean_s), file]
+        me = [sys.executable, "-m", "tests.cluster_scale", "--serve", str(number), str(mean_s)]
+        me += [file, str(threads)]
         self.workers = subprocess.Popen(me, stdout=subprocess.PIPE, **quiet)
         assert self.workers.stdout.readline() == "ready\n"
         self.file = file
 
-    def scheduler_s(self):
-        """Seconds of CPU that the scheduler has taken."""
-        fields = Path(f"/proc/{self.scheduler.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    def cpu_s(self):
+        """Seconds of CPU: of this process, of the scheduler, and of all workers' process."""
+        return [time.process_time(), *map(cpu_of, (self.scheduler.pid, self.workers.pid))]
 
     def __enter__(self):
         return self
@@ -131,6 +131,11 @@ class Up:
         self.scheduler.kill()
 
 
+def cpu_of(process):
+    fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def measured(up, number, run):
     """What a run cost: `run` returns how many rows it wrote."""
     from explorer.model.accuracy import Accuracy
@@ -138,17 +143,19 @@ def measured(up, number, run):
 
     opening = open_cluster_benches("auto", "cold", 0, Accuracy.DEFAULT, None, up.file, print)
     with opening as benches:
-        began, cpu, other = time.monotonic(), time.process_time(), up.scheduler_s()
+        began, before = time.monotonic(), up.cpu_s()
         rows = run(benches)
         seconds = time.monotonic() - began
+        cpu = [(now - then) / seconds for now, then in zip(up.cpu_s(), before, strict=True)]
         busy_s = sum(one.busy_s for one in benches.cluster._workers.values())
         return {
             "workers": number,
             "rows": rows,
             "seconds": round(seconds, 2),
             "rows_per_s": round(rows / seconds, 1),
-            "coordinator": round((time.process_time() - cpu) / seconds, 3),
-            "scheduler": round((up.scheduler_s() - other) / seconds, 3),
+            "coordinator": round(cpu[0], 2),
+            "scheduler": round(cpu[1], 2),
+            "simulated_workers": round(cpu[2], 2),
             "idle": round(max(0.0, 1 - busy_s / (number * seconds)), 3),
         }
 
@@ -160,7 +167,7 @@ def of_problems(folder, number, mean_s):
 
     wanted = [one.problem for table in TABLES for one in read_table(Path(table)).problems]
     journal = folder / f"{number}-{mean_s}.jsonl"
-    with Up(folder, number, mean_s) as up:
+    with Up(folder, number, mean_s, 2) as up:
         return {
             "mean_s": mean_s,
             **measured(
@@ -171,21 +178,21 @@ def of_problems(folder, number, mean_s):
         }
 
 
-def of_kernels(folder, number, trials):
-    """Search one problem, of which each kernel takes a GPU 20 ms."""
+def of_kernels(folder, number, mean_s, trials=300):
+    """Search one problem, of which each kernel takes a GPU `mean_s`."""
     from explorer.model.problem import Problem
     from explorer.tuning.search import run_search
     from explorer.tuning.storage import open_storage
 
-    storage = open_storage(str(folder / f"{number}.db"))
+    storage = open_storage(str(folder / f"{number}-{mean_s}.db"))
 
     def run(benches):
         with benches.on(Problem(8192, 4096)) as evaluator:
             found = run_search(evaluator, storage, trials=trials)
         return found.measured
 
-    with Up(folder, number, KERNEL_S) as up:
-        return {"mean_s": KERNEL_S, **measured(up, number, run)}
+    with Up(folder, number, mean_s, 16) as up:
+        return {"mean_s": mean_s, **measured(up, number, run)}
 
 
 def main():
@@ -194,20 +201,20 @@ def main():
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path)
-    parser.add_argument("--serve", nargs=3)
+    parser.add_argument("--serve", nargs=4)
     asked = parser.parse_args()
     if asked.serve:
-        number, mean_s, file = asked.serve
+        number, mean_s, file, threads = asked.serve
         simulate(float(mean_s))
-        asyncio.run(serve(int(number), file))
+        asyncio.run(serve(int(number), file, int(threads)))
         return
     found = {"cores": os.cpu_count(), "problems": [], "kernels": []}
     with tempfile.TemporaryDirectory() as folder:
         for mean_s in (3.0, 1.0, 0.3, 0.1):
             found["problems"].append(of_problems(Path(folder), WORKERS, mean_s))
             print(found["problems"][-1], flush=True)
-        for number in (1, 2, 4, 8):
-            found["kernels"].append(of_kernels(Path(folder), number, 400))
+        for number, mean_s in ((1, 0.02), (2, 0.02), (1, 0.2), (4, 0.2), (8, 0.2)):
+            found["kernels"].append(of_kernels(Path(folder), number, mean_s))
             print(found["kernels"][-1], flush=True)
     if asked.output:
         asked.output.write_text(json.dumps(found, indent=1) + "\n")

@@ -42,6 +42,8 @@ NEEDS = {
     "": "tests/test_documents.py",
     "time": "tests/test_documents.py, where they are exhaustive",
     "nvcc": "tests/test_documents.py, where they are exhaustive",
+    "cluster": "tests/tuning/test_cluster.py, where Dask is installed",
+    "several hosts": "nobody: tests/tuning/test_cluster.py has the processes of one host",
     "torch": "tests/runtime/test_torch_documents.py; on a GPU tests/gpu/test_documents_on_gpu.py",
     "gpu": "tests/gpu/test_documents_on_gpu.py",
     "gpu torch": "tests/gpu/test_documents_on_gpu.py",

@@ -430,6 +430,8 @@ def open_cluster(
         if at is not None:
             client = _connected(engine, at)
             _tell_patience(client, at, notice)
+            with suppress(TimeoutError):  # there may be workers that start
+                client.wait_for_workers(1, timeout=CONNECT_LIMIT_S)
         else:
             number = _number_of_gpus(gpus, device)
             started = until_closed.enter_context(_workers_here(engine, number))
