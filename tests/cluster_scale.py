@@ -2,8 +2,8 @@
 
     python -m tests.cluster_scale [--output OUT.json]
 
-The coordinator, Dask's scheduler and the tasks are real. The workers, of one process, answer after a
-latency that is drawn: what a problem comes to by a tuned table, and the time of a kernel by a model.
+The coordinator, Dask's scheduler and the tasks are real. The workers, of one process, answer after
+a latency that is drawn: with what a tuned table has of a problem, and a kernel's time by a model.
 """
 
 import argparse

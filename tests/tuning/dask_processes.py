@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from explorer.tuning.cluster import ALLOWED_FAILURES, WORKER_TTL_S
@@ -14,7 +15,9 @@ SCHEDULER = "DASK_DISTRIBUTED__SCHEDULER__"
 class Processes:
     """Ends all of them at the end; use as a context manager."""
 
-    def __init__(self, folder: Path, mean_s: float = 0.0) -> None:
+    def __init__(
+        self, folder: Path, mean_s: float = 0.0, more: Mapping[str, str] | None = None
+    ) -> None:
         self.file = folder / "scheduler.json"
         self._folder = folder
         self._all: list[subprocess.Popen[str]] = []
@@ -24,9 +27,11 @@ class Processes:
             f"{SCHEDULER}WORKER_TTL": f"{WORKER_TTL_S}s",
             f"{SCHEDULER}ALLOWED_FAILURES": str(ALLOWED_FAILURES),
             "MEAN_S": str(mean_s),
+            **(more or {}),
         }
 
     def scheduler(self, *more: str) -> subprocess.Popen[str]:
+        self.file.unlink(missing_ok=True)
         place = ("--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0")
         place += ("--scheduler-file", str(self.file))
         started = self._started("dask", "scheduler", *place, *more)
@@ -42,8 +47,9 @@ class Processes:
             "dask", "worker", "--scheduler-file", str(self.file), *how, *has, *more
         )
 
-    def explorer(self, *words: str) -> subprocess.Popen[str]:
-        return self._started("explorer", *words, "--cluster", str(self.file))
+    def explorer(self, *words: str, at: Sequence[str] = ()) -> subprocess.Popen[str]:
+        """Run a command on the cluster, or on what `at` says instead."""
+        return self._started("explorer", *words, *(at or ("--cluster", str(self.file))))
 
     def _started(self, *words: str) -> subprocess.Popen[str]:
         output = self._folder / f"{len(self._all)}.log"
