@@ -139,11 +139,9 @@ class Device:
     """Whether it times kernels. Of one that does not, several at once disturb no times."""
     gpu: GpuSpec
     """The GPU that times come from; of a recording, once a problem is open."""
-    workers: int | None = None
-    """Of a cluster: how many GPUs evaluate at the same time. None for one device, which evaluates
-    jobs in the order in which they are begun."""
-    lines: Sequence[str] = ()
-    """A line on each of a cluster's workers, in words."""
+    workers: Sequence[str] | None = None
+    """A line on each GPU of a cluster, which all evaluate at the same time. None for one device,
+    which evaluates jobs in the order in which they are begun."""
     on_run: Callable[[int, int], None] | None = None
     """What hears how many runs of a check are over, and of how many that are known to come."""
 

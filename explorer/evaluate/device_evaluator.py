@@ -187,14 +187,9 @@ class DeviceEvaluator:
         return self._compiling.get(config)
 
     @property
-    def workers(self) -> int | None:
-        """GPUs of a cluster that evaluate at the same time; None for a single device."""
+    def workers(self) -> Sequence[str] | None:
+        """A line on each GPU of a cluster; None for a single device."""
         return self.device.workers
-
-    @property
-    def lines(self) -> Sequence[str]:
-        """A line on each worker of a cluster."""
-        return self.device.lines
 
     def begin(self, config: Config) -> None:
         """Have the GPU go on with `config` by itself, if it is compiled; does not wait.

@@ -7,7 +7,7 @@ process and deadlines, as on one machine, so a kernel that hangs ends there.
 import platform
 import socket
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import current_process
 from threading import Lock
@@ -102,7 +102,9 @@ class Station:
                 self._processes.start()
         try:
             found = replace(found, python=platform.python_version(), code=code_digests())
-            found = replace(found, offers=bool(device), nvrtc=_nvrtc())
+            found = replace(found, offers=bool(device))
+            with suppress(ExplorerError):  # it compiles nothing
+                found = replace(found, nvrtc=nvrtc_version())
             if not takes_code(device):
                 return found
             with self._turn:
@@ -210,13 +212,6 @@ class Station:
         if self._device is not None:
             self._device.close()
         self._device, self._setting = None, None
-
-
-def _nvrtc() -> str:
-    try:
-        return nvrtc_version()
-    except ExplorerError:
-        return ""
 
 
 STATION = Station()

@@ -61,16 +61,12 @@ class Evaluator(Protocol):
         """How many configs should compile while one is evaluated, so that none is waited for."""
 
     @property
-    def workers(self) -> int | None:
-        """How many GPUs of a cluster evaluate at the same time; None for a single device.
+    def workers(self) -> Sequence[str] | None:
+        """A line on each GPU of a cluster, which all evaluate at the same time, in words.
 
-        A single one evaluates in the order of `begin`. A cluster has one coordinator, so that no
-        other process searches the study.
+        None for a single device, which evaluates in the order of `begin`. A cluster has one
+        coordinator, so that no other process searches the study.
         """
-
-    @property
-    def lines(self) -> Sequence[str]:
-        """A line on each worker of a cluster, in words; none of a single device."""
 
     def identity(self, config: Config) -> str:
         """Digest of the code that `config` emits: equal identities have equal outcomes."""
@@ -98,6 +94,11 @@ class Evaluator(Protocol):
 
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
         """Time measured configs, the limit and the peers that entered in turn, `rounds` times."""
+
+
+def width(evaluator: Evaluator) -> int:
+    """Return how many kernels are evaluated at the same time, where there are GPUs."""
+    return max(1, len(evaluator.workers or ()))
 
 
 def first_evaluated(evaluator: Evaluator, configs: Sequence[Config]) -> Config:

@@ -28,7 +28,7 @@ from explorer.model.query import whole
 from explorer.system.processes import usable_cores
 
 CONNECT_LIMIT_S = 10.0
-"""Seconds in which a scheduler must answer."""
+"""Seconds in which a scheduler must answer, and then have its first worker."""
 
 START_LIMIT_S = 60.0
 """Seconds in which a worker of this machine must have started."""
@@ -50,6 +50,9 @@ UNLIMITED = 1e6
 
 class WorkerLost(DeviceLost):
     """More workers were lost with a task than are allowed."""
+
+    def __init__(self) -> None:
+        super().__init__(f"{ALLOWED_FAILURES + 1} workers were lost with it, one after the other")
 
 
 def _dask() -> Any:
@@ -122,8 +125,6 @@ class _Ask:
     """Keywords of Dask's `submit`."""
     first: tuple[Any, ...]
     """The task before it, whose reply is its last argument; empty for none."""
-    counts: str
-    """What it is one of in its worker's line, such as a kernel; empty for neither."""
     answer: Future[Reply] = field(default_factory=Future)
     is_lost: bool = False
     """Whether the last worker was lost with it once."""
@@ -137,17 +138,8 @@ class _Worker:
 
     described: Described
     since: float = field(default_factory=time.monotonic)
+    done: int = 0
     busy_s: float = 0.0
-    counts: Counter[str] = field(default_factory=Counter)
-    is_lost: bool = False
-
-    @property
-    def line(self) -> str:
-        """What became of it, in words."""
-        done = [_counted(number, what) for what, number in self.counts.items() if what]
-        share = min(1.0, self.busy_s / max(1e-9, time.monotonic() - self.since))
-        told = [*done, "lost" if self.is_lost else f"{100 * share:.0f} % busy"]
-        return " · ".join(filter(None, [self.described.gpu_name, *told]))
 
 
 class Cluster:
@@ -171,7 +163,7 @@ class Cluster:
     def gpus(self) -> dict[str, Described]:
         """The workers with a GPU that are used, by their addresses."""
         with self._lock:
-            return {at: one.described for at, one in self._workers.items() if not one.is_lost}
+            return {at: one.described for at, one in self._workers.items()}
 
     @property
     def threads(self) -> int:
@@ -180,9 +172,14 @@ class Cluster:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """A line on each worker with a GPU, in words."""
+        """A line on each worker with a GPU: how many tasks it has done, and how busy it was."""
         with self._lock:
-            return tuple(f"{at} · {one.line}" for at, one in self._workers.items())
+            workers, now = [*self._workers.items()], time.monotonic()
+        return tuple(
+            f"{at} · {one.described.gpu_name or 'replays'} · {one.done} done · "
+            f"{min(100.0, 100 * one.busy_s / max(1e-9, now - one.since)):.0f} % busy"
+            for at, one in workers
+        )
 
     def start(self) -> None:
         """Take the workers that are there, and from then on those that join.
@@ -284,10 +281,9 @@ class Cluster:
     def _left(self, worker: str) -> None:
         """Say that a worker is lost; what it had Dask has done elsewhere."""
         with self._lock:
-            one = self._workers.get(worker)
-            if one is None or one.is_lost or self.gone is not None:
-                return
-            one.is_lost = True
+            one = self._workers.pop(worker, None)
+        if one is None or self.gone is not None:
+            return
         left = _counted(len(self.gpus), "GPU")
         goes_on = f"{left} left" if self.gpus else "the run waits for one that joins"
         self.notice(
@@ -305,12 +301,7 @@ class Cluster:
         return f"softmax-explorer, NVRTC {self.nvrtc}"
 
     def ask(
-        self,
-        name: str,
-        *given: Any,
-        gpu: float = 0.0,
-        counts: str = "",
-        first: tuple[Any, ...] = (),
+        self, name: str, *given: Any, gpu: float = 0.0, first: tuple[Any, ...] = ()
     ) -> Future[Reply]:
         """Have a method of `Station` called by a worker, which takes a share of a GPU, or none.
 
@@ -320,7 +311,7 @@ class Cluster:
         """
         needs = {"GPU": gpu, self._mark: 1} if gpu else {self._compiles: 1}
         how = {"resources": needs, "priority": int(gpu > 0), "pure": False}
-        ask = _Ask((name, *given), how, first, counts)
+        ask = _Ask((name, *given), how, first)
         with self._lock:
             if self.gone is not None:
                 ask.answer.set_exception(self.gone)
@@ -344,7 +335,7 @@ class Cluster:
         self._client.cancel(ask.tasks)
         has_gpu = "GPU" in ask.how["resources"]
         if has_gpu and ask.is_lost:
-            ask.answer.set_exception(_lost())
+            ask.answer.set_exception(WorkerLost())
         else:
             ask.is_lost = has_gpu
             self._submit(ask)
@@ -360,7 +351,7 @@ class Cluster:
             reply = task.result()
             error = reply.error if reply else None
         except _dask().KilledWorker:
-            error = _lost()
+            error = WorkerLost()
         except CancelledError:
             return self._end(f"the cluster at {self.at} has vanished; once it is back,")
         except Exception as raised:  # a bug of ours, in the worker
@@ -369,9 +360,9 @@ class Cluster:
             if ask not in self._asks:
                 return
             self._asks.remove(ask)
-            if reply is not None and (one := self._workers.get(reply.worker)):
-                one.busy_s += reply.seconds * ask.how["resources"].get("GPU", 0.0)
-                one.counts[ask.counts] += 1
+            share = ask.how["resources"].get("GPU", 0.0)
+            if reply is not None and share and (one := self._workers.get(reply.worker)):
+                one.done, one.busy_s = one.done + 1, one.busy_s + share * reply.seconds
         if error is not None:
             ask.answer.set_exception(error)
         elif reply is not None:
@@ -389,10 +380,6 @@ class Cluster:
 
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _lost() -> WorkerLost:
-    return WorkerLost(f"{ALLOWED_FAILURES + 1} workers were lost with it, one after the other")
 
 
 def _judged(told: Described | Exception) -> Described:
@@ -428,15 +415,14 @@ def open_cluster(
     engine = _dask()
     with ExitStack() as until_closed:
         if at is not None:
-            client = _connected(engine, at)
+            client, number, limit_s = _connected(engine, at), 1, CONNECT_LIMIT_S
             _tell_patience(client, at, notice)
-            with suppress(TimeoutError):  # there may be workers that start
-                client.wait_for_workers(1, timeout=CONNECT_LIMIT_S)
         else:
             number = _number_of_gpus(gpus, device)
             started = until_closed.enter_context(_workers_here(engine, number))
-            client = engine.Client(started, set_as_default=False)
-            client.wait_for_workers(number, timeout=START_LIMIT_S)
+            client, limit_s = engine.Client(started, set_as_default=False), START_LIMIT_S
+        with suppress(TimeoutError):  # what is there by then is used
+            client.wait_for_workers(number, timeout=limit_s)
         cluster = Cluster(client, at or client.scheduler.address, device, notice)
         until_closed.callback(cluster.close)
         if dashboard := client.dashboard_link:

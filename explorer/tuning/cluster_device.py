@@ -60,13 +60,8 @@ class ClusterDevice(Device):
         """The limit's time on each worker that evaluated a kernel, and first on the first one."""
 
     @property
-    def workers(self) -> int | None:  # type: ignore[override]
-        """GPUs that evaluate at the same time."""
-        return len(self._cluster.gpus)
-
-    @property
-    def lines(self) -> Sequence[str]:  # type: ignore[override]
-        """A line on each worker."""
+    def workers(self) -> Sequence[str] | None:  # type: ignore[override]
+        """A line on each GPU."""
         return self._cluster.lines
 
     def open(self, setting: Setting) -> Facts:
@@ -81,7 +76,7 @@ class ClusterDevice(Device):
     def begin(self, job: Job) -> None:
         """Have a kernel verified and timed by the next GPU that is free."""
         if _key(job) not in self._begun:
-            self._begun[_key(job)] = self._ask("evaluated", job, gpu=SHARE, counts="kernel")
+            self._begun[_key(job)] = self._ask("evaluated", job, gpu=SHARE)
 
     def evaluating(self, job: Job) -> Future[Any] | None:
         """Return a future that is done once a job that was begun is."""
@@ -139,22 +134,20 @@ def _key(job: Job) -> Any:
 
 @contextmanager
 def cluster_evaluator(
-    cluster: Cluster, setting: Setting, *, for_fastest: bool = False
+    cluster: Cluster, problem: Problem, *how: Any, for_fastest: bool = False
 ) -> Iterator[DeviceEvaluator]:
     """Open a problem whose kernels are compiled and evaluated by all workers.
 
-    How far apart the GPUs are is told in the end. Raises as `Device.open`.
+    `how` are timing, seed and accuracy. In the end it is told how far apart the GPUs are.
     """
-    device = ClusterDevice(cluster)
+    device, threads = ClusterDevice(cluster), min(MOST_COMPILING, cluster.threads)
     with DeviceEvaluator(
-        setting.problem,
+        problem,
         device,
-        setting.timing,
-        setting.seed,
-        setting.accuracy,
+        *how,
         compiler=partial(ClusterCompiler, cluster),
         for_fastest=for_fastest,
-        threads=min(MOST_COMPILING, cluster.threads),
+        threads=threads,
     ) as live:
         yield live
         if device.spread:
@@ -187,7 +180,7 @@ class ClusterBenches:
     @contextmanager
     def on(self, problem: Problem) -> Iterator[PeerBench]:
         """Open a problem for all GPUs."""
-        with cluster_evaluator(self.cluster, Setting(problem, *self._how)) as live:
+        with cluster_evaluator(self.cluster, problem, *self._how) as live:
             yield live
 
     def start(
@@ -206,7 +199,6 @@ class ClusterBenches:
             Setting(problem, *self._how),
             work,
             gpu=1.0,
-            counts="problem",
             first=("all_compiled", self.gpu.arch, problem, configs),
         )
 
@@ -222,33 +214,28 @@ class ClusterBenches:
 
 @contextmanager
 def open_on_cluster(
-    problem: Problem,
-    device: str,
-    timing: str,
-    seed: int,
-    accuracy: Accuracy,
-    *many: Any,
-    for_fastest: bool = False,
+    problem: Problem, device: str, timing: str, *more: Any, for_fastest: bool = False
 ) -> Iterator[DeviceEvaluator]:
     """Open a problem on many GPUs.
 
-    `many` are GPUs of this machine or a scheduler, and what is told notices, as of `open_cluster`.
-    Raises as that and as `Device.open`.
+    `more` are seed and accuracy, then GPUs of this machine, a scheduler, and what is told notices,
+    as of `open_cluster`. Raises as that and as `Device.open`.
     """
     check_timing(timing)
-    setting = Setting(problem, timing, seed, accuracy)
+    seed, accuracy, *many = more
     with (
         open_cluster(device, *many) as cluster,
-        cluster_evaluator(cluster, setting, for_fastest=for_fastest) as live,
+        cluster_evaluator(
+            cluster, problem, timing, seed, accuracy, for_fastest=for_fastest
+        ) as live,
     ):
         yield live
 
 
 @contextmanager
-def open_cluster_benches(
-    device: str, timing: str, seed: int, accuracy: Accuracy, *many: Any
-) -> Iterator[ClusterBenches]:
-    """Open what measures a list of problems on many GPUs; `many` is as of `open_on_cluster`."""
+def open_cluster_benches(device: str, timing: str, *more: Any) -> Iterator[ClusterBenches]:
+    """Open what measures a list of problems on many GPUs; `more` is as of `open_on_cluster`."""
     check_timing(timing)
+    seed, accuracy, *many = more
     with open_cluster(device, *many) as cluster:
         yield ClusterBenches(cluster, timing, seed, accuracy)

@@ -17,7 +17,7 @@ from explorer.devices.recording import (
 )
 from explorer.model.config import Config, Value
 from explorer.model.errors import InvalidInput, NotFound
-from explorer.model.evaluator import Evaluator, first_evaluated
+from explorer.model.evaluator import Evaluator, first_evaluated, width
 from explorer.model.outcome import Measured, Outcome, Stage
 from explorer.model.problem import Problem
 from explorer.space import Space
@@ -127,7 +127,7 @@ def evaluate_each(evaluator: Evaluator, configs: Sequence[Config], seen: "Kernel
     waiting = deque(configs)
     compiling: list[Config] = []
     while waiting or compiling:
-        begun = 2 * max(1, evaluator.workers or 1)
+        begun = 2 * width(evaluator)
         while waiting and len(compiling) <= max(LEAST_AHEAD, evaluator.ahead) + begun - 2:
             config = waiting.popleft()
             if seen.is_new(config):
@@ -185,7 +185,7 @@ class Kernels:
             limit_us=self._evaluator.environment.limit_us,
             elapsed_s=monotonic() - self._start,
             remaining_trials=self._left,
-            workers=tuple(self._evaluator.lines),
+            workers=tuple(self._evaluator.workers or ()),
         )
 
 

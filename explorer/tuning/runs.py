@@ -332,23 +332,26 @@ def compare_all(
         tell.notice(f"{run.resumed} of {len(run.wanted)} taken from {journal}")
         tell.run(so_far())
     if isinstance(benches, ClusterBenches):
-        many = benches
-
-        def elsewhere(problem: Problem) -> Callable[[PeerBench], PeerComparison]:
-            return partial(
-                compare_with_peers,
-                ours=ours(many.stand_in(problem)),
-                peers=settings.peers,
-                rounds=settings.rounds,
-                limit_s=limit_s,
-            )
-
+        work = partial(_comparing, benches, settings, ours, limit_s)
         first = partial(_unsearched, benches.gpu, settings)
-        run.spread(benches, elsewhere, first, lambda: tell.run(so_far()))
+        run.spread(benches, work, first, lambda: tell.run(so_far()))
         return so_far()
     coming = partial(_compile_ahead, benches, ahead, settings)
     run.measure(benches, compare, ahead=coming, begin=begin, end=lambda: tell.run(so_far()))
     return so_far()
+
+
+def _comparing(
+    benches: "ClusterBenches",
+    settings: RunSettings,
+    ours: Callable[[PeerBench], Entry],
+    limit_s: float,
+    problem: Problem,
+) -> Callable[[PeerBench], PeerComparison]:
+    """Return what a worker does on a problem's bench; what is ours is looked up here."""
+    entry, rounds = ours(benches.stand_in(problem)), settings.rounds
+    how = {"peers": settings.peers, "rounds": rounds, "limit_s": limit_s}
+    return partial(compare_with_peers, ours=entry, **how)
 
 
 def _compile_ahead(

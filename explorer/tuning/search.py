@@ -16,7 +16,7 @@ from statistics import fmean
 from explorer.evaluate.space_version import space_version
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
-from explorer.model.evaluator import Evaluator, first_evaluated
+from explorer.model.evaluator import Evaluator, first_evaluated, width
 from explorer.model.outcome import Measured, Rejected, Stage, TrialRecord
 from explorer.space import Rule, Space
 from explorer.space.candidates import residencies
@@ -251,9 +251,7 @@ class _Search:
         objectives: Objectives,
         sampler: SamplerOf | None,
     ) -> None:
-        self._evaluator = evaluator
-        self._storage = storage
-        self._budget = budget
+        self._evaluator, self._storage, self._budget = evaluator, storage, budget
         self._seed = seed
         self._on_progress = on_progress
         self._objectives = objectives
@@ -286,13 +284,8 @@ class _Search:
             distributions=distributions(candidates.values),
             where=where,
         )
-        self._ledger = Ledger(
-            storage,
-            study,
-            candidates.holds,
-            self._proposer.sampler,
-            is_alone=evaluator.workers is not None,
-        )
+        holds, is_alone = candidates.holds, evaluator.workers is not None
+        self._ledger = Ledger(storage, study, holds, self._proposer.sampler, is_alone=is_alone)
         self._learn(self._ledger.heard())
 
     def explore(self, ahead: int | None = None) -> None:
@@ -348,7 +341,7 @@ class _Search:
     @property
     def _handed_over(self) -> int:
         """Kernels that are handed over at most."""
-        return HANDED_OVER * max(1, self._evaluator.workers or 1)
+        return HANDED_OVER * width(self._evaluator)
 
     def _first_begun(self) -> Proposal:
         """Take the kernel that was handed over whose outcome is there first."""
@@ -397,7 +390,7 @@ class _Search:
             self._proposer.suggest(self._residencies(trial))
         self._budget.spend(seconds, self._tally.best_us)
         self._proposer.learn(one.config, one.digest, self._objectives.values(outcome))
-        self._ledger.flush(UNWRITTEN * max(1, self._evaluator.workers or 1))
+        self._ledger.flush(UNWRITTEN * width(self._evaluator))
 
     def _residencies(self, trial: Known | TrialRecord) -> list[Config]:
         """Return the residencies to try around a measured kernel's; none where they are fixed."""
@@ -559,7 +552,7 @@ class _Search:
                 remaining_s=budget.remaining_s,
                 remaining_trials=remaining,
                 phase=phase,
-                workers=tuple(self._evaluator.lines),
+                workers=tuple(self._evaluator.workers or ()),
             )
         )
 

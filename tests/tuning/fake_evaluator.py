@@ -94,7 +94,6 @@ class FakeEvaluator:
     interleaves = True
     ahead = 8
     workers = None
-    lines = ()
 
     def __init__(
         self,
