@@ -14,8 +14,10 @@ import random
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "tuning")]
@@ -37,6 +39,7 @@ def drawn(mean_s):
 
 def simulate(mean_s):
     """Have the workers of this process answer after a drawn time."""
+    from distributed import get_worker
     from fake_evaluator import GPU, model_ulp, model_us
 
     from explorer.compile.compiler import Kernel
@@ -48,6 +51,8 @@ def simulate(mean_s):
 
     tuned = {one.problem: one for table in TABLES for one in read_table(Path(table)).problems}
     resources = Resources(registers=32, code_bytes=2000)
+
+    turns = defaultdict(Lock)
 
     class Simulated:
         def described(self, device, threads):
@@ -66,7 +71,8 @@ def simulate(mean_s):
             return ()
 
         def evaluated(self, device, setting, job):
-            time.sleep(drawn(mean_s))
+            with turns[get_worker().address]:
+                time.sleep(drawn(mean_s))
             samples = (model_us(job.config),) * 9
             return Measured(samples, 1e-7, resources, job.digest, model_ulp(job.config)), 60.0
 

@@ -321,10 +321,8 @@ def compare_all(
             if tell.peer is not None:
                 tell.peer(reply)
 
-        entry, rounds = ours(bench), settings.rounds
-        one = compare_with_peers(
-            bench, entry, settings.peers, rounds=rounds, limit_s=limit_s, tell=on_reply
-        )
+        how = (bench, ours(bench), settings.peers)
+        one = compare_with_peers(*how, rounds=settings.rounds, limit_s=limit_s, tell=on_reply)
         return replace(one, spent=(*clock.laps, *one.spent))
 
     run = Run(problems, before, keep, notice=tell.notice, progress=tell.progress)
@@ -349,9 +347,13 @@ def _comparing(
     problem: Problem,
 ) -> Callable[[PeerBench], PeerComparison]:
     """Return what a worker does on a problem's bench; what is ours is looked up here."""
-    entry, rounds = ours(benches.stand_in(problem)), settings.rounds
-    how = {"peers": settings.peers, "rounds": rounds, "limit_s": limit_s}
-    return partial(compare_with_peers, ours=entry, **how)
+    return partial(
+        compare_with_peers,
+        ours=ours(benches.stand_in(problem)),
+        peers=settings.peers,
+        rounds=settings.rounds,
+        limit_s=limit_s,
+    )
 
 
 def _compile_ahead(

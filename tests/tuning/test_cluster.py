@@ -13,7 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import needs_server
+
+pytest.importorskip("distributed")
+
 from dask_processes import Processes, wait_until
 from databases import digests, trials_of
 from fake_evaluator import GPU
@@ -32,8 +34,8 @@ from explorer.tuning.cluster import Cluster, Reply, WorkerLost, open_cluster
 from explorer.tuning.cluster_device import ClusterBenches, ClusterDevice, open_on_cluster
 from explorer.tuning.tune import tune
 
-pytest.importorskip("distributed")
 real = pytest.mark.exhaustive
+needs_server = pytest.mark.skipif("PGHOST" not in os.environ, reason="needs a server")
 
 KERNELS = 300
 MEAN_S = 0.12
