@@ -25,7 +25,7 @@ from explorer.devices.names import FIRST_GPU, gpus_here, takes_code, why_no_gpu
 from explorer.evaluate.station import STATION, Described, code_digests
 from explorer.model.errors import DeviceLost, ExplorerError, InvalidInput
 from explorer.model.query import whole
-from explorer.system.processes import usable_cores
+from explorer.system.processes import interrupts_blocked, usable_cores
 
 CONNECT_LIMIT_S = 10.0
 """Seconds in which a scheduler must answer, and then have its first worker."""
@@ -199,7 +199,7 @@ class Cluster:
 
     def close(self) -> None:
         """Leave the cluster; what is under way is dropped."""
-        self._end("")
+        self.end("")
         self._hearing.shutdown(wait=False, cancel_futures=True)
         with suppress(Exception):  # it may be gone
             self._client.unsubscribe_topic("all")
@@ -353,7 +353,7 @@ class Cluster:
         except _dask().KilledWorker:
             error = WorkerLost()
         except CancelledError:
-            return self._end(f"the cluster at {self.at} has vanished; once it is back,")
+            return self.end(f"the cluster at {self.at} has vanished; once it is back,")
         except Exception as raised:  # a bug of ours, in the worker
             error = raised
         with self._lock:
@@ -368,7 +368,7 @@ class Cluster:
         elif reply is not None:
             ask.answer.set_result(reply)
 
-    def _end(self, why: str) -> None:
+    def end(self, why: str) -> None:
         """Fail all that is under way, and what will be asked."""
         with self._lock:
             kept = "run the same command again: what was finished is kept"
@@ -516,12 +516,9 @@ def _workers_here(engine: Any, number: int) -> Iterator[Any]:
         name: {"cls": engine.Nanny, "options": {**usual, "env": {"CUDA_VISIBLE_DEVICES": name}}}
         for name in visible.split(",")[:number]
     }
-    with (
-        dask.config.set({"distributed.worker.daemon": False}),  # the GPU has a process of its own
-        engine.SpecCluster(
-            workers=workers,
-            scheduler={"cls": engine.Scheduler, "options": scheduler},
-            silence_logs=logging.CRITICAL + 1,
-        ) as started,
-    ):
-        yield started
+    spec = {"cls": engine.Scheduler, "options": scheduler}
+    with dask.config.set({"distributed.worker.daemon": False}):  # a GPU's process is its child
+        with interrupts_blocked():  # Ctrl-C is the coordinator's, which ends them
+            started = engine.SpecCluster(workers, spec, silence_logs=logging.CRITICAL + 1)
+        with started:
+            yield started

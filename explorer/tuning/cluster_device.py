@@ -6,7 +6,7 @@ than the first is stated as the first one's, by their limits. Finals are on one 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -149,7 +149,11 @@ def cluster_evaluator(
         for_fastest=for_fastest,
         threads=threads,
     ) as live:
-        yield live
+        try:
+            yield live
+        except KeyboardInterrupt:
+            cluster.end("the run was stopped;")  # or what compiles would be waited for
+            raise
         if device.spread:
             cluster.notice(device.spread)
 
@@ -161,18 +165,14 @@ class ClusterBenches:
     """A list of problems on a cluster: one on each GPU, or the kernels of one on all GPUs."""
 
     def __init__(self, cluster: Cluster, timing: str, seed: int, accuracy: Accuracy) -> None:
+        """Take a cluster of GPUs; raises InvalidInput where its workers replay recordings."""
         self.cluster = cluster
         self._how = timing, seed, accuracy
-
-    @property
-    def gpu(self) -> GpuSpec:
-        """The GPU that times come from; raises InvalidInput where workers replay recordings."""
-        found = next((one.gpu for one in self.cluster.gpus.values()), None)
-        if found is None:
-            raise InvalidInput(
-                f"device is '{self.cluster.device}'; a list of problems needs GPUs: take auto"
-            )
-        return found
+        gpu = next((one.gpu for one in cluster.gpus.values()), None)
+        if gpu is None:
+            raise InvalidInput(f"device is '{cluster.device}'; this needs GPUs: take auto")
+        self.gpu: GpuSpec = gpu
+        """The GPU that times come from."""
 
     def compile_ahead(self, problem: Problem, configs: Iterable[Config]) -> None:
         """Do nothing: all workers compile for the problem at work."""
@@ -222,20 +222,15 @@ def open_on_cluster(
     as of `open_cluster`. Raises as that and as `Device.open`.
     """
     check_timing(timing)
-    seed, accuracy, *many = more
-    with (
-        open_cluster(device, *many) as cluster,
-        cluster_evaluator(
-            cluster, problem, timing, seed, accuracy, for_fastest=for_fastest
-        ) as live,
-    ):
-        yield live
+    with ExitStack() as until_done:
+        cluster = until_done.enter_context(open_cluster(device, *more[2:]))
+        how = (cluster, problem, timing, *more[:2])
+        yield until_done.enter_context(cluster_evaluator(*how, for_fastest=for_fastest))
 
 
 @contextmanager
 def open_cluster_benches(device: str, timing: str, *more: Any) -> Iterator[ClusterBenches]:
     """Open what measures a list of problems on many GPUs; `more` is as of `open_on_cluster`."""
     check_timing(timing)
-    seed, accuracy, *many = more
-    with open_cluster(device, *many) as cluster:
-        yield ClusterBenches(cluster, timing, seed, accuracy)
+    with open_cluster(device, *more[2:]) as cluster:
+        yield ClusterBenches(cluster, timing, *more[:2])

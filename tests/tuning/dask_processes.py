@@ -61,6 +61,7 @@ class Processes:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 text=True,
+                start_new_session=True,  # as a terminal has it
             )
         process.log = output
         self._all.append(process)

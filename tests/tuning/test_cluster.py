@@ -11,6 +11,7 @@ import sys
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,6 +24,7 @@ from optuna.trial import TrialState
 
 from explorer.devices.device import Facts, Job
 from explorer.devices.recording import load_recording, write_recording
+from explorer.evaluate import station
 from explorer.evaluate.station import Described, code_digests
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config
@@ -31,7 +33,12 @@ from explorer.model.gpu_spec import known_gpu
 from explorer.model.outcome import Measured, Rejected, Resources, Stage
 from explorer.model.problem import Problem
 from explorer.tuning.cluster import Cluster, Reply, WorkerLost, open_cluster
-from explorer.tuning.cluster_device import ClusterBenches, ClusterDevice, open_on_cluster
+from explorer.tuning.cluster_device import (
+    ClusterBenches,
+    ClusterDevice,
+    cluster_evaluator,
+    open_on_cluster,
+)
 from explorer.tuning.tune import tune
 
 real = pytest.mark.exhaustive
@@ -158,8 +165,9 @@ def test_a_cluster_that_vanishes_is_a_sentence_and_nothing_is_lost(recording, tm
 
 
 @real
-def test_sigterm_ends_a_run_as_ctrl_c_does(recording, tmp_path):
-    """With workers on this machine, which end as well."""
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT], ids=["sigterm", "ctrl-c"])
+def test_sigterm_ends_a_run_as_ctrl_c_does(recording, tmp_path, sent):
+    """With workers on this machine, which end as well; Ctrl-C reaches them, too."""
     made, path = recording
     with Processes(tmp_path, MEAN_S) as processes:
         asked = processes.explorer(
@@ -169,7 +177,10 @@ def test_sigterm_ends_a_run_as_ctrl_c_does(recording, tmp_path):
             at=("--gpus", "2"),
         )
         wait_until(lambda: finished(str(tmp_path / "a.db")) >= 1)
-        asked.send_signal(signal.SIGTERM)
+        if sent == signal.SIGINT:
+            os.killpg(asked.pid, sent)
+        else:
+            asked.send_signal(sent)
         assert asked.wait(30) == 130
     assert "trials are kept; run the same command again" in asked.log.read_text()
     assert "Traceback" not in asked.log.read_text()
@@ -308,6 +319,13 @@ def test_what_had_no_worker_is_asked_again_and_is_lost_the_second_time():
         answer.result(0)
 
 
+def test_a_worker_that_may_start_no_process_says_how_it_is_started(monkeypatch):
+    monkeypatch.setattr(station, "current_process", lambda: SimpleNamespace(daemon=True))
+    fault = station.Station().described("cuda:0", 1).fault
+    assert "--no-nanny" in fault and "DASK_DISTRIBUTED__WORKER__DAEMON=False" in fault
+    assert station.Station().described("", 1).fault == ""
+
+
 # ------------------------------------------------------------------ GPUs that differ
 
 
@@ -346,6 +364,19 @@ def test_a_kernel_with_which_two_workers_were_lost_is_a_crash():
     outcome = device.evaluate(Job(Config()))
     assert isinstance(outcome, Rejected) and outcome.stage is Stage.CRASH
     assert device.spread == ""
+
+
+def test_a_run_that_is_stopped_waits_for_nothing_that_compiles():
+    """All workers may be lost: what is asked of them would never end."""
+    cluster = Answers([("a", 60.0)])
+    ended = []
+    cluster.threads, cluster.end = 1, ended.append
+    with (
+        pytest.raises(KeyboardInterrupt),
+        cluster_evaluator(cluster, Problem(64, 256), "cold", 0, Accuracy.DEFAULT),
+    ):
+        raise KeyboardInterrupt
+    assert ended == ["the run was stopped;"]
 
 
 # ------------------------------------------------------------------ what cannot be
@@ -393,7 +424,7 @@ def test_without_dask_the_extra_is_named(monkeypatch):
 def test_what_is_asked_of_a_cluster_that_is_gone_fails_at_once():
     cluster, _ = joined({"a": described()})
     under_way = cluster.ask("evaluated", gpu=0.5)
-    cluster._end("the cluster has vanished; once it is back,")
+    cluster.end("the cluster has vanished; once it is back,")
     for answer in (under_way, cluster.ask("evaluated", gpu=0.5)):
         with pytest.raises(DeviceLost, match="run the same command again: what was finished is"):
             answer.result(0)
