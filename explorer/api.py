@@ -279,9 +279,9 @@ def _search_on(
     try:
         opening: Any
         if is_spread:
-            fastest = goal.objectives == Objectives.TIME
             from explorer.tuning.cluster_device import open_on_cluster
 
+            fastest = goal.objectives == Objectives.TIME
             settings = (problem, device, timing, seed, goal.accuracy, *spread, heard)
             opening = open_on_cluster(*settings, for_fastest=fastest)
         else:

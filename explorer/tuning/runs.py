@@ -182,13 +182,14 @@ class Run(Generic[Made]):
         self,
         benches: "ClusterBenches",
         work: Callable[[Problem], Callable[[PeerBench], Made]],
-        configs: Callable[[Problem], list[Config]],
+        configs: Callable[[Problem], Callable[[], list[Config]]],
         end: Callable[[], None] = lambda: None,
     ) -> None:
         """Measure the problems that wait on all GPUs of a cluster, one on each, and keep those.
 
         `work` says what is done on a problem's bench, and `configs` what it needs compiled, which
-        begins for one problem a GPU, and `AHEAD`, before. Raises DeviceLost with the cluster.
+        begins for one problem a GPU, and `AHEAD`, before. Both are carried out by workers. Raises
+        DeviceLost where the cluster is gone.
         """
         later = iter(self.waiting)
         running: dict[Future[Any], Problem] = {}
@@ -196,8 +197,8 @@ class Run(Generic[Made]):
             room = 2 * len(benches.cluster.gpus) + AHEAD - len(running)
             for problem in islice(later, max(0, room)):
                 try:
-                    needed = partial(configs, problem)
-                    running[benches.start(problem, work(problem), needed)] = problem
+                    begun = benches.start(problem, work(problem), configs(problem))
+                    running[begun] = problem
                 except ExplorerError as error:
                     self._leave_out(problem, error)
             if not running:
@@ -331,8 +332,8 @@ def compare_all(
         tell.run(so_far())
     if isinstance(benches, ClusterBenches):
         work = partial(_comparing, benches, settings, ours, limit_s)
-        first = partial(_unsearched, benches.gpu, settings)
-        run.spread(benches, work, first, lambda: tell.run(so_far()))
+        configs = partial(partial, _unsearched, benches.gpu, settings)
+        run.spread(benches, work, configs, lambda: tell.run(so_far()))
         return so_far()
     coming = partial(_compile_ahead, benches, ahead, settings)
     run.measure(benches, compare, ahead=coming, begin=begin, end=lambda: tell.run(so_far()))

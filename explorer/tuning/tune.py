@@ -103,11 +103,12 @@ def tune(
         run.kernels += len(one.timed) + len(one.failed)
         append_line(journal, journal_line(one, gpu), "make room for it")
 
-    given = partial(_candidates, gpu=gpu, only=only)
+    def given(problem: Problem) -> Callable[[], list[Config]]:
+        return partial(_candidates, problem, gpu, only.get(problem, {}))
 
     def compile_ahead(problem: Problem) -> None:
         if problem != run.waiting[0]:  # its kernels are compiled as they are evaluated
-            benches.compile_ahead(problem, given(problem))
+            benches.compile_ahead(problem, given(problem)())
 
     def work(problem: Problem) -> Callable[[PeerBench], TunedProblem]:
         near, kept_to = _best_nearby(run.done, problem), only.get(problem, {})
@@ -174,9 +175,7 @@ def tune_problem(
     def left(configs: Iterable[Config]) -> list[Config]:
         return [one for one in configs if space.is_legal(one)] if only else [*configs]
 
-    given = dict.fromkeys(
-        [*_candidates(problem, gpu, {problem: only}), *filter(space.is_legal, more)]
-    )
+    given = dict.fromkeys([*_candidates(problem, gpu, only), *filter(space.is_legal, more)])
     seen = Kernels(bench, None, 0)
     evaluate_each(bench, list(given), seen)
     for _ in range(VARIED[effort]):
@@ -191,9 +190,8 @@ def tune_problem(
     return replace(judged, effort=str(effort), where=where_words(only))
 
 
-def _candidates(problem: Problem, gpu: GpuSpec, only: Mapping[Problem, Where]) -> list[Config]:
+def _candidates(problem: Problem, gpu: GpuSpec, where: Where) -> list[Config]:
     """Return the candidates; those that a restriction leaves out give way to its values."""
-    where = only.get(problem, {})
     every = candidates(problem, gpu, config_for(problem, gpu))
     if not where:
         return every

@@ -24,6 +24,7 @@ from databases import digests, trials_of
 from fake_evaluator import GPU
 from optuna.trial import TrialState
 
+import explorer
 from explorer.devices.device import Facts, Job
 from explorer.devices.recording import load_recording, write_recording
 from explorer.evaluate import station
@@ -143,6 +144,33 @@ def test_a_list_of_problems_is_tuned(running, tmp_path):
         assert found.table.gpu == GPU and found.table.problems[0].timed
         assert tune(benches, problems, tmp_path / "a").resumed == 2
     assert any(sentence.startswith("dashboard: http") for sentence in told)
+
+
+@real
+def test_libraries_are_compared_and_few_problems_are_tuned_by_their_kernels(running, tmp_path):
+    """Of one problem, all GPUs evaluate kernels; a peer enters where it is timed."""
+    more = {"cluster": running.file, "rows": 64}
+    kept = {"storage": tmp_path / "a.db", "journal": tmp_path / "b"}
+    run = explorer.compare(cols=256, peers=["torch"], **kept, **more)
+    (one,) = run.comparisons
+    assert one.peers[0].name == "torch" and one.peers[0].time_us == 120.0
+    assert "nothing was searched" in one.origin and one.environment.driver == "580.1"
+    running.worker(preload="fake_gpu")
+    with open_cluster("auto", None, str(running.file), print) as cluster:
+        wait_until(lambda: len(cluster.gpus) == 2)
+    tuned = explorer.tune(cols=256, effort="quick", output=tmp_path / "t.json", **more)
+    (one,) = tuned.run.table.problems
+    assert one.torch_us == 120.0 and len(one.timed) > 20
+
+
+@real
+def test_a_recording_is_made(running, tmp_path):
+    asked = running.explorer(
+        *("record", "--cols", "256", "--rows", "64", "--sample", "12"),
+        *("--output", str(tmp_path / "r.json.gz")),
+    )
+    assert asked.wait(60) == 0, asked.log.read_text()
+    assert len(load_recording(str(tmp_path / "r.json.gz")).kernels) == 12
 
 
 @real
