@@ -95,14 +95,14 @@ class Station:
 
         `threads` compile at the same time, each in a process of its own if there are several.
         """
-        is_daemon, found = current_process().daemon, Described(socket.gethostname(), __version__)
+        is_daemon = current_process().daemon
         if self._processes is None:
             self._processes = CompileProcesses(threads)
             if threads > 1 and not is_daemon:
                 self._processes.start()
+        here = (socket.gethostname(), __version__, platform.python_version(), code_digests())
+        found = Described(*here, offers=bool(device))
         try:
-            found = replace(found, python=platform.python_version(), code=code_digests())
-            found = replace(found, offers=bool(device))
             with suppress(ExplorerError):  # it compiles nothing
                 found = replace(found, nvrtc=nvrtc_version())
             if not takes_code(device):

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import RLock
@@ -43,6 +43,10 @@ MOST_TTL_S = 8
 
 ALLOWED_FAILURES = 1
 """Workers that may be lost with a task: it is a crash with the second one."""
+
+HEARING = 8
+"""Threads that fetch what tasks give, and look at workers that join. With one of them, the results
+of 64 simulated workers came in 14 ms one after the other."""
 
 UNLIMITED = 1e6
 """Amount of a resource that only marks a worker."""
@@ -157,7 +161,7 @@ class Cluster:
         self._lock = RLock()
         self._asks: set[_Ask] = set()
         self._workers: dict[str, _Worker] = {}
-        self._hearing = ThreadPoolExecutor(4, thread_name_prefix="joining")
+        self._hearing = ThreadPoolExecutor(HEARING, thread_name_prefix="hearing")
 
     @property
     def gpus(self) -> dict[str, Described]:
@@ -210,10 +214,12 @@ class Cluster:
     def _on_event(self, event: tuple[float, Mapping[str, Any]]) -> None:
         """Hear from the scheduler of a worker, without keeping it waiting."""
         told = {"add-worker": self._joined, "remove-worker": self._left}
-        heard = told.get(event[1].get("action", ""))
+        if happens := told.get(event[1].get("action", "")):
+            self._heard(happens, event[1]["worker"])
+
+    def _heard(self, happens: Callable[..., object], *of: Any) -> None:
         with suppress(RuntimeError):  # it is being closed
-            if heard is not None:
-                self._hearing.submit(heard, event[1]["worker"])
+            self._hearing.submit(happens, *of)
 
     def _joined(self, worker: str) -> None:
         with suppress(ExplorerError):
@@ -327,7 +333,7 @@ class Cluster:
         task = self._client.submit(_done_here, *ask.given, *before, **ask.how)
         ask.tasks = [*before, task]
         self._asks.add(ask)
-        task.add_done_callback(lambda done: self._deliver(ask, done))
+        task.add_done_callback(lambda done: self._heard(self._deliver, ask, done))
 
     def _submit_again(self, ask: _Ask) -> None:
         """Ask once more what the scheduler looked at before the only worker was marked."""
@@ -385,9 +391,8 @@ def _counted(number: int, what: str) -> str:
 def _judged(told: Described | Exception) -> Described:
     """Return what a worker has, with the reason where it cannot be used."""
     if isinstance(told, Exception):
-        return Described(
-            fault=f"it cannot say what it has ({told}): install softmax-explorer there"
-        )
+        why = f"it cannot say what it has ({told})"
+        return Described(fault=f"{why}: install softmax-explorer there")
     if told.fault or told.code == code_digests():
         return told
     why = f"it has {told.code} of softmax-explorer {told.package}, and this command "
@@ -423,8 +428,8 @@ def open_cluster(
             client, limit_s = engine.Client(started, set_as_default=False), START_LIMIT_S
         with suppress(TimeoutError):  # what is there by then is used
             client.wait_for_workers(number, timeout=limit_s)
-        cluster = Cluster(client, at or client.scheduler.address, device, notice)
-        until_closed.callback(cluster.close)
+        where = at or client.scheduler.address
+        cluster = until_closed.enter_context(closing(Cluster(client, where, device, notice)))
         if dashboard := client.dashboard_link:
             notice(f"dashboard: {dashboard}")
         cluster.start()
@@ -433,11 +438,8 @@ def open_cluster(
 
 def look_at(at: str) -> dict[str, Described]:
     """Return what each worker of a scheduler has, by its address. Raises as `open_cluster`."""
-    cluster = Cluster(_connected(_dask(), at), at, "auto", lambda _: None)
-    try:
+    with closing(Cluster(_connected(_dask(), at), at, "auto", lambda _: None)) as cluster:
         return cluster.looked_at()
-    finally:
-        cluster.close()
 
 
 def _connected(engine: Any, at: str) -> Any:
@@ -502,7 +504,6 @@ def _workers_here(engine: Any, number: int) -> Iterator[Any]:
         "nthreads": max(2, usable_cores() // number),
         "resources": {"GPU": 1},
         "memory_limit": 0,
-        "dashboard": False,
         "silence_logs": logging.CRITICAL,
     }
     scheduler = {

@@ -83,7 +83,7 @@ def test_whatever_dies_each_kernel_is_recorded_once(url, recording, tmp_path):
         workers[0].send_signal(signal.SIGKILL)
         workers[1].send_signal(signal.SIGSTOP)
         processes.worker()
-        wait_until(lambda: first.log.read_text().count("is lost") == 2, 20)
+        wait_until(lambda: first.log.read_text().count("is lost") == 2, 10)
         first.send_signal(signal.SIGKILL)
         first.wait()
         assert 20 <= finished(url) < KERNELS
