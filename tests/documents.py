@@ -46,6 +46,7 @@ NEEDS = {
     "several hosts": "nobody: tests/tuning/test_cluster.py has the processes of one host",
     "torch": "tests/runtime/test_torch_documents.py; on a GPU tests/gpu/test_documents_on_gpu.py",
     "gpu": "tests/gpu/test_documents_on_gpu.py",
+    "gpu cluster": "tests/gpu/test_documents_on_gpu.py",
     "gpu torch": "tests/gpu/test_documents_on_gpu.py",
     "gpu cupy": "tests/gpu/test_documents_on_gpu.py",
     "gpu jax": "tests/gpu/test_documents_on_gpu.py",
