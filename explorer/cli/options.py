@@ -208,19 +208,11 @@ Csv = Annotated[bool, option("--csv", "Print the rows as CSV, alone on stdout, w
 
 Gpus = Annotated[
     str | None,
-    option(
-        "--gpus all|N",
-        "Use all GPUs of this machine, or N of them, at the same time; this needs "
-        "softmax-explorer[cluster].",
-    ),
+    option("--gpus all|N", "Use all GPUs of this machine, or N; needs softmax-explorer[cluster]."),
 ]
 At = Annotated[
     str | None,
-    option(
-        "--cluster tcp://HOST:PORT|FILE",
-        "Use the workers of a Dask scheduler, by its address or its scheduler file; guide "
-        "cluster says how they are started.",
-    ),
+    option("--cluster tcp://HOST:PORT|FILE", "Use a Dask scheduler's workers (guide cluster)."),
 ]
 
 

@@ -62,6 +62,7 @@ class WorkerLost(DeviceLost):
 def _dask() -> Any:
     """Return the engine; raises InvalidInput where it is not installed."""
     try:
+        import dask
         import distributed
     except ImportError as error:
         raise InvalidInput(
@@ -69,6 +70,8 @@ def _dask() -> Any:
             "'softmax-explorer[cluster]'"
         ) from None
     logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)  # sentences of ours say it
+    # The kernels that a recording compares take 20 MB, of which Dask would warn.
+    dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 GB"})
     return distributed
 
 
@@ -506,20 +509,16 @@ def _workers_here(engine: Any, number: int) -> Iterator[Any]:
         "memory_limit": 0,
         "silence_logs": logging.CRITICAL,
     }
-    scheduler = {
-        "host": "127.0.0.1",
-        "dashboard_address": "127.0.0.1:0",
-        "worker_ttl": f"{WORKER_TTL_S}s",
-        "allowed_failures": ALLOWED_FAILURES,
-    }
+    patience = {"worker_ttl": f"{WORKER_TTL_S}s", "allowed_failures": ALLOWED_FAILURES}
+    place = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    scheduler = {"cls": engine.Scheduler, "options": {**place, **patience}}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(number)))
     workers = {
         name: {"cls": engine.Nanny, "options": {**usual, "env": {"CUDA_VISIBLE_DEVICES": name}}}
         for name in visible.split(",")[:number]
     }
-    spec = {"cls": engine.Scheduler, "options": scheduler}
     with dask.config.set({"distributed.worker.daemon": False}):  # a GPU's process is its child
         with interrupts_blocked():  # Ctrl-C is the coordinator's, which ends them
-            started = engine.SpecCluster(workers, spec, silence_logs=logging.CRITICAL + 1)
+            started = engine.SpecCluster(workers, scheduler, silence_logs=logging.CRITICAL + 1)
         with started:
             yield started
