@@ -41,7 +41,10 @@ class ClusterCompiler(Compiler):
 
     def compile(self, source: str) -> Kernel:
         """As `Compiler.compile`, by whichever worker has a thread for it."""
-        made = self._cluster.ask("compiled", self.arch, source).result().value
+        try:
+            made = self._cluster.ask("compiled", self.arch, source).result().value
+        except WorkerLost as lost:
+            raise CompileFailure(f"error: {lost}") from None
         if isinstance(made, str):
             raise CompileFailure(made)
         kernel: Kernel = made
