@@ -9,7 +9,7 @@ Libraries are imported when a function needs them.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache as remembered
 from functools import partial
@@ -171,6 +171,8 @@ def search(
     sampler: "Sampler | None" = None,
     where: "Conditions" = None,
     verify: bool = True,
+    gpus: str | int | None = None,
+    cluster: StrPath | None = None,
     progress: Callable[[Progress], None] | None = None,
     notice: Notice | None = None,
     **keywords: Unpack[ProblemKeywords],
@@ -203,6 +205,10 @@ def search(
         where: The values that are left of some parameters, as `{"cache": "shared"}` or as
             `"cache=shared,none"`, one or several. Such a search has a study of its own.
         verify: Whether the finalists of a replay are checked on the emulator.
+        gpus: `all`, or how many GPUs of this machine are used at the same time; None: one. This
+            needs `softmax-explorer[cluster]`.
+        cluster: The address of a Dask scheduler whose workers are used, `tcp://HOST:8786`, or its
+            file. `device` is what each worker opens, or a part of the GPUs' name.
         progress: Called with a `Progress` after every trial.
         notice: Called with each sentence of the result's `notices`, at once.
 
@@ -234,6 +240,7 @@ def search(
         _storage(storage),
         goal,
         heard,
+        spread=(gpus, _cluster(cluster)),
         where=fixed,
         trials=trials,
         budget_s=budget_s,
@@ -261,15 +268,17 @@ def _search_on(
     *,
     seed: int,
     where: Where,
+    spread: tuple[str | int | None, str | None] = (None, None),
     **how: Any,
 ) -> "Searched":
-    """Search on a GPU or in a recording, and tell what a user should know of both.
+    """Search on a GPU, on many, or in a recording, and tell what a user should know of them.
 
-    `how` is what `run_search` is given besides.
+    `spread` is what is said of many GPUs, and `how` what `run_search` is given besides.
     """
     from explorer.devices.names import why_no_gpu
 
-    why, problem = why_no_gpu(device), query.problem()
+    is_spread, problem = spread != (None, None), query.problem()
+    why = None if is_spread else why_no_gpu(device)
 
     @remembered
     def opened() -> Any:
@@ -279,7 +288,17 @@ def _search_on(
         return open_storage(storage)
 
     try:
-        with _for_search(problem, device, timing, seed, goal, where, opened) as evaluator:
+        opening: Any
+        if is_spread:
+            from explorer.tuning.cluster_device import open_on_cluster
+
+            fastest = goal.objectives == Objectives.TIME
+            settings = (problem, device, timing, seed, goal.accuracy, *spread, heard)
+            opening = open_on_cluster(*settings, for_fastest=fastest)
+        else:
+            opening = _for_search(problem, device, timing, seed, goal, where, opened)
+        evaluator: Evaluator
+        with opening as evaluator:
             from explorer.tuning.search import run_search
 
             kept = opened()  # what is wrong with it is reported alone
@@ -324,6 +343,27 @@ def _for_search(
     fastest = goal.objectives == Objectives.TIME  # a front has slower kernels, which are more exact
     with open_evaluator(*settings, meanwhile=meanwhile, for_fastest=fastest) as evaluator:
         yield evaluator
+
+
+def _cluster(named: StrPath | None) -> str | None:
+    return None if named is None else _text("cluster", os.fspath(named))
+
+
+def _benches(
+    settings: tuple[Any, ...],
+    gpus: str | int | None,
+    cluster: StrPath | None,
+    notice: Notice,
+    **without: Any,
+) -> Any:
+    """Open what measures a list of problems: device, timing, seed and accuracy are the settings."""
+    if gpus is None and cluster is None:
+        from explorer.evaluate.open_evaluator import open_peer_benches
+
+        return open_peer_benches(*settings, **without)
+    from explorer.tuning.cluster_device import open_cluster_benches
+
+    return open_cluster_benches(*settings, gpus, _cluster(cluster), notice)
 
 
 def _effort(effort: str | None, trials: int | None, budget_s: float | None) -> Effort:
@@ -642,6 +682,8 @@ def compare(
     seed: int = 0,
     storage: StrPath | None = None,
     journal: StrPath | None = None,
+    gpus: str | int | None = None,
+    cluster: StrPath | None = None,
     progress: "Callable[[PeerRun], None] | None" = None,
     on_progress: "Callable[[RunProgress], None] | None" = None,
     on_peer: "Callable[[Entered | NotEntered], None] | None" = None,
@@ -664,6 +706,8 @@ def compare(
             else explorer.db in studies/ or in the user's data folder.
         journal: A file to which each problem is appended once it is done. The same call takes from
             it what an earlier one that was cut off had measured; remove it to measure anew.
+        gpus: As of `explorer.search`, and so is `cluster`: each GPU measures problems of its own.
+        cluster: The address of a Dask scheduler, or its file.
         progress: Called after every problem with the run so far, which Ctrl-C would lose.
         on_progress: Called with a `RunProgress` before each problem, and after each peer.
         on_peer: Called with what became of each peer.
@@ -680,7 +724,6 @@ def compare(
     wanted = several_of(compare, problems, keywords)
     limit_s = _seconds("peer_limit_s", peer_limit_s)
     seed = whole("seed", seed, 0)
-    from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.peers import chosen_peers
     from explorer.peers.ahead import PeersAhead
     from explorer.report.notebook import PeerRun as ComparedRun
@@ -699,8 +742,11 @@ def compare(
             progress(as_kind(ComparedRun, run))
 
     listeners = Listeners(heard, on_peer, told, on_progress)
-    opened = open_peer_benches(_text("device", device), timing, seed, level)
-    with opened as benches, PeersAhead(benches.gpu) as ahead:
+    is_spread, made_by = (gpus, cluster) != (None, None), (timing, seed, level)
+    with (
+        _benches((_text("device", device), *made_by), gpus, cluster, heard) as benches,
+        nullcontext() if is_spread else PeersAhead(benches.gpu) as ahead,
+    ):
         run = compare_all(
             benches,
             wanted,
@@ -870,6 +916,8 @@ def tune(
     timing: str = "cold",
     accuracy: str | None = None,
     seed: int = 0,
+    gpus: str | int | None = None,
+    cluster: StrPath | None = None,
     progress: Callable[["RunProgress"], None] | None = None,
     notice: Notice | None = None,
     **keywords: Any,
@@ -894,6 +942,8 @@ def tune(
         timing: `cold`: launches rotate over buffers of 4 x L2; `warm`: they stay on one.
         accuracy: `strict`, `default` or `fast`; None: default.
         seed: Of the inputs, and of the order in which finalists are timed.
+        gpus: As of `explorer.search`, and so is `cluster`: each GPU measures problems of its own.
+        cluster: The address of a Dask scheduler, or its file.
         progress: Called with a `RunProgress` before each problem.
         notice: Called with each sentence of the result's `notices`, at once.
 
@@ -910,7 +960,6 @@ def tune(
     level, file = Effort.parse(effort), _path("output", output)
     exactness = Accuracy.parse(accuracy) if accuracy else Accuracy.DEFAULT
     only = {problem: restriction(where, problem) for problem in wanted}
-    from explorer.evaluate.open_evaluator import open_peer_benches
     from explorer.model.tuned_table import write_table
     from explorer.peers import known_peers
     from explorer.tuning.tune import tune as tune_all
@@ -918,7 +967,8 @@ def tune(
     heard = _Heard(notice, progress=progress)
     settings = (_text("device", device), timing, whole("seed", seed, 0), exactness)
     without = "without one, explorer search replays a recording"
-    with open_peer_benches(*settings, wanted="tuning", instead=without) as benches:
+    opened = _benches(settings, gpus, cluster, heard, wanted="tuning", instead=without)
+    with opened as benches:
         path, kept = _table_so_far(file, benches.gpu)
         journal = path.with_suffix(".partial.jsonl")
         resumes = partial(_is_as_asked, asked=(timing, exactness, level), where=only)

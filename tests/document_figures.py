@@ -941,6 +941,44 @@ def subject(test: str) -> str:
 
 
 @figure
+def cluster_cores() -> str:
+    """The cores that the simulation of a cluster had."""
+    return f"{kept('cluster-scale')['cores']} cores"
+
+
+@figure
+def cluster_problems() -> str:
+    """A table: how busy a cluster was whose workers take so long for a problem."""
+    head = "| a problem takes | problems a second | coordinator | scheduler | GPUs idle |\n"
+    rows = [
+        f"| {one['mean_s']:g} s | {one['rows_per_s']:.0f} | {100 * one['coordinator']:.0f} % of a "
+        f"core | {100 * one['scheduler']:.0f} % | {100 * one['idle']:.0f} % |"
+        for one in kept("cluster-scale")["problems"]
+    ]
+    return "\n".join([f"{head}|---:|---:|---:|---:|---:|", *rows])
+
+
+@figure
+def cluster_cost() -> str:
+    """What the coordinator's core has to do for a problem."""
+    found = kept("cluster-scale")["problems"]
+    each = [1000 * one["coordinator"] / one["rows_per_s"] for one in found]
+    return f"{min(each):.0f} to {max(each):.0f} ms of a core"
+
+
+@figure
+def cluster_kernels() -> str:
+    """A table: how many kernels of one problem a cluster evaluates in a second."""
+    head = "| GPUs | a kernel takes | kernels a second | coordinator | GPUs idle |\n"
+    rows = [
+        f"| {one['workers']} | {1000 * one['mean_s']:g} ms | {one['rows_per_s']:.1f} | "
+        f"{100 * one['coordinator']:.0f} % of a core | {100 * one['idle']:.0f} % |"
+        for one in kept("cluster-scale")["kernels"]
+    ]
+    return "\n".join([f"{head}|---:|---:|---:|---:|---:|", *rows])
+
+
+@figure
 def planted_bugs() -> str:
     """How many bugs the tests plant."""
     return str(counts().total())

@@ -39,6 +39,8 @@ HOMES = {
     "jinja2": ("codegen/",),
     "optuna": ("tuning/",),
     "sqlalchemy": ("tuning/",),
+    "dask": ("tuning/cluster.py",),
+    "distributed": ("tuning/cluster.py",),
     "rich": ("cli/", "report/"),
     "typer": ("cli/",),
     "torch": ("peers/", "runtime/torch_"),

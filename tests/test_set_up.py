@@ -66,7 +66,7 @@ def test_ci_runs_the_readmes_lines_and_then_all_other_tests(tmp_path):
     folders = "tests/runtime tests/pytorch tests/export"
     of_torch = f".venv/bin/python -m pytest -q -n auto -m '' -k 'torch or language' {folders}"
     driver = install.replace("torch-tests", "postgresql")
-    shared = "-m '' -k postgresql tests/tuning/test_several_processes.py"
+    shared = "-m '' -k postgresql tests/tuning"
     server = f".venv/bin/python -m pytest -q -n auto {shared}"
     of_server = f"{driver} && pg_virtualenv {server}"
     commands = [tests, main_job, exhaustive, f"{install} && {of_torch}", of_server]

@@ -7,7 +7,7 @@ import typer
 
 from explorer.cli import completions
 from explorer.cli.help import HELP_NAMES, Command, Group
-from explorer.cli.options import JsonOption, Storage, argument, with_options
+from explorer.cli.options import At, JsonOption, Storage, argument, with_options
 from explorer.cli.output import say, show_result
 
 # ------------------------------------------------------------------ explorer doctor
@@ -17,11 +17,11 @@ BROKEN = 1
 
 
 @with_options
-def doctor(out: JsonOption, storage: Storage = None) -> None:
-    """Say what this machine has, what it lacks, and what that is needed for."""
-    from explorer.report.machine import checks, machine_data, print_machine
+def doctor(out: JsonOption, storage: Storage = None, cluster: At = None) -> None:
+    """Say what this machine, or a cluster's workers, have and lack, and what that is needed for."""
+    from explorer.report.machine import checks, cluster_checks, machine_data, print_machine
 
-    found = checks(storage)
+    found = checks(storage) if cluster is None else cluster_checks(cluster)
     show_result(out.form, partial(print_machine, found), partial(machine_data, found))
     if any(check.required and not check.ok for check in found):
         raise typer.Exit(BROKEN)

@@ -211,6 +211,16 @@ AllLines = Annotated[
 Csv = Annotated[bool, option("--csv", "Print the rows as CSV, alone on stdout, with all digits.")]
 
 
+Gpus = Annotated[
+    str | None,
+    option("--gpus all|N", "Use all GPUs of this machine, or N; needs softmax-explorer[cluster]."),
+]
+At = Annotated[
+    str | None,
+    option("--cluster tcp://HOST:PORT|FILE", "Use a Dask scheduler's workers (guide cluster)."),
+]
+
+
 NAMED = "best, a trial's number, heuristic, a preset, or a config as JSON."
 What = Annotated[str, argument("WHAT", NAMED, completions.variants)]
 
@@ -301,6 +311,14 @@ class MeasureOptions:
     timing: Timing = "cold"
     accuracy: AccuracyLevel = Accuracy.DEFAULT
     seed: Seed = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadOptions:
+    """Many GPUs, of this machine or of a cluster."""
+
+    gpus: Gpus = None
+    cluster: At = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,18 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from explorer.cli import completions
-from explorer.cli.options import AccuracyLevel, Json, RecordedDevice, Seed, Timing, option
+from explorer.cli.options import (
+    AccuracyLevel,
+    Json,
+    RecordedDevice,
+    Seed,
+    SpreadOptions,
+    Timing,
+    option,
+)
 from explorer.cli.output import say, stopped
 from explorer.cli.problem import with_problem_unless
 from explorer.model.accuracy import Accuracy
@@ -58,6 +66,7 @@ Force = Annotated[bool, option("--force", "Replace a recording of that name.")]
 @with_problem_unless("--again names a recording")
 def record(
     query: ProblemQuery | None,
+    many: SpreadOptions,
     sample: Sample = None,
     where: Where = None,
     again: Again = None,
@@ -71,7 +80,6 @@ def record(
 ) -> None:
     """Measure every config of a sub-space, or a sample of the space, or both, for replays."""
     from explorer.devices.recording import own_file
-    from explorer.evaluate.open_evaluator import open_evaluator
     from explorer.report.recordings import recording_data, recording_sentence
     from explorer.report.text import as_json
     from explorer.space import restriction
@@ -93,13 +101,24 @@ def record(
             raise InvalidInput("what to record is not said: give --sample 500, --where, or both")
         notices = rows_notice(problem, query.rows)
         measure = partial(_measure, sample=sample, fixed=fixed, seed=seed)
-    opening = open_evaluator(problem, device, timing, seed, accuracy)
+    opening = _opening(many, problem, device, timing, seed, accuracy)
     with stopped("; nothing was recorded"), opening as evaluator:
         path = _path(output, evaluator, force=force)
         for notice in notices:
             say(notice)
         made = measure(evaluator, path=path)
     print(as_json(recording_data(made, path)) if json else recording_sentence(made, path))
+
+
+def _opening(many: SpreadOptions, *settings: Any) -> Any:
+    """Open what evaluates, on one GPU or on many."""
+    if many == SpreadOptions():
+        from explorer.evaluate.open_evaluator import open_evaluator
+
+        return open_evaluator(*settings)
+    from explorer.tuning.cluster_device import open_on_cluster
+
+    return open_on_cluster(*settings, many.gpus, many.cluster, say)
 
 
 def _to_compare(name: str, is_alone: bool) -> "Recording":

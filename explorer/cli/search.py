@@ -1,5 +1,6 @@
 """`explorer search`: find the fastest variant of a problem."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from explorer.cli.options import (
     Minimised,
     Plot,
     Seed,
+    SpreadOptions,
     Storage,
     Timing,
     Where,
@@ -56,6 +58,7 @@ EffortOrNone = Annotated[Effort | None, option("--effort HOW", Effort.help(), ch
 @with_problem
 def search(
     query: ProblemQuery | None,
+    many: SpreadOptions,
     out: JsonOption,
     budget: Budget = None,
     effort: EffortOrNone = None,
@@ -94,6 +97,7 @@ def search(
                 objectives=objectives,
                 sampler=sampler,
                 where=where,
+                **asdict(many),
                 progress=progress,
                 notice=say,
             )

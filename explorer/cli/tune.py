@@ -17,6 +17,7 @@ from explorer.cli.options import (
     MeasureOptions,
     Plot,
     RowsOptions,
+    SpreadOptions,
     TableOptions,
     Where,
     argument,
@@ -97,6 +98,7 @@ Output = Annotated[
 def tune(
     of: MeasureOptions,
     each: ListedOptions,
+    many: SpreadOptions,
     out: JsonOption,
     cols: Cols = None,
     rows: Rows = None,
@@ -127,6 +129,7 @@ def tune(
             missing=missing,
             output=output,
             **asdict(of),
+            **asdict(many),
             progress=line,
             notice=say,
         )

@@ -6,8 +6,9 @@ which it has: what differs between them is in `can_time` and in the `Facts` of a
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from explorer.codegen.variant import Launch
 from explorer.model.accuracy import Accuracy
@@ -138,6 +139,9 @@ class Device:
     """Whether it times kernels. Of one that does not, several at once disturb no times."""
     gpu: GpuSpec
     """The GPU that times come from; of a recording, once a problem is open."""
+    workers: Sequence[str] | None = None
+    """A line on each GPU of a cluster, which all evaluate at the same time. None for one device,
+    which evaluates jobs in the order in which they are begun."""
     on_run: Callable[[int, int], None] | None = None
     """What hears how many runs of a check are over, and of how many that are known to come."""
 
@@ -170,6 +174,10 @@ class Device:
 
         `evaluate` is to be called for it next, or after the one that was begun before it.
         """
+
+    def evaluating(self, job: Job) -> Future[Any] | None:
+        """Return a future that is done once a begun job is; None where jobs wait their turn."""
+        return None
 
     def evaluate(self, job: Job) -> Outcome:
         """Verify a kernel and time it; what fails, crashes or hangs is an outcome.

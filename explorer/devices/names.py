@@ -6,9 +6,16 @@ is, and a kind's modules are imported when one is opened.
 """
 
 import re
+from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
-from explorer.devices.cuda.program import CudaError, device_spec, driver_problem, has_driver
+from explorer.devices.cuda.program import (
+    CudaError,
+    device_spec,
+    driver_problem,
+    driver_version,
+    has_driver,
+)
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec, known_gpu
 from explorer.model.problem import Problem
@@ -123,6 +130,16 @@ def limits_of(name: str) -> GpuSpec | None:
         return device_spec(index) if index is not None and has_driver() else None
     except CudaError:
         return None
+
+
+def gpus_here() -> int:
+    """Return how many GPUs of this machine this process can use."""
+    return sum(1 for _ in takewhile(limits_of, (f"cuda:{index}" for index in count())))
+
+
+def driver_here() -> str:
+    """Return the version of this machine's driver; empty where it is not told."""
+    return driver_version()
 
 
 def own_sources(problem: Problem) -> tuple[str, ...]:

@@ -38,7 +38,9 @@ class CompileProcesses:
     some milliseconds each, where a new process takes a quarter of a second.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, number: int | None = None) -> None:
+        """Have `number` of them at most, where this process is not alone on its machine."""
+        self._number = number
         self._idle: SimpleQueue[Connection | None] = SimpleQueue()
         """Our ends of those that have nothing to do; None stands for one that has ended."""
         self._original: tuple[Connection, BaseProcess] | None = None
@@ -50,7 +52,7 @@ class CompileProcesses:
         if cores < CORES_TO_SHARE:
             return
         with suppress(OSError):  # there may be no memory for them
-            pairs = [FRESH.Pipe() for _ in range(cores)]
+            pairs = [FRESH.Pipe() for _ in range(min(cores, self._number or cores))]
             self._original = talking_to(_copy_itself, *(theirs for _, theirs in pairs))
             for ours, theirs in pairs:
                 theirs.close()

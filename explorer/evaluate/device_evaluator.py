@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from explorer import __version__
 from explorer.codegen.units import emit
@@ -68,15 +69,20 @@ SPARE_AHEAD = 6
 during a quarter of the evaluations of a search on an H200's host."""
 
 
-def environment_of(device: Device, setting: Setting, facts: Facts) -> Environment:
-    """Return the environment of what a device measures, or measured, on an opened problem."""
+def environment_of(
+    gpu: GpuSpec, setting: Setting, facts: Facts, nvrtc: str | None = None
+) -> Environment:
+    """Return the environment of what a GPU measures, or measured, on an opened problem.
+
+    `nvrtc` is the version of the compiler, if that is not this process's.
+    """
     if facts.environment is not None:
         return facts.environment
     return Environment(
-        gpu=device.gpu.name,
-        arch=device.gpu.arch,
+        gpu=gpu.name,
+        arch=gpu.arch,
         driver=facts.driver,
-        nvrtc=nvrtc_version(),
+        nvrtc=nvrtc_version() if nvrtc is None else nvrtc,
         timing=setting.timing,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         space_version=space_version(setting.problem),
@@ -86,7 +92,7 @@ def environment_of(device: Device, setting: Setting, facts: Facts) -> Environmen
         limit_name=facts.limit_name,
         buffers=facts.buffers,
         launches_per_sample=facts.launches_per_sample,
-        peak_gbps=device.gpu.peak_gbps,
+        peak_gbps=gpu.peak_gbps,
         accuracy=setting.accuracy,
     )
 
@@ -109,8 +115,9 @@ class DeviceEvaluator:
         keep_device: bool = False,
         compiler: Callable[[str], Compiler] = Compiler,
         for_fastest: bool = False,
+        threads: int | None = None,
     ) -> None:
-        """By default kernels are compiled by threads of this process.
+        """By default kernels are compiled by threads of this process, one a core.
 
         With `for_fastest`, where a kernel matters only if it may be the fastest, one that is
         CLEARLY_SLOWER than the best gets three samples instead of nine. Raises as `Device.open`.
@@ -128,7 +135,7 @@ class DeviceEvaluator:
         self.catalogue = None if self.facts.catalogue is None else tuple(self.facts.catalogue)
         self.compared, self.notices = self.facts.compared, self.facts.notices
         self._space = Space(problem, self.gpu)
-        self._pool = CompilePool(compiler(self.gpu.arch))
+        self._pool = CompilePool(compiler(self.gpu.arch), threads)
         self._identities = dict(self.facts.catalogue or {})
         self._compiling: dict[Config, Future[Job | Rejected]] = {}
         self._by_cubin: dict[str, Outcome] = {}
@@ -139,7 +146,7 @@ class DeviceEvaluator:
         """When it began what it is at; None where it has nothing to do."""
         self._best_us = 0.0
         self._evaluated = Mean()
-        self.environment = environment_of(device, setting, self.facts)
+        self.environment = environment_of(self.gpu, setting, self.facts)
 
     @property
     def interleaves(self) -> bool:
@@ -179,22 +186,40 @@ class DeviceEvaluator:
         """Return a future that is done once `config` is compiled or refused; None if illegal."""
         return self._compiling.get(config)
 
+    @property
+    def workers(self) -> Sequence[str] | None:
+        """A line on each GPU of a cluster; None for a single device."""
+        return self.device.workers
+
     def begin(self, config: Config) -> None:
         """Have the GPU go on with `config` by itself, if it is compiled; does not wait.
 
         Where it waited until this process had learnt from an outcome and proposed more, the GPU had
         nothing to do for 3.7 ms of the 20 ms from one kernel to the next.
         """
-        compiling = self._compiling.get(config)
-        if compiling is None or not compiling.done():
+        if self.catalogue is not None:
+            self.device.begin(Job(config))
             return
-        job = _compiled_job(compiling)
+        job = self._job(config)
         if job is None or job.code_digest in self._under_way or job.code_digest in self._by_cubin:
             return
-        if self._under_way and len(job.cubin) > MOST_BYTES_TO_FOLLOW:
+        follows = self._under_way and self.workers is None
+        if follows and len(job.cubin) > MOST_BYTES_TO_FOLLOW:
             return
         self._busy_since = self._busy_since or time.monotonic()
         self.device.begin(self._sent_as(job))
+
+    def evaluating(self, config: Config) -> Future[Any] | None:
+        """Return a future that is done once a begun config is evaluated; None if that is waited for
+        in turn, or its outcome is known.
+        """
+        job = Job(config) if self.catalogue is not None else self._job(config)
+        return None if job is None else self.device.evaluating(job)
+
+    def _job(self, config: Config) -> Job | None:
+        """Return what the device is asked of a config that is compiled; None if it is not."""
+        compiling = self._compiling.get(config)
+        return _compiled_job(compiling) if compiling is not None and compiling.done() else None
 
     def evaluate(self, config: Config) -> Outcome:
         """Compile if that was not started yet, verify, time; failures are outcomes."""

@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 
 TIMINGS = ("cold", "warm")
 
+
+def check_timing(timing: str) -> None:
+    """Raise InvalidInput for what is no way to time."""
+    if timing not in TIMINGS:
+        raise InvalidInput(f"timing '{timing}' is not known; choose cold or warm")
+
+
 Meanwhile = Callable[[GpuSpec, CompilePool], object]
 """A function to call while a GPU is prepared, with the GPU's limits and a pool that compiles for
 it."""
@@ -51,8 +58,7 @@ def open_evaluator(
     InvalidInput for an unknown device or timing, a GPU that is not there or a problem that does not
     fit it, and NotFound where there is no recording.
     """
-    if timing not in TIMINGS:
-        raise InvalidInput(f"timing '{timing}' is not known; choose cold or warm")
+    check_timing(timing)
     name = gpu_or_recording(device)
     processes = CompileProcesses()
     with processes if takes_code(name) else nullcontext():
@@ -202,6 +208,5 @@ def open_peer_benches(
     Raises InvalidInput for what is no GPU, or where there is none: `wanted` needs it, and `instead`
     says what to do.
     """
-    if timing not in TIMINGS:
-        raise InvalidInput(f"timing '{timing}' is not known; choose cold or warm")
+    check_timing(timing)
     return PeerBenches(gpu_alone(device, wanted, instead), timing, seed, accuracy)

@@ -208,7 +208,7 @@ def time_file(
     )
     with open_device(gpu_alone(device, "a time", instead)) as opened:
         setting = Setting(problem, timing, accuracy=accuracy, only=program.judged_on)
-        environment = environment_of(opened, setting, opened.open(setting))
+        environment = environment_of(opened.gpu, setting, opened.open(setting))
         verdict = opened.verify(program)
         measured = verdict.outcome if isinstance(verdict.outcome, Measured) else None
         verdict = _with_second_opinion(verdict, opened, None, accuracy).with_host_part()

@@ -1,7 +1,7 @@
 """The contract between what searches and what evaluates: a GPU, a recording, a test's fake."""
 
 from collections.abc import Collection, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -60,6 +60,14 @@ class Evaluator(Protocol):
     def ahead(self) -> int:
         """How many configs should compile while one is evaluated, so that none is waited for."""
 
+    @property
+    def workers(self) -> Sequence[str] | None:
+        """A line on each GPU of a cluster, which all evaluate at the same time, in words.
+
+        None for a single device, which evaluates in the order of `begin`. A cluster has one
+        coordinator, so that no other process searches the study.
+        """
+
     def identity(self, config: Config) -> str:
         """Digest of the code that `config` emits: equal identities have equal outcomes."""
 
@@ -75,8 +83,31 @@ class Evaluator(Protocol):
         `evaluate` is to be called for it next, or after the one that was begun before it.
         """
 
+    def evaluating(self, config: Config) -> Future[Any] | None:
+        """Return a future that is done once a config that was begun is evaluated.
+
+        None where `evaluate` is to be called in its turn, or need not wait.
+        """
+
     def evaluate(self, config: Config) -> Outcome:
         """Verify and time a config, once it is compiled; a variant's failures are outcomes."""
 
     def compare(self, configs: Sequence[Config], rounds: int) -> Comparison:
         """Time measured configs, the limit and the peers that entered in turn, `rounds` times."""
+
+
+def width(evaluator: Evaluator) -> int:
+    """Return how many kernels are evaluated at the same time, where there are GPUs."""
+    return max(1, len(evaluator.workers or ()))
+
+
+def first_evaluated(evaluator: Evaluator, configs: Sequence[Config]) -> Config:
+    """Return the config, of those that were begun in this order, whose outcome is there first."""
+    running: dict[Future[Any], Config] = {}
+    for config in configs:
+        evaluating = evaluator.evaluating(config)
+        if evaluating is None or evaluating.done():
+            return config
+        running[evaluating] = config
+    done, _ = wait(running, return_when=FIRST_COMPLETED)
+    return running[done.pop()]

@@ -25,6 +25,7 @@ ORDER = (
     "cpp",
     "search",
     "tune",
+    "cluster",
     "problems",
     "kernel",
     "your-kernel",

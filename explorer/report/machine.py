@@ -102,6 +102,19 @@ def checks(storage: str | None = None) -> tuple[Check, ...]:
     )
 
 
+OF_CLUSTER = "measuring on the cluster"
+
+
+def cluster_checks(at: str) -> tuple[Check, ...]:
+    """Return one for each worker of a Dask scheduler. Raises InvalidInput where none answers."""
+    from explorer.tuning.cluster import look_at
+
+    return tuple(
+        Check(f"worker {address}", not one.fault, one.words, OF_CLUSTER, otherwise="not used")
+        for address, one in sorted(look_at(at).items())
+    )
+
+
 def _package() -> str:
     return f"softmax-explorer {__version__}, Python {platform.python_version()}"
 
@@ -282,6 +295,9 @@ def print_machine(checks: Sequence[Check], console: Console) -> None:
 
 def conclusion(checks: Sequence[Check]) -> str:
     """Say what follows from the checks."""
+    if any(check.needed_for == OF_CLUSTER for check in checks):
+        used = sum(check.ok for check in checks)
+        return f"{used} of {counted(len(checks), 'worker')} can be used."
     faults = [f"{one.name} {one.otherwise}" for one in checks if one.required and not one.ok]
     if faults:
         return f"The package cannot work: {', '.join(faults)}."

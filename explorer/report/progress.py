@@ -66,7 +66,8 @@ class ProgressLine(LiveLine):
     def __call__(self, progress: Progress) -> None:
         """Show where the search stands."""
         self.last = progress
-        self.show(progress_text(progress, self.problem), progress.phase)
+        lines = [progress_text(progress, self.problem), *progress.workers]
+        self.show("\n".join(lines), progress.phase)
 
 
 class JourneyLine(LiveLine):
@@ -98,7 +99,7 @@ class RunLine(LiveLine):
 
     def __call__(self, progress: RunProgress) -> None:
         """Show where the run stands."""
-        self.show(run_text(progress))
+        self.show("\n".join([run_text(progress), *progress.workers]))
 
 
 def run_text(progress: RunProgress) -> str:

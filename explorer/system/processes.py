@@ -87,14 +87,21 @@ def talking_to(target: Callable[..., None], *arguments: Any) -> tuple[Connection
     """
     ours, theirs = FRESH.Pipe()
     process = FRESH.Process(target=target, args=(theirs, *arguments), daemon=True)
+    with interrupts_blocked():
+        process.start()
+    theirs.close()
+    return ours, process
+
+
+@contextmanager
+def interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C in what is started within the block: threads, processes, and those of theirs."""
     ensure_running()  # as it starts, it would let Ctrl-C through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        process.start()
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    theirs.close()
-    return ours, process
 
 
 def leave_interrupts() -> None:

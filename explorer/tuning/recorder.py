@@ -17,7 +17,7 @@ from explorer.devices.recording import (
 )
 from explorer.model.config import Config, Value
 from explorer.model.errors import InvalidInput, NotFound
-from explorer.model.evaluator import Evaluator
+from explorer.model.evaluator import Evaluator, first_evaluated, width
 from explorer.model.outcome import Measured, Outcome, Stage
 from explorer.model.problem import Problem
 from explorer.space import Space
@@ -125,17 +125,19 @@ def record(
 def evaluate_each(evaluator: Evaluator, configs: Sequence[Config], seen: "Kernels") -> None:
     """Evaluate each config whose code `seen` does not have, while the next ones compile."""
     waiting = deque(configs)
-    compiling: deque[Config] = deque()
+    compiling: list[Config] = []
     while waiting or compiling:
-        while waiting and len(compiling) <= max(LEAST_AHEAD, evaluator.ahead):
+        begun = 2 * width(evaluator)
+        while waiting and len(compiling) <= max(LEAST_AHEAD, evaluator.ahead) + begun - 2:
             config = waiting.popleft()
             if seen.is_new(config):
                 compiling.append(config)
                 evaluator.submit(config)
-        for config in list(compiling)[:2]:  # the GPU goes on with the second by itself
+        for config in compiling[:begun]:  # the GPU goes on with the second by itself
             evaluator.begin(config)
         if compiling:
-            config = compiling.popleft()
+            config = first_evaluated(evaluator, compiling[:begun])
+            compiling.remove(config)
             seen.add(config, evaluator.evaluate(config))
 
 
@@ -183,6 +185,7 @@ class Kernels:
             limit_us=self._evaluator.environment.limit_us,
             elapsed_s=monotonic() - self._start,
             remaining_trials=self._left,
+            workers=tuple(self._evaluator.workers or ()),
         )
 
 

@@ -34,6 +34,8 @@ class Progress:
     """Of the time budget; None without one."""
     phase: str = "search"
     """`search`, then `finals`."""
+    workers: tuple[str, ...] = ()
+    """A line on each worker of a cluster."""
 
 
 @dataclass(frozen=True, slots=True)

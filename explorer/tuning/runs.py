@@ -7,12 +7,13 @@ measured by the same code in the same way, and measures the rest.
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from explorer.evaluate.space_version import template_version
 from explorer.evaluate.without_search import without_search
@@ -34,6 +35,9 @@ from explorer.tuning.peer_comparison import (
     Unmeasured,
     compare_with_peers,
 )
+
+if TYPE_CHECKING:
+    from explorer.tuning.cluster_device import ClusterBenches
 
 AHEAD = 2
 """Problems whose kernels compile while one is measured: on an H200's host the candidates of a
@@ -86,6 +90,8 @@ class RunProgress:
     """By the pace of this run; None before its first problem is done."""
     doing: str = ""
     """What was done last for the problem, in words."""
+    workers: tuple[str, ...] = ()
+    """A line on each worker of a cluster."""
 
     @property
     def each_s(self) -> float | None:
@@ -132,7 +138,7 @@ class Run(Generic[Made]):
         """What was made of the problems, in the order of the list."""
         return [self._done[problem] for problem in self.wanted if problem in self._done]
 
-    def say(self, problem: Problem, doing: str = "") -> None:
+    def say(self, problem: Problem, doing: str = "", workers: tuple[str, ...] = ()) -> None:
         """Say that a problem is at work, and how long the rest takes."""
         if self._progress is None:
             return
@@ -140,7 +146,8 @@ class Run(Generic[Made]):
         elapsed, left = time.monotonic() - self._start, len(self.waiting) - ended
         remaining_s = elapsed / ended * left if ended else None
         done, total = self.resumed + ended, len(self.wanted)
-        self._progress(RunProgress(done, total, self.kernels, elapsed, problem, remaining_s, doing))
+        so_far = (done, total, self.kernels, elapsed, problem, remaining_s)
+        self._progress(RunProgress(*so_far, doing, workers))
 
     def measure(
         self,
@@ -168,9 +175,48 @@ class Run(Generic[Made]):
                     made = measure(bench, clock)
                 self._add(made)
             except ExplorerError as error:
-                self._notice(f"not measured: {problem}: {error}")
-                self.left_out.append(Unmeasured(problem, str(error)))
+                self._leave_out(problem, error)
             end()
+
+    def spread(
+        self,
+        benches: "ClusterBenches",
+        work: Callable[[Problem], Callable[[PeerBench], Made]],
+        configs: Callable[[Problem], Callable[[], list[Config]]],
+        end: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Measure the problems that wait on all GPUs of a cluster, one on each, and keep those.
+
+        `work` says what is done on a problem's bench, and `configs` what it needs compiled, which
+        begins for one problem a GPU, and `AHEAD`, before. Both are carried out by workers. Raises
+        DeviceLost where the cluster is gone.
+        """
+        later = iter(self.waiting)
+        running: dict[Future[Any], Problem] = {}
+        while True:
+            room = 2 * len(benches.cluster.gpus) + AHEAD - len(running)
+            for problem in islice(later, max(0, room)):
+                try:
+                    begun = benches.start(problem, work(problem), configs(problem))
+                    running[begun] = problem
+                except ExplorerError as error:
+                    self._leave_out(problem, error)
+            if not running:
+                return
+            self.say(next(iter(running.values())), workers=benches.cluster.lines)
+            for one in wait(running, 1.0, FIRST_COMPLETED).done:
+                problem = running.pop(one)
+                try:
+                    self._add(one.result().value)
+                except ExplorerError as error:
+                    if benches.cluster.gone is not None:
+                        raise
+                    self._leave_out(problem, error)
+                end()
+
+    def _leave_out(self, problem: Problem, error: ExplorerError) -> None:
+        self._notice(f"not measured: {problem}: {error}")
+        self.left_out.append(Unmeasured(problem, str(error)))
 
     def _add(self, made: Made) -> None:
         """Keep what is done; a disk that is full costs what could go on, and no times."""
@@ -238,7 +284,7 @@ class Listeners:
 
 
 def compare_all(
-    benches: Benches,
+    benches: "Benches | ClusterBenches",
     problems: Sequence[Problem],
     settings: RunSettings,
     ours: Callable[[PeerBench], Entry],
@@ -252,6 +298,8 @@ def compare_all(
 
     Raises InvalidInput for a damaged journal; KeyboardInterrupt leaves what was finished in it.
     """
+    from explorer.tuning.cluster_device import ClusterBenches
+
     before = read_journal(journal, settings, benches.gpu) if journal is not None else []
 
     def keep(one: PeerComparison) -> None:
@@ -274,19 +322,39 @@ def compare_all(
             if tell.peer is not None:
                 tell.peer(reply)
 
-        entry, rounds = ours(bench), settings.rounds
-        one = compare_with_peers(
-            bench, entry, settings.peers, rounds=rounds, limit_s=limit_s, tell=on_reply
-        )
+        how = (bench, ours(bench), settings.peers)
+        one = compare_with_peers(*how, rounds=settings.rounds, limit_s=limit_s, tell=on_reply)
         return replace(one, spent=(*clock.laps, *one.spent))
 
     run = Run(problems, before, keep, notice=tell.notice, progress=tell.progress)
     if run.resumed:
         tell.notice(f"{run.resumed} of {len(run.wanted)} taken from {journal}")
         tell.run(so_far())
+    if isinstance(benches, ClusterBenches):
+        work = partial(_comparing, benches, settings, ours, limit_s)
+        configs = partial(partial, _unsearched, benches.gpu, settings)
+        run.spread(benches, work, configs, lambda: tell.run(so_far()))
+        return so_far()
     coming = partial(_compile_ahead, benches, ahead, settings)
     run.measure(benches, compare, ahead=coming, begin=begin, end=lambda: tell.run(so_far()))
     return so_far()
+
+
+def _comparing(
+    benches: "ClusterBenches",
+    settings: RunSettings,
+    ours: Callable[[PeerBench], Entry],
+    limit_s: float,
+    problem: Problem,
+) -> Callable[[PeerBench], PeerComparison]:
+    """Return what a worker does on a problem's bench; what is ours is looked up here."""
+    return partial(
+        compare_with_peers,
+        ours=ours(benches.stand_in(problem)),
+        peers=settings.peers,
+        rounds=settings.rounds,
+        limit_s=limit_s,
+    )
 
 
 def _compile_ahead(
@@ -296,5 +364,8 @@ def _compile_ahead(
     if ahead is not None:
         ahead.submit(problem, settings.peers)
     with suppress(ExplorerError):
-        taken = without_search(problem, benches.gpu, accuracy=settings.accuracy)
-        benches.compile_ahead(problem, [taken.config])
+        benches.compile_ahead(problem, _unsearched(benches.gpu, settings, problem))
+
+
+def _unsearched(gpu: GpuSpec, settings: RunSettings, problem: Problem) -> list[Config]:
+    return [without_search(problem, gpu, accuracy=settings.accuracy).config]

@@ -16,7 +16,7 @@ from statistics import fmean
 from explorer.evaluate.space_version import space_version
 from explorer.model.config import Config
 from explorer.model.errors import InvalidInput, NotFound
-from explorer.model.evaluator import Evaluator
+from explorer.model.evaluator import Evaluator, first_evaluated, width
 from explorer.model.outcome import Measured, Rejected, Stage, TrialRecord
 from explorer.space import Rule, Space
 from explorer.space.candidates import residencies
@@ -255,9 +255,7 @@ class _Search:
         objectives: Objectives,
         sampler: SamplerOf | None,
     ) -> None:
-        self._evaluator = evaluator
-        self._storage = storage
-        self._budget = budget
+        self._evaluator, self._storage, self._budget = evaluator, storage, budget
         self._seed = seed
         self._on_progress = on_progress
         self._objectives = objectives
@@ -290,7 +288,8 @@ class _Search:
             distributions=distributions(candidates.values),
             where=where,
         )
-        self._ledger = Ledger(storage, study, candidates.holds, self._proposer.sampler)
+        holds, is_alone = candidates.holds, evaluator.workers is not None
+        self._ledger = Ledger(storage, study, holds, self._proposer.sampler, is_alone=is_alone)
         self._learn(self._ledger.heard())
 
     def explore(self, ahead: int | None = None) -> None:
@@ -303,10 +302,11 @@ class _Search:
             self._tell_progress("search")
         has_more = True
         while self._begun or (self._budget.allows_another() and (bool(self._pending) or has_more)):
-            has_more = self._propose((self._evaluator.ahead if ahead is None else ahead) + 1)
+            wanted = (self._evaluator.ahead if ahead is None else ahead) + 1
+            has_more = self._propose(wanted + self._handed_over - HANDED_OVER)
             self._await_code()
             if self._begun:
-                self._finish(self._begun.popleft())
+                self._finish(self._first_begun())
                 self._tell_progress("search", self._on_their_way)
             self._learn(self._ledger.heard())
         self._exhausted = not self._pending and self._budget.allows_another()
@@ -329,8 +329,8 @@ class _Search:
 
     def _hand_over(self) -> None:
         """Have the GPU go on with what is compiled; put aside what another process has RUNNING."""
-        while len(self._begun) <= HANDED_OVER // 2:
-            chosen = self._next(HANDED_OVER - len(self._begun))
+        while len(self._begun) <= self._handed_over // 2:
+            chosen = self._next(self._handed_over - len(self._begun))
             if not chosen:
                 return
             for one, is_ours in zip(chosen, self._ledger.run(chosen), strict=True):
@@ -341,6 +341,18 @@ class _Search:
                     self._busy_since = time.monotonic()
                 self._evaluator.begin(one.config)
                 self._begun.append(one)
+
+    @property
+    def _handed_over(self) -> int:
+        """Kernels that are handed over at most."""
+        return HANDED_OVER * width(self._evaluator)
+
+    def _first_begun(self) -> Proposal:
+        """Take the kernel that was handed over whose outcome is there first."""
+        config = first_evaluated(self._evaluator, [one.config for one in self._begun])
+        first = next(one for one in self._begun if one.config == config)
+        self._begun.remove(first)
+        return first
 
     def _next(self, most: int) -> list[Proposal]:
         """Take the most promising proposals whose code is there, of which there may be none.
@@ -382,7 +394,7 @@ class _Search:
             self._proposer.suggest(self._residencies(trial))
         self._budget.spend(seconds, self._tally.best_us)
         self._proposer.learn(one.config, one.digest, self._objectives.values(outcome))
-        self._ledger.flush(UNWRITTEN)
+        self._ledger.flush(UNWRITTEN * width(self._evaluator))
 
     def _residencies(self, trial: Known | TrialRecord) -> list[Config]:
         """Return the residencies to try around a measured kernel's; none where they are fixed."""
@@ -546,6 +558,7 @@ class _Search:
                 remaining_s=budget.remaining_s,
                 remaining_trials=remaining,
                 phase=phase,
+                workers=tuple(self._evaluator.workers or ()),
             )
         )
 

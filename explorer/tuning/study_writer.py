@@ -120,12 +120,16 @@ class Ledger:
         study: StudyIdentity,
         holds: Callable[[Config], bool],
         sampler: str = "",
+        *,
+        is_alone: bool = False,
     ) -> None:
         """Open the study; `holds` says of a config whether the search could propose it.
 
-        A `sampler` of the user's is kept by its name.
+        A `sampler` of the user's is kept by its name. Where no other process searches the study, as
+        beside the coordinator of a cluster, `is_alone`: then no trial is RUNNING, which one that is
+        killed would leave for ten minutes.
         """
-        self.name = study.name
+        self.name, self._is_alone = study.name, is_alone
         self._study, self._storage, self._holds = study, storage, holds
         self.kernels: list[Known] = []
         """All kernels of the study that were evaluated, by this run, earlier ones or others."""
@@ -187,6 +191,8 @@ class Ledger:
 
         Returns which of them are. Raises InvalidInput where the storage fails.
         """
+        if self._is_alone:
+            return [True] * len(proposals)
         return self._put([self._trial(one, None, datetime.now()) for one in proposals])
 
     def add(self, proposal: Proposal, outcome: Outcome, started: datetime) -> Known:

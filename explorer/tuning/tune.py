@@ -10,8 +10,10 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 from explorer.choose import config_for
 from explorer.codegen.units import emit
@@ -39,6 +41,9 @@ from explorer.tuning.peer_comparison import StopWatch, Unmeasured
 from explorer.tuning.recorder import Kernels, evaluate_each
 from explorer.tuning.runs import Benches, Run, RunProgress
 from explorer.tuning.seeds import into
+
+if TYPE_CHECKING:
+    from explorer.tuning.cluster_device import ClusterBenches
 
 NEIGHBOURS = 3
 """Problems whose best is tried on one more: the most alike of those that are tuned already."""
@@ -70,7 +75,7 @@ class TuneRun:
 
 
 def tune(
-    benches: Benches,
+    benches: "Benches | ClusterBenches",
     problems: Sequence[Problem],
     journal: Path,
     *,
@@ -90,25 +95,34 @@ def tune(
     measured, and with what was measured while the GPU was throttled. Raises InvalidInput for a
     damaged journal; KeyboardInterrupt leaves what was finished in it.
     """
+    from explorer.tuning.cluster_device import ClusterBenches
+
     gpu, only = benches.gpu, where or {}
 
     def keep(one: TunedProblem) -> None:
+        run.kernels += len(one.timed) + len(one.failed)
         append_line(journal, journal_line(one, gpu), "make room for it")
+
+    def given(problem: Problem) -> Callable[[], list[Config]]:
+        return partial(_candidates, problem, gpu, only.get(problem, {}))
 
     def compile_ahead(problem: Problem) -> None:
         if problem != run.waiting[0]:  # its kernels are compiled as they are evaluated
-            benches.compile_ahead(problem, _candidates(problem, gpu, only.get(problem, {})))
+            benches.compile_ahead(problem, given(problem)())
+
+    def work(problem: Problem) -> Callable[[PeerBench], TunedProblem]:
+        near, kept_to = _best_nearby(run.done, problem), only.get(problem, {})
+        return partial(tune_problem, more=near, effort=effort, torch=torch, where=kept_to)
 
     def measure(bench: PeerBench, _: StopWatch) -> TunedProblem:
-        problem = bench.problem
-        near = _best_nearby(run.done, problem)
-        one = tune_problem(bench, near, effort, torch, only.get(problem, {}))
-        run.kernels += len(one.timed) + len(one.failed)
-        return one
+        return work(bench.problem)(bench)
 
     before = filter(resumes, [*known, *read_journal(journal, gpu)])
     run = Run(problems, before, keep, notice=notice, progress=tell)
-    run.measure(benches, measure, ahead=compile_ahead)
+    if isinstance(benches, ClusterBenches) and len(run.waiting) >= len(benches.cluster.gpus):
+        run.spread(benches, work, given)
+    else:
+        run.measure(benches, measure, ahead=compile_ahead)
     for one in run.done:
         if one.environment.throttle_reasons:
             notice(f"throttled: {one.problem}: {one.environment.throttle_reasons}")

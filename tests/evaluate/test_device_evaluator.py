@@ -19,6 +19,7 @@ class Device:
     """Stands in for a GPU: keeps what it is told, and times nothing."""
 
     gpu = known_gpu("NVIDIA H200")
+    workers = None
 
     def __init__(self):
         self.told, self.fails = [], False

@@ -25,8 +25,10 @@ def test_a_block_of_the_documents_runs(block, tmp_path, monkeypatch):
     for needed in block.needs.split():
         if needed == "nvcc" and shutil.which("nvcc") is None:
             pytest.skip("nvcc is not installed")
-        if needed in ("torch", "cupy", "jax") and importlib.util.find_spec(needed) is None:
-            pytest.skip(f"{needed} is not installed")
+        library = {"cluster": "distributed"}.get(needed, needed)
+        libraries = ("torch", "cupy", "jax", "distributed")
+        if library in libraries and importlib.util.find_spec(library) is None:
+            pytest.skip(f"{library} is not installed")
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))

@@ -93,6 +93,7 @@ class FakeEvaluator:
     notices = ()
     interleaves = True
     ahead = 8
+    workers = None
 
     def __init__(
         self,
@@ -144,6 +145,9 @@ class FakeEvaluator:
 
     def begin(self, config: Config) -> None:
         pass
+
+    def evaluating(self, config: Config) -> Future[Any] | None:
+        return None
 
     def evaluate(self, config: Config) -> Outcome:
         self.evaluated.append(config)

@@ -38,6 +38,17 @@ def has_driver() -> bool:
     return driver_problem() is None
 
 
+def driver_version() -> str:
+    """Return the driver's version by NVML, such as 580.95.05; empty where that does not answer."""
+    try:
+        from cuda.bindings import nvml
+
+        nvml.init_v2()
+        return str(nvml.system_get_driver_version())
+    except Exception:  # NVML is optional, and containers lack it in many ways
+        return ""
+
+
 class CudaError(Exception):
     """A driver call failed; `name` is the error's, such as CUDA_ERROR_ILLEGAL_ADDRESS."""
 
