@@ -254,9 +254,22 @@ def _told_together(verdict: Verdict) -> Iterator[tuple[str, Emulation]]:
             cols = [run.problem.cols for run in (first, *others)]
             least, most = min(cols), max(cols)
             sizes = f"sizes of {least} to {most} columns" if least < most else "numbers of rows"
-            odd = any(run.misaligned_by for run in (first, *others))
-            some = ", some at addresses of single elements" if odd else ""
-            yield f"{len(cols)} other {sizes}{some}", largest
+            yield f"{len(cols)} other {sizes}{_varied_words([first, *others], program)}", largest
+
+
+def _varied_words(runs: Sequence[Emulation], program: ProgramUnderTest) -> str:
+    """Say which run-time arguments of some runs are not the kernel's."""
+    own = program.problem
+    each = [run.problem for run in runs]
+    varied = {
+        "scales": any(one.scale != own.scale for one in each),
+        "gaps between rows": any(
+            one.input_stride - one.cols != own.input_stride - own.cols for one in each
+        ),
+        "addresses of single elements": any(run.misaligned_by for run in runs),
+    }
+    words = " and ".join(what for what, is_so in varied.items() if is_so)
+    return f", of other {words}" if words else ""
 
 
 def _remarks(verdict: Verdict) -> Iterator[str]:

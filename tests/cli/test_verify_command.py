@@ -140,21 +140,7 @@ def test_a_run_says_which_arguments_are_not_the_kernels_own(explorer):
     ran = explorer("verify", '{"threads":32,"threads_per_row":8}', *options)
     assert ran.code == 0, ran.out
     text = " ".join(ran.out.split())
-    assert ", scale 0, rows 40 elements apart: verified" in text
-    assert re.search(r", scale -\d+\.?\d*e\+07, rows 65648 elements apart: verified", text)
-    assert text.count(", scale 7.8901e-07: verified") == 1
-
-
-@pytest.mark.exhaustive
-def test_runs_of_one_shape_are_told_together(explorer):
-    looped = '{"cache":"none","cache_holds":"input"}'
-    ran = explorer("verify", looped, "--cols", "120000")
-    assert ran.code == 0, ran.out
-    own = [line for line in ran.out.splitlines() if " x 120000" in line and "far" not in line]
-    assert any(re.match(r"  \d+ times \d+ x 120000: verified", line) for line in own)
-    runs = json.loads(explorer("verify", looped, "--cols", "120000", "--json").out)
-    (program,) = runs["programs"]
-    assert len(program["runs"]) > len(own) + 1
+    assert ", of other scales and gaps between rows: verified" in text
 
 
 def test_a_line_of_a_header_is_named_by_the_header():

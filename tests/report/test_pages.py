@@ -462,9 +462,9 @@ def test_the_command_writes_one_page_of_a_study_and_a_comparison(explorer, once,
     shutil.copy(folder / "studies.db", tmp_path / "studies.db")
     compared = RESULTS / "compare-h200-compiled-f32.json"
     words = ["--cols", "4096", "--storage", "studies.db", "--from", compared]
-    result = explorer("report", *words, "--output", "pages/both.html")
+    result = explorer("report", *words, "--output", "both.html")
     assert result.exit_code == 0, result.stderr
-    page = (tmp_path / "pages" / "both.html").read_text()
+    page = (tmp_path / "both.html").read_text()
     check_page(page)
     assert "Share of copy" in page and "Every kernel, and the search" in page
     assert page.count('id="program"') == 1 and "vegaEmbed=" in unpacked(page, "program")
