@@ -333,26 +333,9 @@ def kernels_chart(
     """
     alt = altair()
     brush = alt.selection_interval(name="brush", encodings=["x"])
-    brushed = {"and": [{"param": "brush"}, "within < 0"]}
-    test = {"or": [brushed, "within >= 0 && datum.above_best <= within"]}
     points = alt.Chart(_data(kernels)).mark_point()
     whole = alt.Axis(tickCount=6, tickMinStep=1)  # of one of two charts the width is not known
-    chosen = {
-        "opacity": alt.OpacityValue(0.2, condition={"test": test, "value": 1}),
-        "size": alt.SizeValue(20, condition={"test": test, "value": 45}),
-        "shape": _shape("kind", ["other kernel", "tie", "the best"]),
-        "color": _marks(
-            *("Color", "family", families),
-            alt.Legend(title=None, columns=2, values=_present(families, kernels, "family")),
-        ),
-        "tooltip": _told(
-            trial="trial",
-            time_us="µs",
-            above_best="% above the best",
-            family="=family",
-            what="=config",
-        ),
-    }
+    chosen = _chosen(kernels, families)
     search = points.encode(
         x=alt.X("trial:Q", title="trial, in the order of the search", axis=whole),
         y=_above("above_limit", f"% above {limit}'s time", "y"),
@@ -360,12 +343,9 @@ def kernels_chart(
     )
     stairs = alt.Chart(_data(best)).mark_line(interpolate="step-after", strokeWidth=1.5)
     search += stairs.encode(x="trial:Q", y="above_limit:Q")
+    by = "rank by first times" + ("" if title else ": drag here to select kernels")
     curve = points.encode(
-        x=alt.X(
-            "rank:Q",
-            title="rank by first times" + ("" if title else ": drag here to select kernels"),
-            axis=whole,
-        ),
+        x=alt.X("rank:Q", title=by, axis=whole),
         y=_above("above_best", "% above the best", "y"),
         **chosen,
     ).add_params(brush)
@@ -378,6 +358,27 @@ def kernels_chart(
     within = alt.param(name="within", value=-1)
     both = alt.concat(found, ranked, columns=1 if title else 2).add_params(within)
     return both.properties(title=title) if title else both.properties(usermeta={"across": 2})
+
+
+def _chosen(kernels: Sequence[Row], families: Sequence[str]) -> Row:
+    """Return how kernels are marked: those that are selected, kinds and families."""
+    alt = altair()
+    brushed = {"and": [{"param": "brush"}, "within < 0"]}
+    test = {"or": [brushed, "within >= 0 && datum.above_best <= within"]}
+    legend = alt.Legend(title=None, columns=2, values=_present(families, kernels, "family"))
+    return {
+        "opacity": alt.OpacityValue(0.2, condition={"test": test, "value": 1}),
+        "size": alt.SizeValue(20, condition={"test": test, "value": 45}),
+        "shape": _shape("kind", ["other kernel", "tie", "the best"]),
+        "color": _marks("Color", "family", families, legend),
+        "tooltip": _told(
+            trial="trial",
+            time_us="µs",
+            above_best="% above the best",
+            family="=family",
+            what="=config",
+        ),
+    }
 
 
 def _limits(rows: Sequence[Row]) -> Chart:
@@ -587,10 +588,8 @@ def shares_chart(
     )
     lines = base.transform_filter("datum.is_large").mark_line()
     lines = lines.encode(
-        strokeDash=_marks("StrokeDash", "who", names, None, range=DASHES),
         strokeWidth=alt.condition(is_ours, alt.value(3.5), alt.value(1.1)),
         opacity=alt.condition(is_ours, alt.value(1), alt.value(0.7)),
-        detail="who:N",
     )
     pale = {"test": "!datum.is_large", "value": 0.3}
     full = {"test": is_ours, "value": 1}

@@ -527,7 +527,11 @@ def _kernel(history: StudyHistory) -> Blocks:
         ("occupancy", occupancy_sentence(counted_work.occupancy, counted_work)),
         *([("memory", memory_sentence(counted_work))] if gpu.peak_gbps else []),
     ]
-    yield Folded("Every count", [definitions(sentences), *profile_tables(counted_work)])
+    tables = [
+        Table([*words("what"), *table.columns[1:]], table.rows, table.title)
+        for table in profile_tables(counted_work)
+    ]
+    yield Folded("Every count", [definitions(sentences), *tables])
 
 
 def _kernel_meters(of: Profile) -> list[Meter]:
