@@ -206,7 +206,7 @@ SHIPPED: tuple[Field[Shipped], ...] = (
 FAMILIES = (
     "a thread a row",
     "a warp or less a row",
-    "a few warps a row, several rows a block",
+    "a few warps a row",
     "a block a row",
     "a cluster of blocks a row",
     "several launches",
