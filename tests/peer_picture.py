@@ -64,7 +64,8 @@ def peers_svg(panels: Mapping[str, Sequence[PeerRun]]) -> str:
             lines += _panel(name, bars, at * WIDTH / PANELS, y, _problems(panels[name]))
         y += TITLE + STEP * max(len(bars) for _, bars in row) + 14
     first = next(iter(panels.values()))[0].comparisons[0].environment
-    where = f"{first.gpu}, {first.timing} L2; medians over problems that were chosen by hand (of how many, if not of all)"
+    chosen = "medians over problems that were chosen by hand (of how many, if not of all)"
+    where = f"{first.gpu}, {first.timing} L2; {chosen}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y}" '
         f'viewBox="0 0 {WIDTH} {y}" role="img">',
