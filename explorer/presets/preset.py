@@ -68,8 +68,8 @@ class Preset:
         if limit:
             return limit
         space, config = Space(problem, gpu), fitted(self.design, problem, gpu)
-        rule = space.broken_rule(config)
-        return space.foreign_value(config) or (rule.reason(config) if rule else None)
+        broken = [rule for rule in space.broken_rules(config) if rule.name != IDLE_THREADS]
+        return space.foreign_value(config) or (broken[0].reason(config) if broken else None)
 
     def config(self, problem: Problem, gpu: GpuSpec) -> Config:
         """Return its point of the problem's space; raises InvalidInput saying why there is none."""
@@ -77,6 +77,10 @@ class Preset:
         if fault is not None:
             raise InvalidInput(f"preset '{self.name}' is not for {problem}: {fault}")
         return fitted(self.design, problem, gpu)
+
+
+IDLE_THREADS = "idle-threads"
+"""The rule that a preset may break: its author's kernel is right where threads have no work."""
 
 
 def fitted(design: Design, problem: Problem, gpu: GpuSpec) -> Config:
