@@ -221,6 +221,8 @@ def _of_config(choice: Choice, query: ProblemQuery, scope: Scope) -> Chosen:
         config = checked_config(choice, problem, limits)
     else:
         config = choice.config(problem, limits)
+        if told := choice.idle(problem, limits):
+            scope.notice(told)
     variant = emit(problem, config)
     for sentence in rows_notice(problem, query.rows):
         scope.notice(sentence)

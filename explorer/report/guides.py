@@ -26,6 +26,7 @@ ORDER = (
     "search",
     "tune",
     "problems",
+    "learn",
     "kernel",
     "your-kernel",
     "measurement",
