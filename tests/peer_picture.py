@@ -65,14 +65,14 @@ def peers_svg(panels: Mapping[str, Sequence[PeerRun]]) -> str:
         y += TITLE + STEP * max(len(bars) for _, bars in row) + 14
     first = next(iter(panels.values()))[0].comparisons[0].environment
     chosen = "medians over problems that were chosen by hand (of how many, if not of all)"
-    where = f"{first.gpu}, {first.timing} L2; {chosen}"
+    where = f"{first.gpu}, {first.timing} L2, {chosen}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y}" '
         f'viewBox="0 0 {WIDTH} {y}" role="img">',
         "<title>Time of other libraries over the time of our kernels</title>",
         f"<style>{_STYLE}</style>",
         svg_text(12, 24, "How many times as long as our kernel others take", "title"),
-        svg_text(12, 44, f"{where}; the line is ours", "quiet"),
+        svg_text(12, 44, f"{where}, the line is ours", "quiet"),
         *lines,
         "</svg>",
     ]

@@ -64,7 +64,7 @@ class Where(MeasureOptions):
     storage: Storage = None
 
 
-@with_problem_unless("--from names a file, or --ladder takes 4096")
+@with_problem_unless("--from names a file")
 def journey(
     context: typer.Context,
     query: ProblemQuery | None,
@@ -157,8 +157,8 @@ def _run(
                 if not why:
                     raise
                 raise InvalidInput(
-                    f"a journey needs a GPU, and there is none: {why}; show one that was kept, as "
-                    "the repository's studies/results/journey-*.json: --from FILE"
+                    f"a journey needs a GPU, and there is none: {why}; show one that "
+                    "comes with the package: --from journey-h200-f32-4096"
                 ) from None
             path = _path(evaluator) if save else None
             for notice in [*evaluator.notices, *rows_notice(problem, query.rows)]:

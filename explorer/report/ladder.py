@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from explorer.codegen.units import emit
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.evaluate.profile import Profile, profile
 from explorer.model.config import Config, brief_words, change_words
@@ -49,7 +50,14 @@ class Step:
             return str(error)
 
     @property
-    def emit(self) -> str:
+    def is_older(self) -> bool:
+        """Whether the kernel that was timed was emitted by other templates."""
+        if self.timed is None or self.config is None:
+            return False
+        return self.timed.digest != emit(self.problem, self.config).digest
+
+    @property
+    def command(self) -> str:
         """The command that writes its file."""
         options = ProblemQuery.of(self.problem).options
         return shlex.join(["explorer", "emit", self.rung.preset, *options])
@@ -86,7 +94,7 @@ def ladder_data(steps: list[Step], journey: Journey | None) -> dict[str, Any]:
                 "config": step.config.as_dict() if step.config else None,
                 "fault": step.fault or None,
                 "time_us": step.timed.time_us if step.timed else None,
-                "emit": step.emit,
+                "emit": step.command,
             }
             for step in steps
         ],
@@ -107,6 +115,8 @@ def print_ladder(steps: list[Step], journey: Journey | None, console: Console) -
         console.print(f"No journey over {steps[0].problem} was kept, so no times are known.")
     else:
         console.print(f"The times were kept: {environment_line(journey.environment)}")
+        if any(step.is_older for step in steps):
+            console.print("The templates have changed since: files and profiles are of today's.")
 
 
 def _lines(step: Step, before: Step | None, journey: Journey | None) -> Iterator[tuple[str, str]]:
@@ -126,7 +136,7 @@ def _lines(step: Step, before: Step | None, journey: Journey | None) -> Iterator
     else:
         yield "changed", change_words(before.config, step.config)
     yield "why", step.rung.why
-    yield "file", step.emit
+    yield "file", step.command
 
 
 def _counts(of: Profile) -> str:
