@@ -591,7 +591,8 @@ def shares_chart(
         strokeWidth=alt.condition(is_ours, alt.value(3.5), alt.value(1.1)),
         opacity=alt.condition(is_ours, alt.value(1), alt.value(0.7)),
     )
-    pale = {"test": "!datum.is_large", "value": 0.3}
+    has_lines = any(row["is_large"] for row in rows)
+    pale = {"test": "!datum.is_large" if has_lines else "false", "value": 0.3}
     full = {"test": is_ours, "value": 1}
     points = base.mark_point().encode(
         shape=_shape("who", names, legend),
@@ -599,7 +600,9 @@ def shares_chart(
         size=alt.condition(f"datum.is_large && {is_ours}", alt.value(60), alt.value(22)),
         tooltip=_told(who="=", problem="=problem", share=f"% of {limit}"),
     )
-    return (lines + points + _limit("y", 100)).properties(width=PLOT_WIDTH, height=320, title=title)
+    # Vega warns of lines that join nothing.
+    parts = [lines] * has_lines + [points, _limit("y", 100)]
+    return alt.layer(*parts).properties(width=PLOT_WIDTH, height=320, title=title)
 
 
 def map_chart(rows: Sequence[Row], title: str, names: Sequence[str]) -> Chart:

@@ -132,6 +132,9 @@
       waiting = setTimeout(drawAll, 150);
     });
     dark.addEventListener("change", drawAll);
+    // A chart that was folded had no width.
+    document.querySelectorAll("details:has(.chart)").forEach((one) => one.addEventListener("toggle",
+      () => one.open && one.querySelectorAll(".chart").forEach((e) => draw(+e.id.split("-")[1]))));
   };
 
   const unpacked = (id) => {

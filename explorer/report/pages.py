@@ -235,8 +235,7 @@ def _large_numbers(history: StudyHistory) -> list[tuple[str, str, str]]:
             found += [(f"{ratio * best.of_limit:.2f}", "×", said)]
     near = _near(kernel_rows(history))[1]
     if len(found) < 3:
-        of = f"within 1 % of the fastest, of {count(len(history.measured))} kernels"
-        found += [(count(near), "kernel" if near == 1 else "kernels", of)]
+        found += [(count(near), f"of {count(len(history.measured))}", "kernels within 1 %")]
     return found
 
 
@@ -563,18 +562,20 @@ def _roofline(of: Profile, time_us: float, history: StudyHistory) -> Figure:
     if made.limit_us:
         gbps = problem.gbps(made.limit_us)
         roofs.append({"line": f"{problem.limit}, {count(round(gbps))} GB/s", "gbps": gbps})
-    share = gips / rate
+    issue, memory = gips / rate, problem.gbps(time_us) / of.gpu.peak_gbps
+    nearer = "memory" if memory > issue else "instructions"
+    bound = f"bound by {nearer}" if max(memory, issue) > NEAR_A_ROOF else "bound by latency"
     says = (
-        f"The best kernel issues {percent(share)} of the instructions for which the SMs have time, "
-        f"so that it is bound by {'memory' if share < MEMORY_BOUND else 'instructions'}. "
+        f"The best kernel has {percent(memory)} of the memory's bandwidth, and issues "
+        f"{percent(issue)} of the instructions for which the SMs have time, so that it is {bound}. "
         "Instructions are those of PTX, bytes those that it asks for."
     )
     points = [{"intensity": intensity, "gips": gips, "who": "the best kernel"}]
     return Figure("Roofline", says, roofline_chart(points, roofs, rate))
 
 
-MEMORY_BOUND = 0.6
-"""Share of the schedulers' rate above which instructions, too, keep a kernel from being faster."""
+NEAR_A_ROOF = 0.5
+"""Share of the bandwidth or of the schedulers' rate: a kernel that has less of both waits."""
 
 
 # ------------------------------------------------------------------ error, rejections, seconds

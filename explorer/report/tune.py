@@ -355,7 +355,7 @@ _MAPS = (
 
 
 def _large_numbers(table: TunedTable) -> list[tuple[str, str, str]]:
-    found = [(count(len(table.problems)), "problems", f"tuned on {table.gpu.name}")]
+    found = [(count(len(table.problems)), "", f"problems tuned on {table.gpu.name}")]
     if shares := [share for one in table.problems if (share := of_limit(one)) is not None]:
         limit = limit_word(table.problems, "the limit")
         found.append((f"{100 * median(shares):.1f}", "%", f"of {limit}'s speed, in the median"))

@@ -151,7 +151,7 @@ def test_a_page_of_a_study_says_what_it_found(study_page, history):
         "within 1 % of the fastest",
         "took to compile, to verify and to time on the GPU was not recorded",
         "× as fast as PyTorch was (2026-",
-        "% of the instructions for which the SMs have time, so that it is bound by memory",
+        "% of the instructions for which the SMs have time, so that it is bound by memory.",
         "4.00 bytes an element, of which 4.00 are needed",
         "pairs of fast kernels",
         f"block{'s' * (held > 1)} resident on an SM. An SM holds {held if held > 1 else 'one'} of",

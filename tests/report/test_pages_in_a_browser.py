@@ -106,6 +106,13 @@ LEAST_GAPS = """(chart) => {
 }"""
 
 
+def test_a_page_of_two_gpus_says_nothing_to_the_console(browser, tmp_path):
+    kept = kept_pages(["compare-h200-f32", "compare-h100"])[0]
+    (tmp_path / "two.html").write_text(page_html(kept.title, kept.lead, kept.sections))
+    browser.open(tmp_path / "two.html", width=1600, scheme="light")
+    assert browser.faults() == []
+
+
 @pytest.mark.parametrize("width", [360, 400, 700, 1000, 1600])
 @pytest.mark.parametrize("name", PAGES)
 def test_numbers_of_an_axis_stand_apart(browser, pages, name, width):
@@ -203,6 +210,14 @@ def test_kernels_that_were_listed_by_a_number_stand_out_until_others_are_dragged
     browser.run("document.querySelector('#within-0').value = ''")
     browser.run("document.querySelector('#within-0').oninput()")
     browser.wait(f"{faint} === 0")
+    assert browser.faults() == []
+
+
+def test_a_chart_that_was_folded_fits_once_it_is_opened(browser, pages):
+    browser.open(pages["study"], width=1600, scheme="light")
+    folded = "document.querySelector('details .chart svg')"
+    browser.run(f"{folded}.closest('details').open = true")
+    browser.wait(f"{folded} && {folded}.clientWidth > 800")
     assert browser.faults() == []
 
 
