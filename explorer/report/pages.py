@@ -604,7 +604,7 @@ def _error(history: StudyHistory) -> Blocks:
     drawn = [*rows[: len(front)], *_thinned(rows[len(front) :])]
     says = (
         f"{counted(len(front), 'kernel')} of {count(len(known))} are such that none is both faster "
-        f"and more exact (the front): from {microseconds(fast.time_us)} µs with an error of "
+        f"and more exact by first times: from {microseconds(fast.time_us)} µs with an error of "
         f"{ulps(fast.max_ulp)} ulp to {microseconds(exact.time_us)} µs with {ulps(exact.max_ulp)} "
         "ulp. Neighbours on the front may tie."
     )
