@@ -857,8 +857,8 @@ def journey(
                 if not why:
                     raise
                 raise InvalidInput(
-                    f"a journey needs a GPU, and there is none: {why}; show one that was kept, as "
-                    "the repository's studies/results/journey-*.json: --from FILE"
+                    f"a journey needs a GPU, and there is none: {why}; show one that comes with "
+                    "the package: --from journey-h200-f32-4096"
                 ) from None
             for sentence in [*evaluator.notices, *rows_notice(wanted, query.rows)]:
                 heard(sentence)

@@ -27,6 +27,7 @@ import io
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -256,7 +257,11 @@ def with_printed(path: Path, runner: Runner, needs: tuple[str, ...] = ("",)) -> 
     return text
 
 
-PICTURE = ROOT / "studies" / "results" / "peers-h200.svg"
+RESULTS = ROOT / "studies" / "results"
+PICTURE, RACE = RESULTS / "peers-h200.svg", RESULTS / "race.svg"
+"""The README's pictures that are drawn here; `peer_picture.py` says how the report's is."""
+
+RACING = ROOT / "tests" / "own_kernels" / "race.cu"
 
 
 def picture() -> str:
@@ -264,7 +269,30 @@ def picture() -> str:
     from document_figures import TYPES, compared
     from peer_picture import peers_svg
 
-    return peers_svg([compared(dtype) for dtype in TYPES])
+    from explorer.report.compare import read_compared
+
+    panels = {f"softmax, {dtype}": [compared(dtype)] for dtype in TYPES}
+    panels["gradients"] = [
+        compared(of) for of in ("gradients-f32", "gradients-bf16", "log-gradients-f32")
+    ]
+    panels["log-sum-exp, log-prob"] = [read_compared(RESULTS / "few-results-h200.json")]
+    panels["decode attention"] = [compared("attention")]
+    return peers_svg(panels)
+
+
+def race(explorer: RunCommand) -> str:
+    """The picture of a race that `explorer verify` finds, as it prints it."""
+    from peer_picture import terminal_svg
+
+    shutil.copy(RACING, RACING.name)
+    words = [
+        "verify",
+        RACING.name,
+        *shlex.split("--cols 1000 --args input,output,rows,cols --block 128"),
+    ]
+    lines = explorer([*words, "--seed", "0"]).out.splitlines()
+    first = next(at for at, line in enumerate(lines) if line.startswith("wrong"))
+    return terminal_svg(shlex.join(["explorer", *words]), [*lines[1:2], *lines[first : first + 5]])
 
 
 def write_generated() -> None:
@@ -295,6 +323,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
             runner = Runner(Path(folder), adapted(command_line(patch, folder)))
             path.write_text(with_printed(path, runner, ("", "time")))
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        RACE.write_text(race(adapted(command_line(patch, folder))))
 
 
 def adapted(run: Callable[..., Printed]) -> RunCommand:

@@ -18,6 +18,7 @@ from documents import (
     LANGUAGES,
     NEEDS,
     PICTURE,
+    RACE,
     ROOT,
     Block,
     Printed,
@@ -27,6 +28,7 @@ from documents import (
     commands,
     picture,
     prose,
+    race,
     same,
     with_generated,
     with_printed,
@@ -319,19 +321,22 @@ def test_the_picture_is_that_of_the_results():
     assert PICTURE.read_text() == picture(), ANEW
 
 
-def test_the_picture_has_a_point_for_each_library_type_and_width():
-    drawn = ElementTree.fromstring(picture())
-    classes = [one.get("class", "") for one in drawn.iter()]
+def test_the_picture_has_a_bar_for_each_library_and_panel_and_ours_is_where_1_is():
+    classes = [one.get("class", "") for one in ElementTree.fromstring(picture()).iter()]
     runs = [compared(dtype) for dtype in TYPES]
-    for library in ("torch", "torch-compile", "triton-tuned", "quack"):
-        widths = {
-            (of, one.problem.cols)
-            for of, run in enumerate(runs)
-            for one in run.comparisons
-            if library in {peer.name for peer in one.peers}
-        }
-        in_legend = 1
-        assert classes.count(f"point {library}") == len(widths) + in_legend
+    for library in ("torch", "quack", "liger"):
+        panels = sum(library in run.peer_names for run in runs)
+        assert classes.count(f"bar {library}") >= panels > 0
+    assert classes.count("us") == 6
+
+
+def test_the_picture_of_a_race_is_what_is_printed(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "cli"))
+    from command_line import command_line
+
+    run = adapted(command_line(monkeypatch, tmp_path))
+    assert RACE.read_text() == race(run), ANEW
+    assert "shared-race" in RACE.read_text() and "race.cu:11" in RACE.read_text()
 
 
 def test_the_environment_variables_are_in_a_guide():

@@ -40,6 +40,16 @@ Budget = Annotated[
 Save = Annotated[Path | None, option("--save FILE", "Keep the result as JSON.")]
 
 
+Ladder = Annotated[
+    bool,
+    option(
+        "--ladder",
+        "Instead: the ideas in their order, each with its file, its profile and why. Times are "
+        "those of a kept journey.",
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Where(MeasureOptions):
     """Where kernels are timed, or replayed, and where the search's best is stored."""
@@ -60,6 +70,7 @@ def journey(
     plot: Plot = None,
     save: Save = None,
     kept: Kept = None,
+    ladder: Ladder = False,
 ) -> None:
     """Time every published kernel and the search's best, the slowest first."""
     from explorer.report import journey as report
@@ -68,6 +79,9 @@ def journey(
     if kept is not None:
         check_nothing_is_measured(cols=query, save=save, budget=budget, **{"with": with_})
     check_plot(plot)
+    if ladder:
+        _ladder(query, kept, out)
+        return
     if kept is not None:
         made = report.read_journey(kept)
     else:
@@ -85,6 +99,27 @@ def journey(
         markdown=partial(report.journey_markdown, made),
         plot=plot,
         chart=partial(report.journey_picture, made),
+    )
+
+
+def _ladder(query: ProblemQuery | None, kept: Path | None, out: TableOptions) -> None:
+    """Print the ladder for a problem, by default that of the journey that is named or shipped."""
+    from explorer.devices.names import gpu_limits
+    from explorer.model.gpu_spec import is_known_gpu
+    from explorer.report.journey import read_journey
+    from explorer.report.ladder import kept_journey, ladder_data, ladder_steps, print_ladder
+
+    journey = None if kept is None else read_journey(kept)
+    problem = journey.problem if journey else (query or ProblemQuery(4096)).problem()
+    journey = journey or kept_journey(problem)
+    name = journey.environment.gpu if journey else None
+    gpu = gpu_limits(name if name and is_known_gpu(name) else None)
+    steps = ladder_steps(problem, gpu, journey)
+    show_result(
+        out.form,
+        partial(print_ladder, steps, journey),
+        partial(ladder_data, steps, journey),
+        rows=lambda: ladder_data(steps, journey)["rungs"],
     )
 
 

@@ -33,6 +33,16 @@ ProfileDevice = Annotated[
 ]
 
 
+ShowOne = Annotated[
+    str,
+    option(
+        "--show TEXT,TEXT",
+        "Below it the ptx or the sass (which takes softmax-explorer[sass]), beside its source.",
+        complete=completions.among("ptx", "sass", "ptx,sass"),
+    ),
+]
+
+
 @with_problem_unless("a file or --study says it")
 def profile(
     context: typer.Context,
@@ -42,24 +52,28 @@ def profile(
     own: OwnOptions,
     out: JsonOption,
     device: ProfileDevice = "auto",
+    show: ShowOne = "none",
 ) -> None:
     """Count what a kernel does: traffic, conflicts, instructions, occupancy."""
     from explorer.devices.names import device_index, gpu_limits, gpu_or_emulator
+    from explorer.evaluate.profile import PTX, SASS, beside_source
     from explorer.evaluate.profile import profile as count_work
     from explorer.export.named import program_of
     from explorer.report.profile import print_profile, profile_data
 
     index = device_index(gpu_or_emulator(device))
+    wanted = _shown(show, (PTX, SASS))
     reads_dtype = not is_given(context, "dtype")
     program, limits = program_of(what, of.scope(query), own.launch, reads_dtype=reads_dtype)
     if index is not None:
         limits = gpu_limits(None)
+    texts = {text: beside_source(program, limits, text) for text in wanted}
     counted = count_work(program, limits)
     nsight = None if index is None else _nsight(program, index)
     show_result(
         out.form,
-        partial(print_profile, counted, nsight),
-        partial(profile_data, counted, nsight),
+        partial(print_profile, counted, nsight, texts),
+        lambda: {**profile_data(counted, nsight), **texts},
     )
 
 
@@ -103,11 +117,11 @@ def diff(
 ) -> None:
     """Show two kernels side by side: config, source, resources, counts, times if known."""
     from explorer.devices.names import gpu_words
-    from explorer.evaluate.profile import MISSING, inspect
+    from explorer.evaluate.profile import MISSING, SASS, inspect
     from explorer.export.named import two_programs
-    from explorer.report.diff import SASS, Difference, difference_data, print_difference
+    from explorer.report.diff import TEXTS, Difference, difference_data, print_difference
 
-    shown = _shown(show)
+    shown = _shown(show, TEXTS)
     reads_dtype = not is_given(context, "dtype")
     two = two_programs((a, b), of.scope(query), own.launches(2), reads_dtype=reads_dtype)
     one, other = (inspect(program, two.gpu) for program in two.programs)
@@ -122,16 +136,14 @@ def diff(
     )
 
 
-def _shown(text: str) -> tuple[str, ...]:
-    """Return the texts that are asked for; raises InvalidInput."""
-    from explorer.report.diff import TEXTS
-
+def _shown(text: str, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of `texts` that are asked for; raises InvalidInput."""
     if text == NONE:
         return ()
     chosen = words("show", text)
-    unknown = [word for word in chosen if word not in TEXTS]
+    unknown = [word for word in chosen if word not in texts]
     if unknown:
         raise InvalidInput(
-            f"show is {text!r}; write some of {', '.join(TEXTS)} with commas, or {NONE}"
+            f"show is {text!r}; write some of {', '.join(texts)} with commas, or {NONE}"
         )
-    return tuple(name for name in TEXTS if name in chosen)
+    return tuple(name for name in texts if name in chosen)

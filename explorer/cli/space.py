@@ -50,7 +50,7 @@ Text = Annotated[
     str | None,
     argument(
         "TEXT",
-        "Only presets with this text in a name, in what they do or in what they are from.",
+        "Only presets with these words in a name, in what they do or in what they are from.",
         completions.presets,
     ),
 ]

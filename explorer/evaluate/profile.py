@@ -100,9 +100,9 @@ def profile(program: ProgramUnderTest, gpu: GpuSpec) -> Profile:
     return Profile(program, gpu, nvrtc_version(), emulated, ran.counters, *takes, defect)
 
 
-def compiled_for(gpu: GpuSpec, program: ProgramUnderTest) -> Kernel:
+def compiled_for(gpu: GpuSpec, program: ProgramUnderTest, *, line_info: bool = False) -> Kernel:
     """Return a program's kernel for a GPU; raises InvalidInput if it does not compile."""
-    compiler = Compiler(gpu.arch)
+    compiler = Compiler(gpu.arch, line_info=line_info)
     try:
         if program.has_own_text:
             return compile_in_time(compiler, program.emulated_source)
@@ -254,7 +254,32 @@ def _package_folders(name: str) -> list[Path]:
     return [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
 
 
-def sass_of(cubin: bytes) -> tuple[str, ...] | str:
+PTX, SASS = "ptx", "sass"
+
+_SOURCE_LINE = re.compile(r"\.loc\s+\d+\s+(?P<ptx>\d+)|//## File \".*?\", line (?P<sass>\d+)")
+
+
+def beside_source(program: ProgramUnderTest, gpu: GpuSpec, text: str) -> list[str]:
+    """Return a program's PTX or SASS, each part below the line of the source that it is of.
+
+    Raises InvalidInput where the source does not compile, or where nothing disassembles it.
+    """
+    kernel = compiled_for(gpu, program, line_info=True)
+    code = kernel.ptx.splitlines() if text == PTX else sass_of(kernel.cubin, "--print-line-info")
+    if isinstance(code, str):
+        raise InvalidInput(f"{text} cannot be shown: {code}")
+    source, shown, last = program.emulated_source.splitlines(), list[str](), ""
+    for line in code:
+        found = _SOURCE_LINE.search(line)
+        if found is None:
+            shown += [line] if line.strip() and not line.lstrip().startswith("//") else []
+        elif (number := found[text]) != last and int(number) <= len(source):
+            shown.append(f"{number:>5} | {source[int(number) - 1].strip()}")
+            last = number
+    return shown
+
+
+def sass_of(cubin: bytes, *options: str) -> tuple[str, ...] | str:
     """Return a cubin's instructions and labels, without offsets, or why there are none."""
     program = disassembler()
     if program is None:
@@ -264,7 +289,7 @@ def sass_of(cubin: bytes) -> tuple[str, ...] | str:
         file.flush()
         try:
             ran = subprocess.run(
-                [program, "--print-code", file.name],
+                [program, "--print-code", *options, file.name],
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -292,7 +317,7 @@ def _code_lines(text: str) -> Iterator[str]:
     for line in text.splitlines():
         if _OFFSET.match(line):
             yield "    " + " ".join(_OFFSET.sub("", line).split())
-        elif _LABEL.match(line):
+        elif _LABEL.match(line) or _SOURCE_LINE.search(line):
             yield line
 
 

@@ -17,6 +17,7 @@ from explorer.model.gpu_spec import GpuSpec, is_known_gpu, known_gpu, known_gpu_
 from explorer.model.outcome import Environment, TrialRecord
 from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery, command_of, needed, rows_notice
+from explorer.presets.ladder import LADDER
 from explorer.presets.preset import Preset
 from explorer.presets.published import PRESET_NAMES, find_preset
 from explorer.space import Space, can_emit
@@ -79,7 +80,9 @@ def parse_choice(what: What) -> Choice:
     try:
         return find_preset(stripped)
     except InvalidInput:
-        near = nearest(stripped, [BEST, HEURISTIC, *PRESET_NAMES])
+        ideas = [rung.preset for rung in LADDER if stripped.lower() in rung.idea.lower()]
+        near = f"{stripped} is an idea of {', '.join(ideas)}" if stripped and ideas else ""
+        near = near or nearest(stripped, [BEST, HEURISTIC, *PRESET_NAMES])
         raise InvalidInput(
             f"{shown(what)} is no kernel: give {_FORMS}{near and '; '}{near}"
         ) from None
@@ -221,6 +224,8 @@ def _of_config(choice: Choice, query: ProblemQuery, scope: Scope) -> Chosen:
         config = checked_config(choice, problem, limits)
     else:
         config = choice.config(problem, limits)
+        if told := choice.idle(problem, limits):
+            scope.notice(told)
     variant = emit(problem, config)
     for sentence in rows_notice(problem, query.rows):
         scope.notice(sentence)

@@ -68,8 +68,19 @@ class Preset:
         if limit:
             return limit
         space, config = Space(problem, gpu), fitted(self.design, problem, gpu)
-        rule = space.broken_rule(config)
-        return space.foreign_value(config) or (rule.reason(config) if rule else None)
+        broken = [rule for rule in space.broken_rules(config) if rule.name != IDLE_THREADS]
+        return space.foreign_value(config) or (broken[0].reason(config) if broken else None)
+
+    def idle(self, problem: Problem, gpu: GpuSpec) -> str:
+        """Return a warning where most of a row's threads have no work; else ""."""
+        config = fitted(self.design, problem, gpu)
+        broken = [rule.name for rule in Space(problem, gpu).broken_rules(config)]
+        if IDLE_THREADS not in broken:
+            return ""
+        return (
+            f"warning: most of the {config.threads_per_row} threads a row of '{self.name}' have "
+            f"none of the {problem.cols} columns to work on; a search leaves such kernels out"
+        )
 
     def config(self, problem: Problem, gpu: GpuSpec) -> Config:
         """Return its point of the problem's space; raises InvalidInput saying why there is none."""
@@ -77,6 +88,10 @@ class Preset:
         if fault is not None:
             raise InvalidInput(f"preset '{self.name}' is not for {problem}: {fault}")
         return fitted(self.design, problem, gpu)
+
+
+IDLE_THREADS = "idle-threads"
+"""The rule that a preset may break: its author's kernel is right where threads have no work."""
 
 
 def fitted(design: Design, problem: Problem, gpu: GpuSpec) -> Config:

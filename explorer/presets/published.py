@@ -49,18 +49,19 @@ SOFTMAX_ALONE: dict[str, Any] = {"ops": ("softmax",)}
 F32_SOFTMAX: dict[str, Any] = {"ops": ("softmax",), "dtypes": (DType.F32,)}
 """For a design that stores exponentials in the output: 16 bits would round them twice."""
 
-# ------------------------------------------------------------------ a survey, a thread a row
+# ------------------------------------------------------------------ series, a thread a row
 
 
-SURVEY = "a survey of published kernels"
-FAMILY = Source(SURVEY, "f16 kernels of one thread a row, measured on a Tesla T4")
+FAMILY = Source("an article on three f16 kernels", "one thread a row, measured on a Tesla T4")
+THREE = "a journey in three kernels"
+STEPS = "a worklog of fused softmax in CUDA"
 
 _THREAD_A_ROW = (
     Preset(
         "one-thread-block",
         "A block of one thread for each row: three passes, 3 reads and 1 write. Corrected: sums of "
         "f32 are compensated.",
-        Source(SURVEY, "the starting point of a worklog, f32"),
+        Source(STEPS, "its first step, f32"),
         {"threads": 1, **CAREFUL},
     ),
     Preset(
@@ -93,17 +94,17 @@ _THREAD_A_ROW = (
         "thread-per-row-online-branchy",
         "A thread for each row; maximum and sum in one pass, the sum rescaled only when the "
         "maximum moves. Corrected: sums of f32 are compensated (llm.c has them in double).",
-        FAMILY,
+        Source(THREE, "its second, online, f32, f16 and bf16"),
         {**ONE_WARP, "algorithm": "online-branchy", **CAREFUL},
         other_names=("llm.c-5",),
     ),
 )
 
-# ------------------------------------------------------------------ a survey, a block a row
+# ------------------------------------------------------------------ series, a block a row
 
 
-WORKLOG = Source(SURVEY, "a worklog over shared-memory reductions, f32")
-LAUNCH_RULE = Source(SURVEY, "float4 kernels whose threads depend on cols, f32")
+WORKLOG = Source(STEPS, "its steps in shared memory, f32")
+LAUNCH_RULE = Source(STEPS, "its steps with float4, whose threads depend on cols, f32")
 
 BY_COLS: Design = {"threads": lambda problem, _: 512 if problem.cols <= 14080 else 1024}
 
@@ -148,7 +149,7 @@ _BLOCK_A_ROW = (
         "tile",
         "A block for a tile of two whole rows, read once by 16-byte accesses and kept in "
         "registers: 1 read and 1 write.",
-        Source(SURVEY, "a kernel over tiles of rows x all cols, f32"),
+        Source("a tutorial on tiles", "its fused kernel, a tile of rows and all cols, f32"),
         {
             "threads": lambda problem, _: warps_for(row_vectors(problem), VECTORS_OF_A_TILE),
             **WIDE,
@@ -161,7 +162,7 @@ _BLOCK_A_ROW = (
         "register-float4",
         "A block for each row, which is read once by 16-byte accesses and kept in registers: "
         "1 read and 1 write. Published with 0 as the identity of max, here -inf.",
-        Source(SURVEY, "a float4 kernel for cols known at compile time, f32"),
+        Source("an article on float4 and registers", "cols known at compile time, f32"),
         {**ROW_A_VECTOR_EACH, **WIDE_FAST, "reduction": FIRST_WARP, **IN_REGISTERS},
         other_names=("fast-softmax-10",),
     ),
@@ -169,7 +170,7 @@ _BLOCK_A_ROW = (
         "online-warp-state",
         "A block of 1024 threads for each row; (maximum, sum) pairs, found in one pass, are merged "
         "by shuffles, one pair a warp, then by the first warp.",
-        Source(SURVEY, "an online kernel measured at 1024x32768, f32"),
+        Source(THREE, "its last, online, measured at 1024x32768, f32"),
         {
             "threads": 1024,
             "algorithm": "online-branchy",

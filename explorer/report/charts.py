@@ -315,54 +315,70 @@ def _told(**fields: str) -> list[Any]:
 def kernels_chart(
     kernels: Sequence[Row],
     near: dict[int, int],
-    lines: Sequence[Row],
+    best: Sequence[Row],
     limit: str,
+    families: Sequence[str],
     title: str = "",
 ) -> Chart:
-    """Draw every kernel by rank, and below in the order of the search; a brush links the two.
+    """Draw every kernel in the order of the search, and by rank; a brush links the two.
 
-    One with a title is for a file, where nothing can be brushed.
+    The two stand side by side where there is room. One with a title is for a file, where nothing
+    can be brushed, and has them below one another. The page's parameter `within` selects, if it is
+    not negative, the kernels that are at most so many per cent above the best, in place of the
+    brush.
 
-    `kernels` have rank, trial, time_us, above_best and above_limit in per cent, what, and kind.
-    `near` counts the kernels that are within so many per cent of the best, of all.
-    `lines` have trial, above_limit and line. `limit` names the limit.
+    `kernels` have rank, trial, time_us, above_best and above_limit in per cent, what, kind, and
+    family, which is one of `families`. `near` counts the kernels that are within so many per cent
+    of the best, of all. `best` has the trials at which the best so far changed, and above_limit.
     """
     alt = altair()
     brush = alt.selection_interval(name="brush", encodings=["x"])
     points = alt.Chart(_data(kernels)).mark_point()
-    chosen = {
-        "opacity": alt.condition(brush, alt.value(1), alt.value(0.2)),
-        "size": alt.condition(brush, alt.value(45), alt.value(20)),
-        "shape": _shape("kind", ["other kernel", "tie", "the best"]),
-        "tooltip": _told(
-            trial="trial", time_us="µs", above_best="% above the best", what="=config"
-        ),
-    }
+    whole = alt.Axis(tickCount=6, tickMinStep=1)  # of one of two charts the width is not known
+    chosen = _chosen(kernels, families)
+    search = points.encode(
+        x=alt.X("trial:Q", title="trial, in the order of the search", axis=whole),
+        y=_above("above_limit", f"% above {limit}'s time", "y"),
+        **chosen,
+    )
+    stairs = alt.Chart(_data(best)).mark_line(interpolate="step-after", strokeWidth=1.5)
+    search += stairs.encode(x="trial:Q", y="above_limit:Q")
+    by = "rank by first times" + ("" if title else ": drag here to select kernels")
     curve = points.encode(
-        x=alt.X(
-            "rank:Q",
-            title="rank by first times" + ("" if title else ": drag here to select kernels"),
-            axis=_linear(),
-        ),
+        x=alt.X("rank:Q", title=by, axis=whole),
         y=_above("above_best", "% above the best", "y"),
         **chosen,
     ).add_params(brush)
     limits = [{"at": at, "text": f"{n} within {at} %"} for at, n in near.items()]
-    search = points.encode(
-        x=alt.X("trial:Q", title="trial", axis=_linear()),
-        y=_above("above_limit", f"% above {limit}'s time", "y"),
-        **chosen,
+    size = {"width": PLOT_WIDTH, "height": 230}
+    found = (search + _limits([{"at": 0, "text": limit}])).properties(
+        **size, title="Every kernel, and the best so far"
     )
-    names = _names(lines, "line")
-    legend = alt.Legend(title=None, symbolSize=400, symbolType="stroke", columns=1)
-    best = alt.Chart(_data(lines)).mark_line(interpolate="step-after")
-    best = best.encode(x="trial:Q", y="above_limit:Q", **_line_marks("line", names, legend))
-    below = search + best + _limits([{"at": 0, "text": limit}])
-    size = {"width": PLOT_WIDTH, "height": 260}
-    upper = (curve + _limits(limits)).properties(**size, title="Every kernel, by its first time")
-    below = below.properties(**size, title="The same kernels, in the order of the search")
-    whole = alt.vconcat(upper, below)
-    return whole.properties(title=title) if title else whole
+    ranked = (curve + _limits(limits)).properties(**size, title="The same kernels, the best first")
+    within = alt.param(name="within", value=-1)
+    both = alt.concat(found, ranked, columns=1 if title else 2).add_params(within)
+    return both.properties(title=title) if title else both.properties(usermeta={"across": 2})
+
+
+def _chosen(kernels: Sequence[Row], families: Sequence[str]) -> Row:
+    """Return how kernels are marked: those that are selected, kinds and families."""
+    alt = altair()
+    brushed = {"and": [{"param": "brush"}, "within < 0"]}
+    test = {"or": [brushed, "within >= 0 && datum.above_best <= within"]}
+    legend = alt.Legend(title=None, columns=2, values=_present(families, kernels, "family"))
+    return {
+        "opacity": alt.OpacityValue(0.2, condition={"test": test, "value": 1}),
+        "size": alt.SizeValue(20, condition={"test": test, "value": 45}),
+        "shape": _shape("kind", ["other kernel", "tie", "the best"]),
+        "color": _marks("Color", "family", families, legend),
+        "tooltip": _told(
+            trial="trial",
+            time_us="µs",
+            above_best="% above the best",
+            family="=family",
+            what="=config",
+        ),
+    }
 
 
 def _limits(rows: Sequence[Row]) -> Chart:
@@ -410,24 +426,37 @@ def intervals_chart(rows: Sequence[Row], title: str, noise: float | None = None)
     return _labelled(alt.layer(*whole), rows, 22)
 
 
-def lollipops_chart(rows: Sequence[Row], title: str, *, step: int = 18) -> Chart:
-    """Draw a value in per cent above something for each label, and what `told` says beside it.
+TALL = 15
+"""Rows of a chart whose axis is at its top, since its end is out of sight."""
 
-    Rows have label, value, told and kind; the kinds have shapes of their own.
+
+def above_chart(
+    rows: Sequence[Row], title: str, *, step: int = 20, kinds: Sequence[str] = ()
+) -> Chart:
+    """Draw a bar in per cent above something for each label, and what `told` says beside it.
+
+    Rows have label, value, told and kind. The `kinds`, by default those of the rows, have colours,
+    and shapes at the ends of their bars.
     """
-    base, kinds = _by_label([{**row, "zero": 0} for row in rows]), _names(rows, "kind")
+    alt, kinds = altair(), kinds or _names(rows, "kind")
+    base = _by_label([{**row, "zero": 0} for row in rows])
     values = [row["value"] for row in rows]
     low, high = min([0, *values]), max([0, *values])
     end = {"expr": _end_that_leaves(_room_beside(rows), low, high)}
     value = _above("value", title, domainMin=low, domainMax=end)
-    stems = base.mark_rule().encode(x="zero:Q", x2="value:Q")
-    heads = base.mark_point(size=60, filled=True).encode(
-        x=value, tooltip=_told(label="=", told="=")
+    if len(rows) > TALL:
+        value["axis"]["orient"] = "top"
+    colour, shape = {}, {}
+    if len(present := _present(kinds, rows, "kind")) > 1:
+        legend = alt.Legend(title=None, values=present, columns=2)
+        colour = {"color": _marks("Color", "kind", kinds, legend)}
+        shape = {"shape": _shape("kind", kinds, legend)}
+    bars = base.mark_bar(height=10, opacity=0.55).encode(x="zero:Q", x2="value:Q", **colour)
+    heads = base.mark_point(size=50, filled=True).encode(
+        x=value, tooltip=_told(label="=", told="=", kind="="), **colour, **shape
     )
-    if len(kinds) > 1:
-        heads = heads.encode(shape=_shape("kind", kinds))
-    texts = base.mark_text(align="left", dx=8).encode(x="value:Q", text="told:N")
-    return _labelled(stems + heads + texts + _limit("x", 0), rows, step)
+    texts = _by_label(rows).mark_text(align="left", dx=8).encode(x="value:Q", text="told:N")
+    return _labelled(bars + heads + texts + _limit("x", 0), rows, step)
 
 
 def _share_left(room: int) -> str:
@@ -488,6 +517,42 @@ def front_chart(rows: Sequence[Row]) -> Chart:
     return (front + points).properties(width=PLOT_WIDTH, height=280)
 
 
+def roofline_chart(points: Sequence[Row], roofs: Sequence[Row], issue_gips: float) -> Chart:
+    """Draw kernels below what the memory and the schedulers of a GPU allow, on two logarithms.
+
+    Across are the instructions of warps for each byte, upwards those a second, in 1e9. `points`
+    have intensity, gips and who. `roofs` are bandwidths: line, and gbps in 1e9 bytes a second;
+    `issue_gips` is the rate at which all schedulers issue.
+    """
+    alt = altair()
+    lowest = min(0.01, *(point["intensity"] / 4 for point in points))
+    edges = [
+        {"intensity": x, "gips": min(issue_gips, x * roof["gbps"]), "line": roof["line"]}
+        for roof in roofs
+        for x in (lowest, issue_gips / roof["gbps"], 4.0)
+    ]
+    names = _names(roofs, "line")
+    legend = alt.Legend(title=None, symbolSize=400, symbolType="stroke", columns=1)
+    log = {"type": "log", "nice": False}
+    axis = alt.Axis(format="~g", tickCount=4)
+    lines = alt.Chart(_data(edges)).mark_line()
+    lines = lines.encode(
+        x=alt.X(
+            "intensity:Q",
+            title="instructions of a warp for each byte",
+            scale=alt.Scale(domain=[lowest, 4.0], **log),
+            axis=axis,
+        ),
+        y=alt.Y("gips:Q", title="1e9 of them a second", scale=alt.Scale(**log), axis=axis),
+        **_line_marks("line", names, legend),
+    )
+    marks = alt.Chart(_data(points)).encode(x="intensity:Q", y="gips:Q")
+    marks_and_names = marks.mark_point(size=110, filled=True).encode(
+        tooltip=_told(who="=", gips="1e9 instructions a second", intensity="instructions a byte")
+    ) + marks.mark_text(align="left", dx=10, dy=12).encode(text="who:N")
+    return (lines + marks_and_names).properties(width=PLOT_WIDTH, height=260)
+
+
 # ------------------------------------------------------------------ several problems
 
 
@@ -499,14 +564,18 @@ def stacked(parts: Sequence[Chart]) -> Chart:
     )
 
 
-def shares_chart(rows: Sequence[Row], title: str, names: Sequence[str], limit: str) -> Chart:
+def shares_chart(
+    rows: Sequence[Row], title: str, names: Sequence[str], limit: str, ours: str = ""
+) -> Chart:
     """Draw each library's share of the limit's speed over columns.
 
-    Rows have cols, share in per cent, who, problem, and is_large: a line joins the large ones.
-    `names` are the libraries of all charts of a page, so that each has one mark in all of them.
+    Rows have cols, share in per cent, who, problem, and is_large: a line joins the large ones, and
+    the others are faint. `names` are the libraries of all charts of a page, so that each has one
+    mark in all of them. Those other than `ours`, where it is given, are thin and pale.
     """
     alt = altair()
     legend = alt.Legend(title=None, symbolSize=90, columns=3, values=_present(names, rows, "who"))
+    is_ours = f"datum.who == '{ours}'" if ours else "true"
     base = alt.Chart(_data(rows)).encode(
         x=alt.X(
             "cols:Q",
@@ -517,13 +586,23 @@ def shares_chart(rows: Sequence[Row], title: str, names: Sequence[str], limit: s
         y=alt.Y("share:Q", title=f"% of {limit}'s speed", scale=alt.Scale(zero=True)),
         color=_marks("Color", "who", names, legend),
     )
-    lines = base.transform_filter("datum.is_large").mark_line(strokeWidth=1.6)
-    lines = lines.encode(**_line_marks("who", names, legend))
+    lines = base.transform_filter("datum.is_large").mark_line()
+    lines = lines.encode(
+        strokeWidth=alt.condition(is_ours, alt.value(3.5), alt.value(1.1)),
+        opacity=alt.condition(is_ours, alt.value(1), alt.value(0.7)),
+    )
+    has_lines = any(row["is_large"] for row in rows)
+    pale = {"test": "!datum.is_large" if has_lines else "false", "value": 0.3}
+    full = {"test": is_ours, "value": 1}
     points = base.mark_point().encode(
         shape=_shape("who", names, legend),
+        opacity=alt.OpacityValue(0.6, condition=[pale, full]),
+        size=alt.condition(f"datum.is_large && {is_ours}", alt.value(60), alt.value(22)),
         tooltip=_told(who="=", problem="=problem", share=f"% of {limit}"),
     )
-    return (lines + points + _limit("y", 100)).properties(width=PLOT_WIDTH, height=320, title=title)
+    # Vega warns of lines that join nothing.
+    parts = [lines] * has_lines + [points, _limit("y", 100)]
+    return alt.layer(*parts).properties(width=PLOT_WIDTH, height=320, title=title)
 
 
 def map_chart(rows: Sequence[Row], title: str, names: Sequence[str]) -> Chart:

@@ -13,9 +13,10 @@ from typing import Any
 from rich.console import Console
 
 from explorer.model.errors import InvalidInput
-from explorer.model.outcome import Contender
+from explorer.model.outcome import Contender, Environment
+from explorer.model.problem import Problem
 from explorer.report.charts import Chart, Row, shares_chart, stacked
-from explorer.report.page import Block, Figure, KeptPage, definitions
+from explorer.report.page import Block, Figure, Folded, KeptPage, definitions, tiles
 from explorer.report.table import (
     Field,
     Kind,
@@ -35,7 +36,7 @@ from explorer.report.text import (
     percent,
     share_of_limit,
 )
-from explorer.system.user_files import COMPARISON, read_kept
+from explorer.system.user_files import COMPARISON, read_kept, shipped_results
 from explorer.tuning.peer_comparison import (
     LOSS,
     LOSS_THAT_COUNTS,
@@ -52,6 +53,27 @@ from explorer.tuning.peer_comparison import (
 def read_compared(path: Path) -> PeerRun:
     """Return the comparisons that a file keeps; raises InvalidInput for a file that keeps none."""
     return read_kept(path, PeerRun.from_dict, COMPARISON, "compare")
+
+
+def torch_over_limit(problem: Problem, made: Environment) -> tuple[float, str] | None:
+    """Return PyTorch's time over the limit's, and the day on which both were timed.
+
+    They are of the comparisons that come with the package. None where none of them has the problem
+    on that GPU with that timing.
+    """
+    found = []
+    for name, path in shipped_results().items():
+        if not name.startswith("compare-"):
+            continue
+        for one in read_compared(path).comparisons:
+            of, torch = one.environment, one.find("torch")
+            is_same = one.problem == problem and (of.gpu, of.timing) == (made.gpu, made.timing)
+            if is_same and torch is not None:
+                found.append((of.date[:10], torch.time_us / one.limit_time_us))
+    if not found:
+        return None
+    date, ratio = max(found)
+    return ratio, date
 
 
 # ------------------------------------------------------------------ means and counts
@@ -465,6 +487,8 @@ def compared_markdown(run: PeerRun) -> str:
 # ------------------------------------------------------------------ as charts and a page
 
 
+OURS = "ours"
+
 LARGE_BYTES = 32 * 2**20
 """Of a matrix that fills a GPU: smaller ones take a few microseconds, whatever their columns."""
 
@@ -486,7 +510,7 @@ def share_rows(comparisons: Sequence[PeerComparison]) -> list[Row]:
 
 def contender_names(run: PeerRun) -> list[str]:
     """Return ours and every library of a comparison: each has one mark in all of its charts."""
-    return list(dict.fromkeys(["ours", *run.peer_names]))
+    return list(dict.fromkeys([OURS, *run.peer_names]))
 
 
 def shares_figure(
@@ -506,7 +530,7 @@ def shares_figure(
         f"{', '.join(said)}. Against the fastest other library of each shape ours has "
         f"{counts_words(comparisons)}."
     )
-    chart = shares_chart(share_rows(comparisons), label, names, limit)
+    chart = shares_chart(share_rows(comparisons), label, names, limit, OURS)
     return Figure(f"Share of {limit}'s speed, {label}", says, chart)
 
 
@@ -517,10 +541,28 @@ def comparison_chart(run: PeerRun) -> Chart:
     parts = groups(run).items()
     return stacked(
         [
-            shares_chart(share_rows(of), f"{kind}, {where}", names, limit_word(of))
+            shares_chart(share_rows(of), f"{kind}, {where}", names, limit_word(of), OURS)
             for kind, of in parts
         ]
     )
+
+
+def _large_numbers(run: PeerRun) -> list[tuple[str, str, str]]:
+    """Return on how many problems ours wins, and what it reaches in geometric mean."""
+    of, mean = run.comparisons, means(run.comparisons)
+    wins = str(result_counts(of)[WIN])
+    found = [(wins, f"of {len(of)}", "problems faster than with any other library")]
+    if mean.of_limit:
+        share = f"{100 * mean.of_limit:.0f}"
+        found.append((share, "%", f"of the speed of {limit_word(of, 'the limit')}, in the mean"))
+    name = "torch" if "torch" in mean.counts else None
+    over = [one.over_ours(peer).median for one in of if name and (peer := one.find(name))]
+    ratio = geometric_mean(over) if over else mean.best_over_ours
+    if ratio:
+        found.append(
+            (f"{ratio:.2f}", "×", f"as fast as {name or 'the fastest other'}, in the mean")
+        )
+    return found
 
 
 def comparison_page(run: PeerRun) -> KeptPage:
@@ -534,9 +576,11 @@ def comparison_page(run: PeerRun) -> KeptPage:
         f"{counted(len(run.comparisons), 'problem')} on {first.gpu}, {first.date[:10]}: against "
         f"the fastest other library ours has {counts_words(run.comparisons)}."
     )
+    of_limit = f"Share of {limit_word(run.comparisons, 'the limit')}'s speed"
+    every = [Folded(f"Every time, {table.title}", [table]) for table in tables(run)]
     sections: dict[str, Iterable[Block]] = {
-        f"Share of {limit_word(run.comparisons, 'the limit')}'s speed over columns": drawn,
-        "Every time": [*tables(run), legend(run)],
-        "Environment of the comparison": [definitions(notes_of(run))],
+        of_limit: [tiles(_large_numbers(run)), *drawn],
+        "Every time": [*every, legend(run)],
+        "Environment of the comparison": [Folded("All of it", [definitions(notes_of(run))])],
     }
     return KeptPage.of("Our kernels beside other libraries", lead, sections)

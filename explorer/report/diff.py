@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from explorer.evaluate.profile import Inspection, Profile, instruction_counts
+from explorer.evaluate.profile import PTX, SASS, Inspection, Profile, instruction_counts
 from explorer.model.config import parameters
 from explorer.model.problem import Problem
 from explorer.ptx_emulator import Traffic
@@ -37,7 +37,7 @@ Data = dict[str, Any]
 
 SIDES = ("A", "B")
 
-SOURCE, PTX, SASS = "source", "ptx", "sass"
+SOURCE = "source"
 TEXTS = (SOURCE, PTX, SASS)
 """What can be shown line by line."""
 

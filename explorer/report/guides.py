@@ -27,6 +27,7 @@ ORDER = (
     "tune",
     "cluster",
     "problems",
+    "learn",
     "kernel",
     "your-kernel",
     "measurement",

@@ -1,7 +1,8 @@
 """Journeys through published kernels, slowest first: printed, as data, and as a page."""
 
 import math
-from collections.abc import Iterable, Iterator
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from rich.text import Text
 
 from explorer.model.config import brief_words, change_words
 from explorer.model.outcome import Contender
+from explorer.model.query import ProblemQuery
 from explorer.presets.published import REPORTED, ReportedRatio, find_preset
-from explorer.report.charts import Chart, lollipops_chart
-from explorer.report.page import Block, Figure, KeptPage, definitions
+from explorer.report.charts import Chart, above_chart
+from explorer.report.page import Block, Figure, Folded, KeptPage, command, definitions, tiles
 from explorer.report.table import (
     Field,
     Kind,
@@ -35,8 +37,10 @@ from explorer.report.text import (
     measurement_lines,
     microseconds,
     percent,
+    share_of_limit,
     times_as_fast,
 )
+from explorer.report.tune import FAMILIES, family
 from explorer.system.user_files import JOURNEY, read_kept
 from explorer.tuning.journey import BEST, Journey
 
@@ -266,6 +270,9 @@ def journey_markdown(journey: Journey) -> str:
 # ------------------------------------------------------------------ as a chart and a page
 
 
+OWN = "your own kernel"
+
+
 def journey_chart(journey: Journey, title: str = "") -> Chart:
     """Return the chart of a journey: its last third, where it is decided, has room.
 
@@ -275,24 +282,17 @@ def journey_chart(journey: Journey, title: str = "") -> Chart:
     reference_us = journey.limit_time_us or fastest.time_us
     limit = f"{journey.problem.limit}'s time, {microseconds(reference_us)} µs"
 
-    def kind(step: Contender) -> str:
-        if BEST in step.names:
-            return "the search's best"
-        if step.kernel is None:
-            return "your own kernel"
-        return "ties with the fastest" if journey.is_tie(step, fastest) else "published kernel"
-
     rows = [
         {
             "label": step.name,
             "value": 100 * (step.time_us / reference_us - 1),
-            "told": f"{microseconds(step.time_us)} µs",
-            "kind": kind(step),
+            "told": f"{microseconds(step.time_us)} µs" + " =" * journey.is_tie(step, fastest),
+            "kind": family(step.config) if step.kernel else OWN,
         }
         for step in journey.steps
     ]
     above = limit if journey.limit_us else "the fastest"
-    chart = lollipops_chart(rows, f"% above {above}", step=24)
+    chart = above_chart(rows, f"% above {above}", step=24, kinds=(*FAMILIES, OWN))
     return chart.properties(title=title) if title else chart
 
 
@@ -301,6 +301,27 @@ def journey_picture(journey: Journey) -> Chart:
     made = journey.environment
     title = f"{journey.problem} on {made.gpu}, {made.timing} L2, {made.date[:10]}"
     return journey_chart(journey, title)
+
+
+def _large_numbers(journey: Journey) -> list[tuple[str, str, str]]:
+    slowest, fastest = journey.steps[0], journey.steps[-1]
+    found = [(microseconds(fastest.time_us), "µs", f"with {fastest.name}, the fastest")]
+    if share := share_of_limit(fastest.time_us, journey.limit_time_us):
+        found.append((f"{100 * share:.1f}", "%", f"of the speed of {journey.problem.limit}"))
+    over = times_as_fast(journey.speedup(slowest, fastest).median)
+    return [*found, (over, "×", f"as fast as {slowest.name}, the slowest")]
+
+
+def _take(journey: Journey) -> Iterator[Block]:
+    """Yield the command that writes the fastest published kernel."""
+    named = [step for step in journey.steps if step.kernel and step.name != BEST]
+    if named:
+        yield "This command writes the fastest published kernel to a file:"
+        yield command(shlex.join(["explorer", "emit", named[-1].name, *_options(journey)]))
+
+
+def _options(journey: Journey) -> Sequence[str]:
+    return ProblemQuery.of(journey.problem).options
 
 
 def journey_page(journey: Journey) -> KeptPage:
@@ -314,18 +335,18 @@ def journey_page(journey: Journey) -> KeptPage:
     )
     tied = sum(journey.is_tie(step, fastest) for step in journey.steps) - 1
     says = (
-        f"Time above {journey.problem.limit}, on an axis that is logarithmic above 0.5 %, so that "
-        "the fastest kernels, among which it is decided, can be told apart. With the fastest "
-        f"{tied or 'no'} other {'kernel ties' if tied < 2 else 'kernels tie'}; the noise is "
-        f"{percent(journey.contest.noise, 2)}."
+        f"Time above {journey.problem.limit}, on an axis that is logarithmic above 0.5 %. With the "
+        f"fastest {tied or 'no'} other {'kernel ties' if tied < 2 else 'kernels tie'} (=)."
     )
     table = steps_table(journey).only(_WITHOUT_BARS)
     left_out = [(f"left out: {entry.name}", entry.why) for entry in journey.left_out]
     about = [("problem", str(journey.problem)), *_notes(journey), *left_out]
     sections: dict[str, Iterable[Block]] = {
         "From the slowest kernel to the fastest": [
-            Figure("The journey", says, journey_chart(journey), table)
+            tiles(_large_numbers(journey)),
+            *_take(journey),
+            Figure("The journey", says, journey_chart(journey), table),
         ],
-        "Environment of the journey": [definitions(about)],
+        "Environment of the journey": [Folded("All of it", [definitions(about)])],
     }
     return KeptPage.of(f"{journey.problem}: published kernels", lead, sections)

@@ -83,7 +83,8 @@
       title: { ...base.title, limit: room - 20 },
     };
     const least = spec.usermeta?.leastWidth ?? 140, step = spec.usermeta?.narrowStep ?? 0;
-    let width = Math.min(PLOT_WIDTH * 2, room - 80), made;
+    const across = narrow ? 1 : spec.usermeta?.across ?? 1;
+    let width = Math.min(PLOT_WIDTH * 2, (room - 80) / across), made;
     for (let turn = 0; turn < 3; turn += 1) {
       views.get(number)?.finalize();
       made = await vegaEmbed(place, fitted(spec, Math.max(least, width), narrow, step), {
@@ -96,16 +97,23 @@
       const svg = place.querySelector("svg");
       const over = svg ? Math.ceil(svg.getBoundingClientRect().width - room) : 0;
       if (over <= 0 || width <= least) break;
-      width -= over + 2;
+      width -= (over + 2) / across;
     }
     hint(place);
     if (brushed) {
       const kernels = Object.values(spec.datasets).find((rows) => rows[0]?.rank);
-      made.view.addSignalListener("brush", (name, value) =>
-        tell(number, kernels, value?.rank ?? null));
       const within = document.getElementById(`within-${number}`);
-      within.oninput = () => tell(number, kernels, within.value === "" ? null
-        : [1, kernels.filter((one) => one.above_best <= Number(within.value)).length]);
+      made.view.addSignalListener("brush", (name, value) => {
+        if (value?.rank) within.value = "";
+        made.view.signal("within", within.value === "" ? -1 : Number(within.value));
+        tell(number, kernels, value?.rank ?? null);
+      });
+      within.oninput = () => {
+        const most = within.value === "" ? -1 : Number(within.value);
+        made.view.signal("within", most).runAsync();
+        tell(number, kernels, most < 0 ? null
+          : [1, kernels.filter((one) => one.above_best <= most).length]);
+      };
       within.oninput();
     }
   };
@@ -124,6 +132,9 @@
       waiting = setTimeout(drawAll, 150);
     });
     dark.addEventListener("change", drawAll);
+    // A chart that was folded had no width.
+    document.querySelectorAll("details:has(.chart)").forEach((one) => one.addEventListener("toggle",
+      () => one.open && one.querySelectorAll(".chart").forEach((e) => draw(+e.id.split("-")[1]))));
   };
 
   const unpacked = (id) => {
@@ -132,6 +143,58 @@
     const inflated = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
     return new Response(inflated).text();
   };
+
+  // A button that copies a command or a source.
+  const copying = (block) => {
+    const button = cell("button", "Copy");
+    const place = cell("div", "", "copied");
+    button.onclick = async () => {
+      try {
+        await navigator.clipboard.writeText(block.textContent);
+        button.textContent = "Copied";
+      } catch {
+        getSelection().selectAllChildren(block);
+        button.textContent = "Selected: press Ctrl-C";
+      }
+    };
+    block.before(place);
+    place.append(block, button);
+  };
+
+  // A heading sorts its column: numbers from the greatest, words from the first; then the reverse.
+  const sorting = (table) => {
+    const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
+    heads.forEach((head, place) => {
+      const button = cell("button", head.textContent);
+      head.replaceChildren(button);
+      button.onclick = () => {
+        const numeric = head.classList.contains("number");
+        const known = (row) => row.cells[place].textContent.replace(/[\s\u2009\u00a0](?=\d)/g, "");
+        const up = head.ariaSort ? head.ariaSort !== "ascending" : !numeric;
+        const rows = [...body.rows].map((row) => [row, numeric ? parseFloat(known(row)) : known(row)]);
+        const empty = (value) => value === "" || Number.isNaN(value);
+        rows.sort(([, one], [, other]) => empty(one) - empty(other)
+          || (numeric ? one - other : one.localeCompare(other)) * (up ? 1 : -1) || 0);
+        heads.forEach((each) => { each.ariaSort = null; });
+        head.ariaSort = up ? "ascending" : "descending";
+        body.append(...rows.map(([row]) => row));
+      };
+    });
+  };
+
+  // Marks in the contents the section that is read.
+  const following = () => {
+    const links = new Map([...document.querySelectorAll("nav a")].map((a) => [a.hash.slice(1), a]));
+    const watched = new IntersectionObserver((seen) => seen.forEach((one) => {
+      if (!one.isIntersecting) return;
+      links.forEach((link, name) => link.classList.toggle("here", name === one.target.id));
+    }), { rootMargin: "-10% 0px -80% 0px" });
+    document.querySelectorAll("section").forEach((one) => watched.observe(one));
+  };
+
+  document.querySelectorAll("pre").forEach(copying);
+  document.querySelectorAll("table").forEach(sorting);
+  following();
 
   const begin = async () => {
     if (!("DecompressionStream" in window)) {

@@ -5,7 +5,7 @@ import re
 import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,16 @@ class Html(str):
     __slots__ = ()
 
 
-Block = str | Figure | Table
-"""A piece of HTML, a chart, a table, or a paragraph: plain text whose code is between backticks."""
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What a reader opens by its title."""
+
+    title: str
+    blocks: Sequence["Block"]
+
+
+Block = str | Figure | Table | Folded
+"""HTML, a chart, a table, what is folded, or a paragraph with code between backticks."""
 
 Blocks = Iterator[Block]
 
@@ -98,6 +106,48 @@ def definitions(lines: Iterable[tuple[str, str]]) -> Html:
     """Return a list of words with a sentence for each."""
     entries = (f"<dt>{escape(word)}</dt><dd>{prose_html(text)}</dd>" for word, text in lines)
     return Html(f"<dl>{''.join(entries)}</dl>")
+
+
+def tiles(large: Iterable[tuple[str, str, str]]) -> Html:
+    """Return large numbers, each with its unit and what it is of."""
+    each = (
+        f"<div><p><b>{escape(number)}</b> {escape(unit)}</p><p>{prose_html(of)}</p></div>"
+        for number, unit, of in large
+    )
+    return Html(f'<div class="tiles">{"".join(each)}</div>')
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """A share of something as a bar, what it says, and shares that are marked on it, by name."""
+
+    what: str
+    share: float
+    says: str
+    marks: Mapping[str, float] = field(default_factory=dict)
+
+
+def meters(bars: Iterable[Meter]) -> Html:
+    """Return bars of shares below one another, which are read aloud as their sentences."""
+    return Html(f'<div class="meters">{"".join(map(_meter, bars))}</div>')
+
+
+def _meter(of: Meter) -> str:
+    marks = "".join(
+        f'<i style="left:{_place(share)}" title="{escape(name)}"></i>'
+        for name, share in of.marks.items()
+    )
+    marked = "".join(f", {name} {100 * share:.0f} %" for name, share in of.marks.items())
+    said = escape(f"{of.what}: {of.says}{marked}")
+    return (
+        f'<div role="img" aria-label="{said}"><span>{escape(of.what)}</span>'
+        f'<span class="track"><b style="width:{_place(of.share)}"></b>{marks}</span>'
+        f"<span>{_plain(of.says + marked)}</span></div>"
+    )
+
+
+def _place(share: float) -> str:
+    return f"{100 * max(0.0, min(1.0, share)):.1f}%"
 
 
 def command(text: str) -> Html:
@@ -218,8 +268,8 @@ def page_html(title: str, lead: str, sections: Sequence[Section]) -> str:
             '<html lang="en">',
             f"<head>{_HEAD}<title>{escape(title)}</title>",
             f"<style>{_styles()}{_code_styles()}</style></head>",
-            f"<body><header><h1>{escape(title)}</h1><p>{prose_html(lead)}</p>",
-            f'<nav aria-label="Sections"><ul>{"".join(links)}</ul></nav></header>',
+            f"<body><header><h1>{escape(title)}</h1><p>{prose_html(lead)}</p></header>",
+            f'<nav aria-label="Sections"><ul>{"".join(links)}</ul></nav>',
             '<noscript><p class="note">The charts need JavaScript. The tables have their figures.'
             "</p></noscript>",
             f"<main>{''.join(body)}</main>",
@@ -237,6 +287,9 @@ def _block(block: Block, figures: list[dict[str, Any]]) -> str:
         return _figure(block, figures)
     if isinstance(block, Table):
         return _table(block)
+    if isinstance(block, Folded):
+        inner = "\n".join(_block(one, figures) for one in block.blocks)
+        return f"<details><summary>{escape(block.title)}</summary>{inner}</details>"
     return block if isinstance(block, Html) else f"<p>{prose_html(block)}</p>"
 
 
@@ -247,7 +300,7 @@ def _figure(figure: Figure, figures: list[dict[str, Any]]) -> str:
     more = ""
     if figure.is_brushed:
         more = (
-            "<p><label>Drag over the upper chart to select kernels, or list those within "
+            "<p><label>Drag over the chart by rank to select kernels, or list those within "
             f'<input type="number" id="within-{number}" min="0" step="any" size="6"> % of the '
             "fastest.</label></p>"
             f'<div class="selected" id="selected-{number}" role="status" aria-live="polite"></div>'

@@ -7,24 +7,47 @@ from pathlib import Path
 from typing import Any
 
 from explorer.codegen.units import emit
+from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.devices.recording import SUFFIX, read_header
+from explorer.evaluate.profile import Profile, profile
 from explorer.model.config import MEANING, Config, brief_words
 from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import SUB_PARTITIONS, is_known_gpu, known_gpu
 from explorer.model.outcome import Stage, TrialRecord
 from explorer.model.query import ProblemQuery
 from explorer.model.tuned_table import TunedTable
 from explorer.report.charts import (
     Chart,
     Row,
+    above_chart,
     bars_chart,
     front_chart,
     intervals_chart,
     kernels_chart,
-    lollipops_chart,
+    roofline_chart,
 )
-from explorer.report.compare import comparison_page
+from explorer.report.compare import comparison_page, torch_over_limit
 from explorer.report.journey import journey_page
-from explorer.report.page import Blocks, Figure, KeptPage, command, definitions, source
+from explorer.report.page import (
+    Block,
+    Blocks,
+    Figure,
+    Folded,
+    KeptPage,
+    Meter,
+    command,
+    definitions,
+    meters,
+    source,
+    tiles,
+)
+from explorer.report.profile import (
+    counted_sentence,
+    memory_sentence,
+    moved_bytes,
+    occupancy_sentence,
+    profile_tables,
+)
 from explorer.report.side_by_side import Result, SideBySide, read_result, side_page
 from explorer.report.studies import (
     METHOD,
@@ -55,13 +78,13 @@ from explorer.report.text import (
     reproducing_command,
     ulps,
 )
-from explorer.report.tune import table_page
+from explorer.report.tune import FAMILIES, family, table_page
 from explorer.space import can_emit
 from explorer.system.user_files import is_there
 from explorer.tuning.contest import front_trials
 from explorer.tuning.journey import Journey
 from explorer.tuning.peer_comparison import PeerRun
-from explorer.tuning.results import Contrast, StudyHistory
+from explorer.tuning.results import Contrast, ParameterEffect, StudyHistory
 from explorer.tuning.study_attributes import why_finals_count
 
 # ------------------------------------------------------------------ of what a file keeps
@@ -114,15 +137,13 @@ def study_page(history: StudyHistory, storage: str | None = None) -> KeptPage:
     """Return the page of a study."""
     title = f"{history.view.summary.problem}: report of a study"
     sections = {
-        "What was found": _winner(history, storage),
-        KERNELS: _kernels(history),
-        "The finals: ties and intervals": _ties(history),
-        "The best of each value of each parameter": _parameters(history),
-        "What each parameter does by itself": _effects(history),
+        "What was found": _found(history, storage),
+        "The finals": _ties(history),
+        "What the parameters do": _parameters(history),
+        "What the kernel does": _kernel(history),
         "Time and error": _error(history),
-        "What was rejected, and why": _rejections(history),
-        "Where the seconds went": _time_spent(history),
-        "The winner: its config and its source": _source(history),
+        "How the search went": _search(history),
+        "The source": _source(history),
         "Environment": _environment(history),
     }
     return KeptPage.of(title, study_lead(history), sections)
@@ -165,31 +186,57 @@ def first_times_words(history: StudyHistory) -> str:
     )
 
 
-KERNELS = "Every kernel, and the search"
-
-FIRST_TIMES_TOO = f"Times in this section are first times, as in the section “{KERNELS}”."
-
-
-def _winner(history: StudyHistory, storage: str | None) -> Blocks:
+def _found(history: StudyHistory, storage: str | None) -> Blocks:
     view = history.view
-    best, problem = best_standing(view), view.summary.problem
+    best, summary = best_standing(view), view.summary
+    problem, made = summary.problem, view.environment
+    yield tiles(_large_numbers(history))
+    reached = problem.gbps(best.kernel.time_us)
+    if made.peak_gbps:
+        marks = (
+            {problem.limit: problem.gbps(made.limit_us) / made.peak_gbps} if made.limit_us else {}
+        )
+        says = f"{count(round(reached))} of {count(round(made.peak_gbps))} GB/s of the datasheet"
+        yield meters([Meter("Speed of light", reached / made.peak_gbps, says, marks)])
+    yield "This command writes the fastest kernel to a file:"
+    yield command(reproducing_command(view.best, problem, summary.goal, storage))
+    yield _kernels_figure(history)
     lines = [("best", f"trial {view.best.number}: {brief_words(view.best.config)}")]
     lines += [("ties", "No search of this study came to its finals, so ties are not known.")]
     if view.finals is not None:
-        lines = finals_notes(view.finals, replayed=view.summary.replayed)
-    lines.insert(1, ("time", f"{best.time} µs, {problem.gbps(best.kernel.time_us):.0f} GB/s"))
+        lines = finals_notes(view.finals, replayed=summary.replayed)
     if view.since is not None:
         us = microseconds(view.since.outcome.time_us)
         lines += [("since", f"Trial {view.since.number} took {us} µs after the finals.")]
     lines += [] if is_reproducible(view.best, problem) else [("code", CHANGED)]
-    yield definitions(lines)
-    yield (
-        "A search times no other libraries. `explorer compare --save FILE` does, and "
-        "`explorer report --from FILE` draws that comparison, on this page too if it is given "
-        "beside `--cols`."
-    )
-    yield "This command writes the winner:"
-    yield command(reproducing_command(view.best, problem, view.summary.goal, storage))
+    lines += [("first times", first_times_words(history)), ("other libraries", _NO_PEERS)]
+    yield Folded("Which kernel it is, and which tie with it", [definitions(lines)])
+
+
+_NO_PEERS = (
+    "A search times none. `explorer compare --save FILE` does, and `explorer report --from FILE` "
+    "draws that comparison, on this page too if it is given beside `--cols`."
+)
+
+
+def _large_numbers(history: StudyHistory) -> list[tuple[str, str, str]]:
+    """Return the time, the share of the limit, and PyTorch's time over it where that is known."""
+    view = history.view
+    best, problem = best_standing(view), view.summary.problem
+    time, _, spread = best.time.partition(" ± ")
+    within = f", ± {spread}" if spread else ""
+    found = [(time, "µs", f"a launch{within}")]
+    if best.of_limit is not None:
+        share = f"{100 * best.of_limit:.1f}"
+        found += [(share, "%", f"of the speed of {problem.limit}")]
+        if (torch := torch_over_limit(problem, view.environment)) is not None:
+            ratio, date = torch
+            said = f"as fast as PyTorch was ({date})"
+            found += [(f"{ratio * best.of_limit:.2f}", "×", said)]
+    near = _near(kernel_rows(history))[1]
+    if len(found) < 3:
+        found += [(count(near), f"of {count(len(history.measured))}", "kernels within 1 %")]
+    return found
 
 
 # ------------------------------------------------------------------ every kernel, and the search
@@ -224,6 +271,7 @@ def kernel_rows(history: StudyHistory) -> list[Row]:
             "above_limit": _above(trial.outcome.time_us, reference_us),
             "what": brief_words(trial.config),
             "kind": kinds.get(trial.number, "other kernel"),
+            "family": family(trial.config),
         }
         for rank, trial in enumerate(ordered, 1)
     ]
@@ -239,14 +287,14 @@ def progress_rows(history: StudyHistory) -> list[Row]:
             best_us = min(best_us, attempt.trial.outcome.time_us)
         if best_us < before or (attempt.number == last and best_us < float("inf")):
             above = _above(best_us, reference_us)
-            rows.append({"trial": attempt.number, "above_limit": above, "line": "best so far"})
+            rows.append({"trial": attempt.number, "above_limit": above})
     return rows
 
 
 MOST_DRAWN = 1000
 """Kernels in a chart: each takes 250 bytes of the page."""
 
-MOST_LISTED = 100
+MOST_LISTED = 30
 """Kernels in the table below it."""
 
 
@@ -263,7 +311,8 @@ def study_chart(history: StudyHistory, title: str = "") -> Chart:
     """Return every kernel, by rank and in the order of the search; one with a title for a file."""
     rows = kernel_rows(history)
     limit = history.view.summary.problem.limit
-    return kernels_chart(_thinned(rows), _near(rows), progress_rows(history), limit, title)
+    best = progress_rows(history)
+    return kernels_chart(_thinned(rows), _near(rows), best, limit, FAMILIES, title)
 
 
 def study_picture(history: StudyHistory) -> Chart:
@@ -277,14 +326,13 @@ def _near(rows: Sequence[Row]) -> dict[int, int]:
     return {at: sum(row["above_best"] <= at for row in rows) for at in (1, 5, 10)}
 
 
-def _kernels(history: StudyHistory) -> Blocks:
+def _kernels_figure(history: StudyHistory) -> Figure:
     rows = kernel_rows(history)
     near, (_, reference) = _near(rows), _reference_us(history)
     says = (
-        f"Of {count(len(rows))} measured kernels, {near[1]} are within 1 % of the fastest, "
-        f"{near[5]} within 5 % and {near[10]} within 10 %. The first of those within 1 % was trial "
-        f"{min(row['trial'] for row in rows if row['above_best'] <= 1)}. Both vertical axes are "
-        f"logarithmic above 0.5 %, so that the last per cent can be seen."
+        f"Of {counted(len(rows), 'measured kernel')}, {near[1]} are within 1 % of the fastest, "
+        f"{near[5]} within 5 % and {near[10]} within 10 %. The axes upwards are logarithmic above "
+        "0.5 %."
     )
     if len(rows) > MOST_DRAWN:
         says += (
@@ -299,9 +347,7 @@ def _kernels(history: StudyHistory) -> Blocks:
     for row in rows[:MOST_LISTED]:
         time, above = microseconds(row["time_us"]), f"{row['above_best']:.2f} %"
         table.add(str(row["rank"]), str(row["trial"]), time, above, row["what"])
-    title = "Kernels by time, and in the order of the search"
-    yield first_times_words(history)
-    yield Figure(title, says, study_chart(history), table, is_brushed=True)
+    return Figure("The search", says, study_chart(history), table, is_brushed=True)
 
 
 # ------------------------------------------------------------------ ties
@@ -340,10 +386,9 @@ def _ties(history: StudyHistory) -> Blocks:
     rows = [data_of(_TIE, one) for one in listed]
     how = "timed in turn" if finals.interleaved else "recorded one after another"
     says = (
-        f"{counted(len(rows), 'kernel')}, {how}, {finals.rounds} samples of each. "
-        f"{len(finals.ties)} of them cannot be told apart (ties). Each line is the 95 % confidence "
-        "interval of a kernel's time over the fastest's, for all kernels together. The shaded band "
-        f"is the noise: {percent(finals.noise, 2)}."
+        f"{counted(len(rows), 'kernel')}, {how}, {finals.rounds} samples of each: "
+        f"{len(finals.ties)} cannot be told apart (ties). Lines are 95 % confidence intervals, and "
+        f"the band is the noise, {percent(finals.noise, 2)}."
     )
     chart = intervals_chart(rows, "% above the fastest of the finals", 100 * finals.noise)
     yield Figure("The finals", says, chart, table_of(_TIE, listed))
@@ -368,8 +413,10 @@ def best_of_values(history: StudyHistory) -> list[Row]:
         rows = [
             {
                 "label": f"{name} = {value}",
+                "name": name,
                 "value": _above(min(us), fastest_us),
-                "told": counted(len(us), "kernel"),
+                "told": f"{_above(min(us), fastest_us):.1f} % ({counted(len(us), 'kernel')})",
+                "kernels": len(us),
                 "kind": "value of the best kernel" if value == best[name] else "another value",
                 "best_us": min(us),
             }
@@ -381,42 +428,52 @@ def best_of_values(history: StudyHistory) -> list[Row]:
 
 
 def _parameters(history: StudyHistory) -> Blocks:
-    rows = best_of_values(history)
+    view, rows = history.view, best_of_values(history)
     if not rows:
         yield "All measured kernels have the same parameters."
         return
-    yield FIRST_TIMES_TOO
-    first = rows[0]["label"].split(" = ")[0]
+    if view.contrasts:
+        yield _contrasts_figure(view.contrasts)
+    else:
+        yield "Too few kernels were measured to tell what a parameter does by itself."
     says = (
-        "For each value of a parameter, the fastest kernel that has it: how far it is above the "
-        "fastest of all. The fastest kernel of each value counts; an average would mostly show "
-        "kernels that nobody would use. The parameter that costs most where it is chosen badly "
-        f"comes first: {first}. A value of few kernels may have faster ones that were not tried."
+        "How far the fastest kernel that has a value is above the fastest of all, by first times. "
+        f"A bad choice costs most of {rows[0]['name']}."
     )
+    costly = list(dict.fromkeys(row["name"] for row in rows))[:MOST_PARAMETERS]
+    if any(row["name"] not in costly for row in rows):
+        says += f" The {len(costly)} parameters that can cost most are drawn; the table has all."
     table = Table([*words("value"), *numbers("best µs", "above", "kernels")])
     for row in rows:
         time, above = microseconds(row["best_us"]), f"{row['value']:.2f} %"
-        table.add(row["label"], time, above, row["told"].split()[0])
-    chart = lollipops_chart(rows, "% above the fastest kernel of all")
-    yield Figure("Best over the rest", says, chart, table)
-
-
-def _effects(history: StudyHistory) -> Blocks:
-    view = history.view
-    if not (view.contrasts or view.unpaired):
-        yield "Too few kernels were measured to tell what a parameter does by itself."
-        return
-    yield FIRST_TIMES_TOO
-    if view.contrasts:
-        yield _contrasts_figure(view.contrasts)
-        yield definitions(headlines(view))
-        yield f"Method: {METHOD}."
-    if view.unpaired:
-        yield unpaired_table(view)
-        yield f"{UNPAIRED[0].upper()}{UNPAIRED[1:]}."
+        table.add(row["label"], time, above, str(row["kernels"]))
+    drawn = [row for row in rows if row["name"] in costly]
+    chart = above_chart(drawn, "% above the fastest kernel of all", kinds=_VALUES)
+    yield Figure("The best kernel of each value", says, chart, table)
+    more: list[Block] = []
     if view.effects:
-        yield effects_table(view.effects)
-        yield f"Method: {importance_method(view.effects)}."
+        more += [_importances(view.effects), f"Method: {importance_method(view.effects)}."]
+    if view.contrasts:
+        more += [definitions(headlines(view)), f"Method: {METHOD}."]
+    if view.unpaired:
+        more += [unpaired_table(view), f"{UNPAIRED[0].upper()}{UNPAIRED[1:]}."]
+    if more:
+        yield Folded("More on parameters, and how these figures are found", more)
+
+
+MOST_PARAMETERS = 6
+"""Parameters whose values are drawn."""
+
+_VALUES = ("value of the best kernel", "another value")
+
+
+def _importances(effects: Sequence[ParameterEffect]) -> Figure:
+    rows = [
+        {"label": one.name, "value": 100 * one.importance, "told": percent(one.importance)}
+        for one in effects
+    ]
+    says = f"{effects[0].name} explains most of how the fastest tenth differs from all kernels."
+    return Figure("Importance", says, bars_chart(rows, "% of it"), effects_table(effects))
 
 
 _CONTRAST: tuple[Field[Contrast], ...] = (
@@ -436,12 +493,89 @@ _CONTRAST: tuple[Field[Contrast], ...] = (
 def _contrasts_figure(compared: Sequence[Contrast]) -> Figure:
     telling = telling_contrasts(compared)
     says = (
-        "How much more time the slower of two values takes where nothing else differs, with its "
-        f"95 % interval. {sum(one.is_sure for one in telling)} of "
+        "How much more time the slower of two values takes where nothing else differs. "
+        f"{sum(one.is_sure for one in telling)} of "
         f"{counted(len(telling), 'parameter')} have an effect that is sure."
     )
     chart = intervals_chart([data_of(_CONTRAST, one) for one in telling], "% more time")
-    return Figure("Matched pairs", says, chart, table_of(_CONTRAST, compared))
+    return Figure("What each parameter does by itself", says, chart, table_of(_CONTRAST, compared))
+
+
+# ------------------------------------------------------------------ what the kernel does
+
+
+def _kernel(history: StudyHistory) -> Blocks:
+    """Yield shares of what the GPU can do, the roofline, and the counts of the best kernel."""
+    view = history.view
+    problem, name = view.summary.problem, view.summary.gpu
+    if not is_known_gpu(name) or not can_emit(problem, view.best.config):
+        yield f"Nothing is counted: {name} is not known, or the templates emit this no more."
+        return
+    gpu = known_gpu(name)
+    try:
+        counted_work = profile(ProgramUnderTest.of_config(problem, view.best.config), gpu)
+    except InvalidInput as error:
+        yield f"{str(error)[0].upper()}{str(error)[1:]}."
+        return
+    best_us = best_standing(view).kernel.time_us
+    yield meters(_kernel_meters(counted_work))
+    if gpu.peak_gbps and view.environment.sm_clock_mhz:
+        yield _roofline(counted_work, best_us, history)
+    sentences = [
+        ("counted", counted_sentence(counted_work)),
+        ("occupancy", occupancy_sentence(counted_work.occupancy, counted_work)),
+        *([("memory", memory_sentence(counted_work))] if gpu.peak_gbps else []),
+    ]
+    tables = [
+        Table([*words("what"), *table.columns[1:]], table.rows, table.title)
+        for table in profile_tables(counted_work)
+    ]
+    yield Folded("Every count", [definitions(sentences), *tables])
+
+
+def _kernel_meters(of: Profile) -> list[Meter]:
+    """Return its occupancy, and the least bytes of loads and stores over those that it moves."""
+    held, due = of.occupancy, of.emulated
+    limited = " and ".join(held.limited_by)
+    warps = f"{held.warps_per_sm} of {held.max_warps_per_sm} warps an SM, limited by {limited}"
+    found = [Meter("Occupancy", held.share, warps)]
+    counters = of.counters
+    for what, traffic, least in (
+        ("Loads", counters.global_loads, due.read_bytes),
+        ("Stores", counters.global_stores, due.written_bytes),
+    ):
+        if traffic.sector_bytes:
+            says = f"{traffic.sector_bytes / of.elements:.2f} bytes an element"
+            says += f", of which {least / of.elements:.2f} are needed"
+            found.append(Meter(what, least / traffic.sector_bytes, says))
+    return found
+
+
+def _roofline(of: Profile, time_us: float, history: StudyHistory) -> Figure:
+    made, problem = history.view.environment, history.view.summary.problem
+    issued = of.counters.warp_instructions * of.scale
+    rate = 1e-3 * SUB_PARTITIONS * of.gpu.sm_count * made.sm_clock_mhz
+    intensity, gips = issued / (moved_bytes(of) * of.scale), issued / time_us * 1e-3
+    roofs = [
+        {"line": f"datasheet, {count(round(of.gpu.peak_gbps))} GB/s", "gbps": of.gpu.peak_gbps}
+    ]
+    if made.limit_us:
+        gbps = problem.gbps(made.limit_us)
+        roofs.append({"line": f"{problem.limit}, {count(round(gbps))} GB/s", "gbps": gbps})
+    issue, memory = gips / rate, problem.gbps(time_us) / of.gpu.peak_gbps
+    nearer = "memory" if memory > issue else "instructions"
+    bound = f"bound by {nearer}" if max(memory, issue) > NEAR_A_ROOF else "bound by latency"
+    says = (
+        f"The best kernel has {percent(memory)} of the memory's bandwidth, and issues "
+        f"{percent(issue)} of the instructions for which the SMs have time, so that it is {bound}. "
+        "Instructions are those of PTX, bytes those that it asks for."
+    )
+    points = [{"intensity": intensity, "gips": gips, "who": "the best kernel"}]
+    return Figure("Roofline", says, roofline_chart(points, roofs, rate))
+
+
+NEAR_A_ROOF = 0.5
+"""Share of the bandwidth or of the schedulers' rate: a kernel that has less of both waits."""
 
 
 # ------------------------------------------------------------------ error, rejections, seconds
@@ -452,7 +586,6 @@ def _error(history: StudyHistory) -> Blocks:
     if not known:
         yield "The errors of these kernels in ulps were not recorded."
         return
-    yield FIRST_TIMES_TOO
     front = front_trials(known)
     exact, fast = front[-1].outcome, front[0].outcome
     members = {trial.number for trial in front}
@@ -471,7 +604,7 @@ def _error(history: StudyHistory) -> Blocks:
     drawn = [*rows[: len(front)], *_thinned(rows[len(front) :])]
     says = (
         f"{counted(len(front), 'kernel')} of {count(len(known))} are such that none is both faster "
-        f"and more exact (the front): from {microseconds(fast.time_us)} µs with an error of "
+        f"and more exact by first times: from {microseconds(fast.time_us)} µs with an error of "
         f"{ulps(fast.max_ulp)} ulp to {microseconds(exact.time_us)} µs with {ulps(exact.max_ulp)} "
         "ulp. Neighbours on the front may tie."
     )
@@ -483,6 +616,11 @@ def _error(history: StudyHistory) -> Blocks:
     yield Figure("The front of time and error", says, front_chart(drawn), table)
 
 
+def _search(history: StudyHistory) -> Blocks:
+    yield from _rejections(history)
+    yield from _time_spent(history)
+
+
 def _rejections(history: StudyHistory) -> Blocks:
     view = history.view
     total = sum(view.rejected.values())
@@ -490,18 +628,17 @@ def _rejections(history: StudyHistory) -> Blocks:
         yield "No trial was rejected."
         return
     found = {str(stage): view.rejected[stage] for stage in Stage if view.rejected.get(stage)}
-    by_stage = ", ".join(f"{number} {stage}" for stage, number in found.items())
-    says = (
-        f"{counted(total, 'trial')} of {count(len(history.attempts))} had no usable kernel, by "
-        f"stage: {by_stage}."
-    )
-    rows = [{"label": s, "value": number, "told": count(number)} for s, number in found.items()]
+    by_stage = ", ".join(f"{number} by {stage}" for stage, number in found.items())
+    all_trials = count(len(history.attempts))
+    says = f"{counted(total, 'trial')} of {all_trials} had no usable kernel, by stage: {by_stage}."
     table = Table([*numbers("count"), *words("stage"), prose("reason")])
     table.rows += [[count(number), str(stage), reason] for stage, reason, number in view.reasons]
-    yield Figure("Rejections by stage", says, bars_chart(rows, "trials"))
-    yield table
-    if view.passed_over:
-        yield view.passed_over
+    if len(found) > 1:
+        rows = [{"label": s, "value": number, "told": count(number)} for s, number in found.items()]
+        yield Figure("Rejections by stage", says, bars_chart(rows, "trials"))
+    else:
+        yield says
+    yield Folded("Every reason", [table, *([view.passed_over] if view.passed_over else [])])
 
 
 PAUSE_S = 60.0
@@ -532,24 +669,21 @@ def _time_spent(history: StudyHistory) -> Blocks:
     if not total:
         yield "The study does not say when its trials began and ended."
         return
+    if history.view.summary.replayed:
+        yield (
+            "A recording was replayed: what its kernels took to compile, to verify and to time on "
+            "the GPU was not recorded."
+        )
+        return
     rows = [
         {"label": what, "value": s, "told": f"{s:.2f} s, {percent(s / total)}"}
         for what, s in sorted(spent.items(), key=lambda item: -item[1])
     ]
     says = (
         f"{total:.1f} s by the clock of {counted(len(history.attempts), 'trial')}. Between trials "
-        "the search proposes kernels and waits for the compiler."
+        "the search proposes kernels and waits for the compiler. The finals are not among these."
     )
-    says += (
-        " This study replays a recording: its seconds are those of looking times up. What the "
-        "kernels took to compile, to verify and to time on the GPU was not recorded."
-        if history.view.summary.replayed
-        else " The verification and the timing of a kernel are not kept apart. The finals come "
-        "after the last trial, and are not among these."
-    )
-    table = Table([*words("what"), *numbers("seconds and share")])
-    table.rows += [[str(row["label"]), str(row["told"])] for row in rows]
-    yield Figure("Seconds", says, bars_chart(rows, "seconds"), table)
+    yield Figure("Seconds", says, bars_chart(rows, "seconds"))
 
 
 # ------------------------------------------------------------------ the winner, and environment
@@ -558,7 +692,7 @@ def _time_spent(history: StudyHistory) -> Blocks:
 def _source(history: StudyHistory) -> Blocks:
     view = history.view
     problem, config = view.summary.problem, view.best.config
-    yield config_table(config)
+    yield Folded("The config, parameter by parameter", [config_table(config)])
     if not can_emit(problem, config):
         yield "The installed templates do not emit this config any more."
         return
@@ -569,11 +703,11 @@ def _source(history: StudyHistory) -> Blocks:
 
 def config_table(config: Config) -> Table:
     """Return each parameter of a config: its value in words, and what the parameter chooses."""
-    columns = [*words("parameter", "value"), prose("in words"), prose("what it chooses")]
-    table = Table(columns, title="The config, parameter by parameter")
+    columns = [*words("parameter"), prose("value"), prose("what it chooses")]
+    table = Table(columns)
     for name, value in config.as_dict().items():
         mark = "" if value != getattr(Config(), name) else " (the default)"
-        table.add(name, str(value), value_words(name, value) + mark, MEANING[name])
+        table.add(name, value_words(name, value) + mark, MEANING[name])
     return table
 
 

@@ -1,7 +1,8 @@
 """What `explorer profile` prints: what a kernel does and takes."""
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from itertools import chain
 from math import isfinite
@@ -114,8 +115,13 @@ They are those of PTX, then those of SASS.
 """
 
 
-def print_profile(profile: Profile, nsight: NsightFigures | str | None, console: Console) -> None:
-    """Print all that is known of the variant without timing it, then what Nsight Compute says."""
+def print_profile(
+    profile: Profile,
+    nsight: NsightFigures | str | None,
+    texts: Mapping[str, Sequence[str]],
+    console: Console,
+) -> None:
+    """Print what is known of the variant without timing it, Nsight Compute's figures, and texts."""
     console.print(f"{profile.variant.problem}: {profile.program.words}", style="bold")
     console.print()
     console.print(notes(_lines(profile)))
@@ -126,6 +132,13 @@ def print_profile(profile: Profile, nsight: NsightFigures | str | None, console:
     elif nsight:
         console.print()
         console.print(nsight)
+    for name, lines in texts.items():
+        console.print(f"\n{name}, below each line of the source", style="bold")
+        for line in lines:
+            console.print(line, soft_wrap=True, style="cyan" if _OF_SOURCE.match(line) else None)
+
+
+_OF_SOURCE = re.compile(r" *\d+ \| ")
 
 
 def profile_tables(profile: Profile) -> list[Table]:

@@ -21,7 +21,7 @@ from explorer.model.tuned_table import TunedTable, read_table, table_file
 from explorer.report.charts import Chart, bars_chart, shares_chart, stacked
 from explorer.report.compare import few_of, geometric_mean, read_compared
 from explorer.report.journey import read_journey
-from explorer.report.page import Block, Figure, KeptPage, definitions
+from explorer.report.page import Block, Figure, Folded, KeptPage, definitions, tiles
 from explorer.report.records import Tabular
 from explorer.report.studies import best_standing
 from explorer.report.table import (
@@ -47,6 +47,7 @@ from explorer.system.user_files import (
     JOURNEY,
     TUNED_TABLE,
     is_there,
+    kept_file,
     kind_of,
     read_json,
 )
@@ -71,7 +72,7 @@ def read_result(named: str, storage: str | None = None) -> Result:
     Raises InvalidInput for a file of another kind, and where several studies fit, NotFound where
     none does.
     """
-    path = table_file(named)
+    path = kept_file(table_file(named))
     if not is_there(path) and path.suffix != ".json":
         try:
             return history_of(study_named(open_storage(storage, read_only=True), named))
@@ -548,13 +549,19 @@ def side_page(of: SideBySide) -> KeptPage:
                 f"{_shares_words(lines)}."
             )
             figures.append(Figure(f"{label}, {of.title}", says, chart))
+    large = [
+        (f"{100 * share:.1f}", "%", f"of {limit}'s speed in the mean, {name}")
+        for name, share in _means(of.lines, _SHARE).items()
+    ]
     lead = (
         f"{counted(len(of.lines), 'problem')} of all. Each kernel is held against {limit} of its "
         f"own GPU. {_kernels(of).capitalize()}."
     )
     sections: dict[str, Iterable[Block]] = {
-        f"Share of {limit}'s speed": figures or ["No limit was timed in these results."],
+        f"Share of {limit}'s speed": [tiles(large), *figures]
+        if figures
+        else ["No limit was timed in these results."],
         "Every problem": [side_table(of)],
-        "Figures and environments": [definitions(side_notes(of))],
+        "Figures and environments": [Folded("All of them", [definitions(side_notes(of))])],
     }
     return KeptPage.of(of.title, lead, sections)

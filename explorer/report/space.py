@@ -13,6 +13,7 @@ from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem
 from explorer.ops import Op
+from explorer.presets.ladder import LADDER
 from explorer.presets.preset import Preset
 from explorer.presets.published import PRESET_NAMES, PRESETS, unpublished
 from explorer.report.records import Tabular
@@ -204,7 +205,7 @@ class PresetFilter:
     """Which presets a user wants to see."""
 
     text: str = ""
-    """Part of a name, of what it does or of the source, in either case."""
+    """Words, each in a name, in what it does, in its idea or in the source, in either case."""
     op: Op | None = None
     dtype: DType | None = None
     values: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
@@ -214,8 +215,10 @@ class PresetFilter:
     def passes(self, line: PresetLine) -> bool:
         """Return whether a preset is wanted."""
         preset, config = line.preset, line.config
-        said = " ".join([preset.name, *preset.other_names, preset.sentence, str(preset.source)])
-        if self.text.lower() not in said.lower() or (self.only_legal and config is None):
+        ideas = (rung.idea for rung in LADDER if rung.preset == preset.name)
+        said = [preset.name, *preset.other_names, preset.sentence, str(preset.source), *ideas]
+        is_said = all(word in " ".join(said).lower() for word in self.text.lower().split())
+        if not is_said or (self.only_legal and config is None):
             return False
         if self.op not in (None, *preset.ops) or self.dtype not in (None, *preset.dtypes):
             return False

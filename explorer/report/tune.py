@@ -14,9 +14,9 @@ from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Environment
 from explorer.model.problem import Problem
 from explorer.model.tuned_table import TunedProblem, TunedTable, shipped_tables, table_file
-from explorer.report.charts import Row, lollipops_chart, map_chart, matrix_chart
+from explorer.report.charts import Row, above_chart, map_chart, matrix_chart
 from explorer.report.compare import geometric_mean
-from explorer.report.page import Blocks, Figure, KeptPage, definitions
+from explorer.report.page import Blocks, Figure, Folded, KeptPage, definitions, tiles
 from explorer.report.table import (
     Field,
     Kind,
@@ -206,7 +206,7 @@ SHIPPED: tuple[Field[Shipped], ...] = (
 FAMILIES = (
     "a thread a row",
     "a warp or less a row",
-    "a few warps a row, several rows a block",
+    "a few warps a row",
     "a block a row",
     "a cluster of blocks a row",
     "several launches",
@@ -336,7 +336,7 @@ def table_page(table: TunedTable) -> KeptPage:
         f"{table.gpu.name}, {dates[0]}{f' to {dates[-1]}' if dates[-1] != dates[0] else ''}."
     )
     sections = {
-        "Which kernel family is the fastest where": _families(large),
+        "Which kernel family is the fastest where": _families(table, large),
         "What the neighbours' kernels lose": _neighbours(large),
         "What is lost without a search": _untuned(table),
         "The best kernel of each problem": _best(table),
@@ -345,17 +345,29 @@ def table_page(table: TunedTable) -> KeptPage:
     return KeptPage.of(f"Tuned kernels of {table.gpu.name}", lead, sections)
 
 
-def _families(large: Mapping[str, Sequence[TunedProblem]]) -> Blocks:
-    yield (
-        "A map shows the family of the best kernel of each problem. Below it, each row is a "
-        "family and each column a band of row lengths. A cell says how much more time the best "
-        "timed kernel of the family takes than the best of all, in geometric mean over the "
-        "problems of the band on which one was timed. In an empty cell none was. Finalists "
-        "have the times of the finals, in which kernels are timed in turn; other kernels those "
-        "that they took by themselves."
-        if large
-        else f"No kind of problem has {LEAST_PROBLEMS} problems or more, so that no map is drawn."
-    )
+_MAPS = (
+    "A map shows the family of the best kernel of each problem. Below it, each row is a family and "
+    "each column a band of row lengths. A cell says how much more time the best timed kernel of "
+    "the family takes than the best of all, in geometric mean over the problems of the band on "
+    "which one was timed. In an empty cell none was. Finalists have the times of the finals, in "
+    "which kernels are timed in turn; other kernels those that they took by themselves."
+)
+
+
+def _large_numbers(table: TunedTable) -> list[tuple[str, str, str]]:
+    found = [(count(len(table.problems)), "", f"problems tuned on {table.gpu.name}")]
+    if shares := [share for one in table.problems if (share := of_limit(one)) is not None]:
+        limit = limit_word(table.problems, "the limit")
+        found.append((f"{100 * median(shares):.1f}", "%", f"of {limit}'s speed, in the median"))
+    if gain := geometric_mean(one.gain for one in table.problems if one.gain is not None):
+        found.append((f"{gain:.3f}", "×", "as fast as without a search, in the mean"))
+    return found
+
+
+def _families(table: TunedTable, large: Mapping[str, Sequence[TunedProblem]]) -> Blocks:
+    yield tiles(_large_numbers(table))
+    if not large:
+        yield f"No kind of problem has {LEAST_PROBLEMS} problems or more, so that no map is drawn."
     for kind, problems in large.items():
         rows = [
             {
@@ -371,6 +383,7 @@ def _families(large: Mapping[str, Sequence[TunedProblem]]) -> Blocks:
         says = f"The family of the best kernel of each of {len(rows)} problems: {told}."
         yield Figure(f"Best family, {kind}", says, map_chart(rows, kind, FAMILIES))
         yield _losses_figure(kind, problems)
+    yield Folded("How to read the maps", [_MAPS])
 
 
 def _losses_figure(kind: str, problems: Sequence[TunedProblem]) -> Figure:
@@ -411,7 +424,7 @@ def _neighbours(large: Mapping[str, Sequence[TunedProblem]]) -> Blocks:
         table.rows += [[r["problem"], r["neighbour"], r["told"], r["what"]] for r in shown]
         table.title = f"The {len(shown)} greatest losses, {kind}"
         drawn = [{**row, "value": row["loss"]} for row in shown]
-        chart = lollipops_chart(drawn, "% more time than the best")
+        chart = above_chart(drawn, "% more time than the best")
         yield Figure(f"Greatest losses, {kind}", says, chart, table)
 
 

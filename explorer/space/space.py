@@ -227,6 +227,10 @@ class Space:
         """Return the first rule that `config` breaks, or None if it is legal."""
         return self._rule_cache.broken_rule(config)
 
+    def broken_rules(self, config: Config) -> list[Rule]:
+        """Return all rules that `config` breaks."""
+        return self._rule_cache.broken_rules(config)
+
     def is_legal(self, config: Config) -> bool:
         """Whether no rule excludes `config` and every value is one of its parameter's."""
         return self.foreign_value(config) is None and self.broken_rule(config) is None

@@ -69,6 +69,19 @@ def shipped_folder(name: str, in_checkout: str) -> Path:
     return installed if installed.is_dir() else package.parent / in_checkout
 
 
+def shipped_results() -> dict[str, Path]:
+    """Return the comparisons and journeys that come with the package, by name."""
+    folder = shipped_folder("results", "studies/results")
+    found = (path for kind in ("compare-*", "journey-*") for path in folder.glob(f"{kind}.json"))
+    return {path.stem: path for path in sorted(found)}
+
+
+def kept_file(named: str | Path) -> Path:
+    """Return the file of a result that is named by its path, or by the name of a shipped one."""
+    path = Path(named)
+    return path if is_there(path) else shipped_results().get(str(named), path)
+
+
 STUDIES = Path("studies")
 """The folder of results in a checkout, and in any folder in which a user has made one."""
 
@@ -252,6 +265,7 @@ def read_kept(path: Path, read: Callable[[Any], Saved], what: str, command: str)
 
     Raises InvalidInput for a file without such a result.
     """
+    path = kept_file(path)
     values = read_json(path, f"name a file that explorer {command} --save wrote")
     check_kind(path, values, what)
     try:

@@ -178,8 +178,7 @@ def _presets(evaluator: Evaluator) -> tuple[_Entered, list[Absent]]:
         raise NotFound(
             f"the recording made on {environment.gpu} on {environment.date[:10]} lacks "
             f"{lacking} of the {len(entered)} presets of {evaluator.problem}: a journey needs "
-            "a GPU, or one that was kept, as the repository's studies/results/journey-*.json: "
-            "--from FILE"
+            "a GPU; show one that comes with the package: --from journey-h200-f32-4096"
         )
     return {digest: (recorded[digest], names) for digest, (_, names) in entered.items()}, left_out
 

@@ -1,6 +1,7 @@
 """What a kernel does, counted without a GPU."""
 
 import json
+import re
 
 import pytest
 from by_hand import SHAPE
@@ -73,3 +74,22 @@ def test_it_says_whether_launch_bounds_state_the_resident_blocks(explorer, state
 def test_bad_input_is_refused_in_a_sentence(explorer, words, says):
     ran = explorer("profile", *words)
     assert ran.code == 2 and says in ran.err and ran.out == ""
+
+
+def test_ptx_stands_below_the_lines_of_the_source(explorer):
+    ran = explorer("profile", "thread-per-row", "--cols", 64, "--rows", 64, "--show", "ptx")
+    assert ran.code == 0, ran.err
+    _, _, below = ran.out.partition("ptx, below each line of the source")
+    source = re.findall(r"^ *\d+ \| (.*)$", below, re.MULTILINE)
+    assert any("blockIdx.x" in line for line in source) and "ld.global" in below
+    assert ".loc" not in below
+    ran = explorer("profile", "thread-per-row", "--cols", 64, "--show", "source")
+    assert ran.code == 2 and "write some of ptx, sass" in ran.err
+
+
+def test_a_ladder_needs_no_gpu_and_no_columns(explorer):
+    ran = explorer("journey", "--ladder", "--cols", 64, "--rows", 64)
+    assert ran.code == 0, ran.err
+    assert "11. tile" in ran.out and "so no times are known" in ran.out
+    data = json.loads(explorer("journey", "--ladder", "--json").out)
+    assert data["rungs"][0]["time_us"] and data["circumstances"]["gpu"] == "NVIDIA H200"

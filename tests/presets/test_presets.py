@@ -13,6 +13,8 @@ from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem
 from explorer.ops import Op
+from explorer.presets.ladder import LADDER
+from explorer.presets.preset import IDLE_THREADS
 from explorer.presets.published import PRESETS, REPORTED, find_preset
 from explorer.space import Space
 
@@ -60,7 +62,8 @@ def test_a_config_that_it_gives_is_legal(preset):
                 problem = problem_of(preset, rows, cols, dtype)
                 if preset.fault(problem, H200) is None:
                     found += 1
-                    assert Space(problem, H200).is_legal(preset.config(problem, H200))
+                    broken = Space(problem, H200).broken_rules(preset.config(problem, H200))
+                    assert {rule.name for rule in broken} <= {IDLE_THREADS}
                 else:
                     with pytest.raises(InvalidInput, match=preset.name):
                         preset.config(problem, H200)
@@ -108,8 +111,16 @@ def test_what_an_op_or_a_problem_is_refused_for():
         find_preset("pytorch-spatial").config(Problem(8, 512), H200)
     with pytest.raises(InvalidInput, match="at most 1024 columns"):
         find_preset("oneflow-warp").config(Problem(8, 1025), H200)
-    with pytest.raises(InvalidInput, match="idle-threads"):
-        find_preset("shared-tree").config(Problem(8, 64), H200)
+
+
+def test_a_preset_may_have_idle_threads_which_is_said_and_its_kernel_is_right():
+    problem, preset = Problem(8, 64), find_preset("shared-tree")
+    assert "most of the 256 threads a row of 'shared-tree'" in preset.idle(problem, H200)
+    assert preset.idle(Problem(8, 512), H200) == ""
+    config = preset.config(problem, H200)
+    assert not Space(problem, H200).is_legal(config)  # a search does not try it
+    program = ProgramUnderTest.of_config(problem, config)
+    assert Emulator("sm_90").verify(program).status is Status.VERIFIED
 
 
 def test_an_unknown_name_is_answered_with_near_ones():
@@ -122,3 +133,24 @@ def test_reported_ratios_are_of_presets():
         assert 1.0 < ratio.low <= ratio.high
         find_preset(ratio.slower)
         find_preset(ratio.faster)
+
+
+def test_the_ladder_is_of_presets_and_each_rung_has_a_time_in_the_kept_journey():
+    from explorer.report.ladder import kept_journey, ladder_data, ladder_steps
+
+    problem = Problem(8192, 4096)
+    journey = kept_journey(problem)
+    steps = ladder_steps(problem, H200, journey)
+    assert [step.rung for step in steps] == list(LADDER) and all(step.timed for step in steps)
+    rungs = ladder_data(steps, journey)["rungs"]
+    assert rungs[0]["time_us"] > 20 * rungs[-1]["time_us"]
+    small = ladder_steps(Problem(64, 64), H200, kept_journey(Problem(64, 64)))
+    assert all(step.config for step in small) and not any(step.timed for step in small)
+
+
+@pytest.mark.parametrize("text", ["naive", "shuffle", "shared memory", "online", "fused"])
+def test_presets_are_found_by_the_words_of_their_series(text):
+    from explorer.api import find_presets
+
+    found = {line.preset.name for line in find_presets(text=text)}
+    assert found & {rung.preset for rung in LADDER}

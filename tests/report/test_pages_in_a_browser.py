@@ -106,6 +106,13 @@ LEAST_GAPS = """(chart) => {
 }"""
 
 
+def test_a_page_of_two_gpus_says_nothing_to_the_console(browser, tmp_path):
+    kept = kept_pages(["compare-h200-f32", "compare-h100"])[0]
+    (tmp_path / "two.html").write_text(page_html(kept.title, kept.lead, kept.sections))
+    browser.open(tmp_path / "two.html", width=1600, scheme="light")
+    assert browser.faults() == []
+
+
 @pytest.mark.parametrize("width", [360, 400, 700, 1000, 1600])
 @pytest.mark.parametrize("name", PAGES)
 def test_numbers_of_an_axis_stand_apart(browser, pages, name, width):
@@ -161,7 +168,7 @@ def test_a_brush_selects_kernels_in_both_charts_and_lists_them(browser, pages, h
         ".map((e) => e.getBoundingClientRect().toJSON())"
         ".filter((b) => b.width > 400 && b.height > 100)"
     )
-    box = min(boxes, key=lambda found: found["top"])
+    box = max(boxes, key=lambda found: found["left"])  # the kernels by rank, beside the search
     y = box["top"] + box["height"] / 2
     browser.drag((box["left"] + 2, y), (box["left"] + box["width"] / 3, y))
     browser.wait("document.querySelector('.selected tbody tr')")
@@ -188,6 +195,47 @@ def test_kernels_are_listed_without_a_mouse(browser, pages, history):
     near = [row for row in kernel_rows(history) if row["above_best"] <= 1]
     said = browser.run("document.querySelector('.selected p').textContent")
     assert said.startswith(f"{len(near)} of {len(history.measured)} kernels selected, ")
+    assert browser.faults() == []
+
+
+def test_kernels_that_were_listed_by_a_number_stand_out_until_others_are_dragged(browser, pages):
+    browser.open(pages["study"], width=1600, scheme="light")
+    browser.run("document.querySelector('#within-0').focus()")
+    browser.call("Input.insertText", text="1")
+    faint = (
+        "[...document.querySelectorAll('#chart-0 .mark-symbol path')]"
+        ".filter((e) => Number(e.getAttribute('opacity') ?? 1) < 0.5).length"
+    )
+    browser.wait(f"{faint} > 20")
+    browser.run("document.querySelector('#within-0').value = ''")
+    browser.run("document.querySelector('#within-0').oninput()")
+    browser.wait(f"{faint} === 0")
+    assert browser.faults() == []
+
+
+def test_a_chart_that_was_folded_fits_once_it_is_opened(browser, pages):
+    browser.open(pages["study"], width=1600, scheme="light")
+    folded = "document.querySelector('details .chart svg')"
+    browser.run(f"{folded}.closest('details').open = true")
+    browser.wait(f"{folded} && {folded}.clientWidth > 800")
+    assert browser.faults() == []
+
+
+def test_a_heading_sorts_its_table_and_a_button_copies_a_command(browser, pages):
+    browser.open(pages["study"], width=1600, scheme="light")
+    browser.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
+    column = (
+        "[...document.querySelectorAll('figure tbody')[0].rows].map((r) => +r.cells[1].textContent)"
+    )
+    heading = "document.querySelectorAll('figure th')[1]"
+    trials = browser.run(column)
+    browser.run(f"{heading}.querySelector('button').click()")
+    assert browser.run(column) == sorted(trials, reverse=True) != trials
+    assert browser.run(f"{heading}.ariaSort") == "descending"
+    browser.run(f"{heading}.querySelector('button').click()")
+    assert browser.run(column) == sorted(trials)
+    browser.run("document.querySelector('.copied button').click()")
+    browser.wait("document.querySelector('.copied button').textContent !== 'Copy'")
     assert browser.faults() == []
 
 
@@ -257,6 +305,7 @@ def test_a_cell_of_a_block_has_its_heading_beside_it(browser, pages):
 
 def test_a_region_that_scrolls_sideways_says_so_as_long_as_it_does(browser, pages):
     browser.open(pages["comparison"], width=700, scheme="light")
+    browser.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
     browser.wait(f"{SIDEWAYS}.length && {HINTED}.every(Boolean)")
     browser.call(
         "Emulation.setDeviceMetricsOverride",

@@ -1,0 +1,152 @@
+"""`explorer journey --ladder`: each idea with its file, what it does, its time, and why."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rich.console import Console
+
+from explorer.codegen.units import emit
+from explorer.devices.program_under_test import ProgramUnderTest
+from explorer.evaluate.profile import Profile, profile
+from explorer.model.config import Config, brief_words, change_words
+from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import GpuSpec
+from explorer.model.outcome import Contender
+from explorer.model.problem import Problem
+from explorer.model.query import ProblemQuery
+from explorer.presets.ladder import LADDER, Rung
+from explorer.presets.published import find_preset
+from explorer.report.journey import read_journey
+from explorer.report.profile import moved_bytes, occupancy_sentence
+from explorer.report.table import notes
+from explorer.report.text import environment_line, microseconds, percent, times_as_fast
+from explorer.system.user_files import shipped_results
+from explorer.tuning.journey import Journey
+
+
+@dataclass(frozen=True)
+class Step:
+    """A rung on a problem: its config, and its time in a kept journey where it was in one."""
+
+    rung: Rung
+    config: Config | None
+    problem: Problem
+    gpu: GpuSpec
+    fault: str = ""
+    """Why there is no config."""
+    timed: Contender | None = None
+
+    @cached_property
+    def profile(self) -> Profile | str:
+        """What it does, or why that is not counted."""
+        if self.config is None:
+            return self.fault
+        try:
+            return profile(ProgramUnderTest.of_config(self.problem, self.config), self.gpu)
+        except InvalidInput as error:
+            return str(error)
+
+    @property
+    def is_older(self) -> bool:
+        """Whether the kernel that was timed was emitted by other templates."""
+        if self.timed is None or self.config is None:
+            return False
+        return self.timed.digest != emit(self.problem, self.config).digest
+
+    @property
+    def command(self) -> str:
+        """The command that writes its file."""
+        options = ProblemQuery.of(self.problem).options
+        return shlex.join(["explorer", "emit", self.rung.preset, *options])
+
+
+def kept_journey(problem: Problem) -> Journey | None:
+    """Return the journey over a problem that comes with the package; None without one."""
+    of = (read_journey(p) for name, p in shipped_results().items() if name.startswith("journey-"))
+    return next((journey for journey in of if journey.problem == problem), None)
+
+
+def ladder_steps(problem: Problem, gpu: GpuSpec, journey: Journey | None) -> list[Step]:
+    """Return the rungs on a problem, the first idea first."""
+    found = []
+    for rung in LADDER:
+        preset = find_preset(rung.preset)
+        fault = preset.fault(problem, gpu) or ""
+        config = None if fault else preset.config(problem, gpu)
+        timed = journey.find(rung.preset) if journey else None
+        found.append(Step(rung, config, problem, gpu, fault, timed))
+    return found
+
+
+def ladder_data(steps: list[Step], journey: Journey | None) -> dict[str, Any]:
+    """Return each rung as plain data; a time that was not measured is null."""
+    return {
+        "problem": steps[0].problem.as_dict(),
+        "circumstances": journey.environment.as_dict() if journey else None,
+        "rungs": [
+            {
+                "preset": step.rung.preset,
+                "idea": step.rung.idea,
+                "why": step.rung.why,
+                "config": step.config.as_dict() if step.config else None,
+                "fault": step.fault or None,
+                "time_us": step.timed.time_us if step.timed else None,
+                "emit": step.command,
+            }
+            for step in steps
+        ],
+    }
+
+
+def print_ladder(steps: list[Step], journey: Journey | None, console: Console) -> None:
+    """Print the rungs as they are profiled, then where the times are from."""
+    console.print(f"{steps[0].problem}: a ladder of {len(steps)} ideas", style="bold")
+    before: Step | None = None
+    for number, step in enumerate(steps, 1):
+        console.print()
+        console.print(f"{number}. {step.rung.preset}: {step.rung.idea}", style="bold")
+        console.print(notes([*_lines(step, before, journey)]))
+        before = step if step.config else before
+    console.print()
+    if journey is None:
+        console.print(f"No journey over {steps[0].problem} was kept, so no times are known.")
+    else:
+        console.print(f"The times were kept: {environment_line(journey.environment)}")
+        if any(step.is_older for step in steps):
+            console.print("The templates have changed since: files and profiles are of today's.")
+
+
+def _lines(step: Step, before: Step | None, journey: Journey | None) -> Iterator[tuple[str, str]]:
+    if step.config is None:
+        yield "left out", step.fault
+        return
+    if step.timed is not None and journey is not None:
+        time = f"{microseconds(step.timed.time_us)} µs"
+        if before is not None and before.timed is not None:
+            ratio = journey.speedup(before.timed, step.timed).median
+            time += f", {times_as_fast(ratio)} × as fast as the step before"
+        yield "time", time
+    counted = step.profile
+    yield "profile", counted if isinstance(counted, str) else _counts(counted)
+    if before is None or before.config is None:
+        yield "config", brief_words(step.config)
+    else:
+        yield "changed", change_words(before.config, step.config)
+    yield "why", step.rung.why
+    yield "file", step.command
+
+
+def _counts(of: Profile) -> str:
+    """Return the counts that tell one idea from another."""
+    moved = moved_bytes(of) / of.elements
+    least = of.emulated.bytes / of.elements
+    instructions = 32 * of.counters.warp_instructions / of.elements
+    held = occupancy_sentence(of.occupancy, of).partition(";")[0]
+    return (
+        f"{moved:.0f} bytes an element in sectors ({percent(least / moved, 0)} of them needed), "
+        f"{instructions:.0f} instructions an element; {of.resources.registers} registers a thread: "
+        f"{held}"
+    )
