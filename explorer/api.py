@@ -599,6 +599,38 @@ def _own(launch: "OwnLaunch | Mapping[str, Any] | None") -> "OwnLaunch":
         ) from None
 
 
+def _own_of_each(
+    own: "OwnLaunch | Mapping[str, Any] | Sequence[OwnLaunch] | None", files: int
+) -> "list[OwnLaunch]":
+    """Return how the kernel of each of some files is launched. Raises InvalidInput."""
+    each = own if isinstance(own, Sequence) else [own] * files
+    if len(each) != files:
+        raise InvalidInput(
+            f"own has {len(each)} launches, and there are {files} files; give one for all, or one "
+            "for each"
+        )
+    return [_own(launch) for launch in each]
+
+
+def _own_peers(
+    with_: StrPath | Sequence[StrPath],
+    own: "OwnLaunch | Mapping[str, Any] | Sequence[OwnLaunch] | None",
+    problem: Problem,
+) -> "tuple[PeerName, ...]":
+    """Return the kernels of files as peers. Raises InvalidInput."""
+    from explorer.devices.own_kernel import own_peer
+
+    files = [with_] if isinstance(with_, str | os.PathLike) else with_
+    if not files:
+        for launch in own if isinstance(own, Sequence) else [own]:
+            _own(launch).check_none("no file of one is named (with, in a program with_)")
+    launches = _own_of_each(own, len(files)) if files else []
+    return tuple(
+        own_peer(os.fspath(file), launch, problem)
+        for file, launch in zip(files, launches, strict=True)
+    )
+
+
 def _of_file(
     named: str,
     gpu: str | None,
@@ -673,7 +705,8 @@ def compare(
     problems: "Problem | ProblemQuery | Iterable[Problem] | None" = None,
     *,
     peers: Sequence[str] | None = None,
-    own: "Sequence[PeerName]" = (),
+    with_: StrPath | Sequence[StrPath] = (),
+    own: "OwnLaunch | Mapping[str, Any] | Sequence[OwnLaunch] | None" = None,
     peer_limit_s: float = 180.0,
     heuristic: bool = False,
     device: str = "auto",
@@ -695,7 +728,9 @@ def compare(
     Args:
         problems: One or several, unless keywords say them, as of `explorer.tune`.
         peers: Their names, or module:attribute; None: all that are known.
-        own: Kernels of your own, timed beside them (`explorer.devices.own_kernel.own_peer`).
+        with_: Files of kernels of your own, timed beside them: FILE.cu or FILE.cu:KERNEL.
+        own: How these are launched where their files do not say it, as of `explorer.verify`; a list
+            for each of several files.
         peer_limit_s: Seconds for a peer to compile, tune and verify.
         heuristic: Time the heuristic's kernel, not a search's best.
         device: `auto` or `cuda:N`.
@@ -735,7 +770,8 @@ def compare(
     chosen = chosen_peers(_names("peers", peers or ()))
     level = Accuracy.parse(accuracy)
     stored = _storage(storage)
-    settings = RunSettings((*chosen, *own), heuristic, timing, level, seed)
+    theirs = _own_peers(with_, own, wanted[0])
+    settings = RunSettings((*chosen, *theirs), heuristic, timing, level, seed)
 
     def told(run: "PeerRun") -> None:
         if progress is not None:
@@ -794,7 +830,8 @@ def _searched(bench: "PeerBench", storage: str | None, notice: Notice) -> "Entry
 def journey(
     problem: Problem | ProblemQuery | None = None,
     *,
-    own: "Sequence[PeerName]" = (),
+    with_: StrPath | Sequence[StrPath] = (),
+    own: "OwnLaunch | Mapping[str, Any] | Sequence[OwnLaunch] | None" = None,
     budget_s: float | None = None,
     device: str = "auto",
     timing: str = "cold",
@@ -810,7 +847,8 @@ def journey(
 
     Args:
         problem: What to compute, unless keywords say it (`ProblemKeywords`).
-        own: Kernels of your own, timed beside them, as of `explorer.compare`.
+        with_: Files of kernels of your own, timed beside them, as of `explorer.compare`.
+        own: How these are launched, as of `explorer.compare`.
         budget_s: Seconds for a search first; None: 40 where none is stored, else none.
         device: `auto`, `cuda:N`, or a recording that has the published kernels.
         timing: `cold` or `warm`, as of `explorer.search`.
@@ -848,6 +886,7 @@ def journey(
     why = why_no_gpu(_text("device", device))
     if told := unpublished(wanted.op):
         raise InvalidInput(told)
+    theirs = _own_peers(with_, own, wanted)
     try:
         with ExitStack() as stack:
             opening = open_evaluator(wanted, device, timing, seed, level)
@@ -863,7 +902,7 @@ def journey(
             for sentence in [*evaluator.notices, *rows_notice(wanted, query.rows)]:
                 heard(sentence)
             best = partial(_searched_best, evaluator, kept, seconds, seed, progress, heard)
-            made = run_journey(evaluator, best, own=own, on_progress=on_kernel)
+            made = run_journey(evaluator, best, own=theirs, on_progress=on_kernel)
     except NotFound as error:
         raise NotFound(f"{why}, and {error}" if why else str(error)) from None
     return as_kind(Journey, made)
@@ -1308,11 +1347,7 @@ def diff(
     query, heard = query_of(diff, problem, keywords), _Heard(notice)
     scope = _scope(query, gpu, accuracy, objectives, batch_invariant, storage, study, heard)
     reads_dtype = "dtype" not in keywords
-    each = own if isinstance(own, Sequence) else (own, own)
-    if len(each) != 2:
-        raise InvalidInput(f"own has {len(each)} launches; give one for both, or one for each")
-    launches = [_own(launch) for launch in each]
-    two = two_programs((a, b), scope, launches, reads_dtype=reads_dtype)
+    two = two_programs((a, b), scope, _own_of_each(own, 2), reads_dtype=reads_dtype)
     one, other = (inspect(program, two.gpu) for program in two.programs)
     return Difference((str(a), str(b)), (one, other), two.times)
 

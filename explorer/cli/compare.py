@@ -170,7 +170,7 @@ def compare(
     measured = partial(
         api.compare,
         problems,
-        own=own.peers(with_, problems[0]),
+        **own.beside(with_),
         peers=words("peers", peers) if peers is not None else None,
         peer_limit_s=peer_limit,
         heuristic=heuristic,

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,7 +24,6 @@ from explorer.model.query import ProblemQuery, needed
 from explorer.system.user_files import JOURNEY, check_replaceable
 
 if TYPE_CHECKING:
-    from explorer.model.peer import PeerName
     from explorer.tuning.journey import Journey
 
 _SAVE_REMEDY = "name another --save"
@@ -85,10 +84,9 @@ def journey(
     if kept is not None:
         made = report.read_journey(kept)
     else:
-        peers = own.peers(with_, needed(query).problem())
         if save is not None:
             check_replaceable(save, JOURNEY, _SAVE_REMEDY)
-        made = _run(needed(query), of, budget, peers)
+        made = _run(needed(query), of, budget, own.beside(with_))
         if save is not None:
             keep_result(save, made.as_dict(), _SAVE_REMEDY)
     show_result(
@@ -127,7 +125,7 @@ def _run(
     query: ProblemQuery,
     of: Where,
     budget_s: float | None,
-    own: "tuple[PeerName, ...]",
+    own: dict[str, Any],
 ) -> "Journey":
     """Measure a journey, with a line of progress. Raises as `explorer.journey`."""
     from explorer import api
@@ -141,7 +139,7 @@ def _run(
     ):
         return api.journey(
             query,
-            own=own,
+            **own,
             budget_s=budget_s,
             **asdict(of),
             progress=searching,

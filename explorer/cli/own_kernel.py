@@ -9,14 +9,12 @@ import typer
 from explorer.cli.options import option
 from explorer.cli.output import is_given
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery, option_of, whole_number
 from explorer.system.user_files import cuda_file
 
 if TYPE_CHECKING:
     from explorer.devices.own_kernel import OwnLaunch
     from explorer.devices.program_under_test import ProgramUnderTest
-    from explorer.model.peer import PeerName
 
 
 def is_file(what: str | None) -> bool:
@@ -126,16 +124,8 @@ class OwnOptions:
 
         return read_file(what, self.launch, query, reads_dtype=not is_given(context, "dtype"))
 
-    def peers(self, named: str | None, problem: Problem) -> "tuple[PeerName, ...]":
-        """Return the kernels of the files between commas as peers; raises InvalidInput."""
-        from explorer.devices.own_kernel import own_peer
-
-        if named is None:
-            self.launch.check_none("--with names no file")
-            return ()
-        whats = re.split(r",(?![^<]*>)", named)
-        launches = self.launches(len(whats))
-        return tuple(
-            own_peer(what.strip(), launch, problem)
-            for what, launch in zip(whats, launches, strict=True)
-        )
+    def beside(self, named: str | None) -> "dict[str, Any]":
+        """Return the files between commas, and their launches, as functions take them."""
+        files = [] if named is None else re.split(r",(?![^<]*>)", named)
+        launches = self.launches(len(files)) if files else (self.launch,)
+        return {"with_": [file.strip() for file in files], "own": launches}
