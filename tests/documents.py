@@ -267,17 +267,22 @@ RACING = ROOT / "tests" / "own_kernels" / "race.cu"
 def picture() -> str:
     """The README's picture, drawn from the committed comparisons."""
     from document_figures import TYPES, compared
-    from peer_picture import peers_svg
+    from peer_picture import Panel, peers_svg
 
+    from explorer.model.tuned_table import read_table
+    from explorer.ops import Op
     from explorer.report.compare import read_compared
 
-    panels = {f"softmax, {dtype}": [compared(dtype)] for dtype in TYPES}
-    panels["gradients"] = [
-        compared(of) for of in ("gradients-f32", "gradients-bf16", "log-gradients-f32")
-    ]
-    panels["log-sum-exp, log-prob"] = [read_compared(RESULTS / "few-results-h200.json")]
-    panels["decode attention"] = [compared("attention")]
-    return peers_svg(panels)
+    losses = read_table(RESULTS / "losses-h200.json").problems
+    gradients = ("gradients-f32", "gradients-bf16", "log-gradients-f32")
+    panels = {f"softmax, {dtype}": Panel.of([compared(dtype)]) for dtype in TYPES}
+    panels |= {
+        "gradients": Panel.of([*map(compared, gradients)]),
+        "log-sum-exp, log-prob": Panel.of([read_compared(RESULTS / "few-results-h200.json")]),
+        "cross-entropy": Panel.of_table([p for p in losses if p.problem.op is Op.CROSS_ENTROPY]),
+        "decode attention": Panel.of([compared("attention")]),
+    }
+    return peers_svg(panels, compared(next(iter(TYPES))).comparisons[0].environment)
 
 
 def race(explorer: RunCommand) -> str:

@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
+from explorer.model.outcome import Environment
+from explorer.model.tuned_table import TunedProblem
 from explorer.tuning.peer_comparison import PeerRun
 
 WIDTH, PANELS = 860, 3
@@ -40,32 +43,46 @@ _STYLE = """
 """
 
 
-def medians(runs: Sequence[PeerRun]) -> dict[str, tuple[float, int]]:
-    """Return the median of each library's time over ours, and of how many problems it is."""
-    found: dict[str, list[float]] = {name: [] for name in LABELS}
-    for one in (one for run in runs for one in run.comparisons):
-        for peer in one.peers:
-            found.get(peer.name, []).append(peer.time_us / one.time_us)
-    return {name: (median(over), len(over)) for name, over in found.items() if over}
+class Panel(NamedTuple):
+    """Bars of one operator."""
+
+    bars: dict[str, tuple[float, int]]
+    """The median of each library's time over ours, and of how many problems it is."""
+    problems: int
+
+    @classmethod
+    def of(cls, runs: Sequence[PeerRun]) -> "Panel":
+        """Take what some comparisons have of each library."""
+        found: dict[str, list[float]] = {name: [] for name in LABELS}
+        compared = [one for run in runs for one in run.comparisons]
+        for one in compared:
+            for peer in one.peers:
+                found.get(peer.name, []).append(peer.time_us / one.time_us)
+        bars = {name: (median(over), len(over)) for name, over in found.items() if over}
+        return cls(bars, len(compared))
+
+    @classmethod
+    def of_table(cls, problems: Sequence[TunedProblem]) -> "Panel":
+        """Take what a tuned table has of PyTorch."""
+        over = [one.torch_over_best for one in problems if one.torch_over_best]
+        return cls({"torch": (median(over), len(over))}, len(problems))
 
 
-def peers_svg(panels: Mapping[str, Sequence[PeerRun]]) -> str:
+def peers_svg(panels: Mapping[str, Panel], measured: Environment) -> str:
     """Return an SVG with a panel for each name: a bar a library, as long as its median.
 
     Raises ValueError where there is no panel.
     """
     if not panels:
         raise ValueError("there is no comparison to draw")
-    found = {name: medians(runs) for name, runs in panels.items()}
-    rows = [[*found.items()][at : at + PANELS] for at in range(0, len(found), PANELS)]
+    rows = [[*panels.items()][at : at + PANELS] for at in range(0, len(panels), PANELS)]
     lines, y = [], TOP
     for row in rows:
-        for at, (name, bars) in enumerate(row):
-            lines += _panel(name, bars, at * WIDTH / PANELS, y, _problems(panels[name]))
-        y += TITLE + STEP * max(len(bars) for _, bars in row) + 14
-    first = next(iter(panels.values()))[0].comparisons[0].environment
+        for at, (name, panel) in enumerate(row):
+            lines += _panel(name, panel.bars, at * WIDTH / PANELS, y, panel.problems)
+        y += TITLE + STEP * max(len(panel.bars) for _, panel in row) + 14
     chosen = "medians over problems that were chosen by hand (of how many, if not of all)"
-    where = f"{first.gpu}, {first.timing} L2, {chosen}"
+    where = f"{measured.gpu}, {measured.timing} L2, {chosen}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y}" '
         f'viewBox="0 0 {WIDTH} {y}" role="img">',
@@ -77,10 +94,6 @@ def peers_svg(panels: Mapping[str, Sequence[PeerRun]]) -> str:
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
-
-
-def _problems(runs: Sequence[PeerRun]) -> int:
-    return sum(len(run.comparisons) for run in runs)
 
 
 def _panel(

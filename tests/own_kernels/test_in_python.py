@@ -31,14 +31,16 @@ def test_each_of_two_files_has_a_launch_of_its_own():
     files = (f"{FILE}:thread_per_row", f"{FILE}:online")
     difference = explorer.diff(*files, cols=64, rows=9, own=two)
     assert [side.variant.launches[0].block for side in difference.sides] == [64, 96]
-    with pytest.raises(explorer.InvalidInput, match="own has 3 launches, and there are 2 files; give one"):
+    with pytest.raises(
+        explorer.InvalidInput, match="own has 3 launches, and there are 2 files; give one"
+    ):
         explorer.diff(*files, cols=64, rows=9, own=[OWN] * 3)
 
 
 def test_files_beside_others_are_read_before_anything_is_measured():
-    with pytest.raises(explorer.InvalidInput, match="right.cu has no kernel 'none'"):
+    with pytest.raises(explorer.InvalidInput, match=r"right\.cu has no kernel 'none'"):
         explorer.compare(cols=64, rows=9, with_=f"{FILE}:none", own=OWN)
-    with pytest.raises(explorer.InvalidInput, match="wrong.cu has no kernel 'none'"):
+    with pytest.raises(explorer.InvalidInput, match=r"wrong\.cu has no kernel 'none'"):
         explorer.journey(cols=64, rows=9, with_=[f"{FILE}:online", f"{WRONG}:none"], own=OWN)
     with pytest.raises(explorer.InvalidInput, match="and no file of one is named"):
         explorer.compare(cols=64, rows=9, own=OWN)
