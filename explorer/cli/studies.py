@@ -146,7 +146,7 @@ def report(
     """Write a page with charts of a study, a comparison, a journey or a tuned table.
 
     The page is one file, which opens offline in any browser. It takes the extra
-    'softmax-explorer[report]'.
+    report: pip install '.[report]' in the checkout.
     """
     from explorer import api
 
@@ -205,7 +205,7 @@ def dashboard(query: ProblemQuery | None, of: StudyOptions, port: Port = 8080) -
     except OSError as error:
         raise InvalidInput(
             f"{command[0]} cannot be run ({error.strerror}): install it again with pip install "
-            "'softmax-explorer[dashboard]'"
+            "'.[dashboard]' in the checkout"
         ) from None
     if code:  # 1 would say that a kernel is wrong
         raise InvalidInput(

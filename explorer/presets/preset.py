@@ -72,14 +72,15 @@ class Preset:
         return space.foreign_value(config) or (broken[0].reason(config) if broken else None)
 
     def idle(self, problem: Problem, gpu: GpuSpec) -> str:
-        """Return a warning where most of a row's threads have no work; else ""."""
+        """Return a warning where half of a row's threads or more have no work; else ""."""
         config = fitted(self.design, problem, gpu)
         broken = [rule.name for rule in Space(problem, gpu).broken_rules(config)]
         if IDLE_THREADS not in broken:
             return ""
         return (
-            f"warning: most of the {config.threads_per_row} threads a row of '{self.name}' have "
-            f"none of the {problem.cols} columns to work on; a search leaves such kernels out"
+            f"warning: at least half of the {config.threads_per_row} threads a row of "
+            f"'{self.name}' have none of the {problem.cols} columns to work on; a search leaves "
+            "such kernels out"
         )
 
     def config(self, problem: Problem, gpu: GpuSpec) -> Config:

@@ -75,7 +75,7 @@ def altair() -> Any:
     except ImportError as error:
         raise InvalidInput(
             f"{error.name} is not installed, which draws the charts: pip install "
-            "'softmax-explorer[report]'"
+            "'.[report]' in the checkout"
         ) from None
     return altair
 

@@ -55,25 +55,21 @@ def read_compared(path: Path) -> PeerRun:
     return read_kept(path, PeerRun.from_dict, COMPARISON, "compare")
 
 
-def torch_over_limit(problem: Problem, made: Environment) -> tuple[float, str] | None:
-    """Return PyTorch's time over the limit's, and the day on which both were timed.
+def beside_limit(problem: Problem, made: Environment) -> PeerComparison | None:
+    """Return the latest comparison of a problem beside PyTorch that comes with the package.
 
-    They are of the comparisons that come with the package. None where none of them has the problem
-    on that GPU with that timing.
+    None where none of them has the problem on that GPU with that timing.
     """
-    found = []
-    for name, path in shipped_results().items():
-        if not name.startswith("compare-"):
-            continue
-        for one in read_compared(path).comparisons:
-            of, torch = one.environment, one.find("torch")
-            is_same = one.problem == problem and (of.gpu, of.timing) == (made.gpu, made.timing)
-            if is_same and torch is not None:
-                found.append((of.date[:10], torch.time_us / one.limit_time_us))
-    if not found:
-        return None
-    date, ratio = max(found)
-    return ratio, date
+    found = [
+        one
+        for name, path in shipped_results().items()
+        if name.startswith("compare-")
+        for one in read_compared(path).comparisons
+        if one.problem == problem
+        and (one.environment.gpu, one.environment.timing) == (made.gpu, made.timing)
+        and one.find("torch") is not None
+    ]
+    return max(found, key=lambda one: one.environment.date, default=None)
 
 
 # ------------------------------------------------------------------ means and counts
@@ -554,14 +550,13 @@ def _large_numbers(run: PeerRun) -> list[tuple[str, str, str]]:
     found = [(wins, f"of {len(of)}", "problems faster than with any other library")]
     if mean.of_limit:
         share = f"{100 * mean.of_limit:.0f}"
-        found.append((share, "%", f"of the speed of {limit_word(of, 'the limit')}, in the mean"))
+        found.append((share, "%", f"of the speed of {limit_word(of, 'the limit')}, geometric mean"))
     name = "torch" if "torch" in mean.counts else None
     over = [one.over_ours(peer).median for one in of if name and (peer := one.find(name))]
-    ratio = geometric_mean(over) if over else mean.best_over_ours
+    ratio, how = (median(over), "median") if over else (mean.best_over_ours, "geometric mean")
     if ratio:
-        found.append(
-            (f"{ratio:.2f}", "×", f"as fast as {name or 'the fastest other'}, in the mean")
-        )
+        said = f"as fast as {name or 'the fastest other'}, {how}"
+        found.append((f"{ratio:.2f}", "×", said))
     return found
 
 

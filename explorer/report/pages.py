@@ -26,7 +26,7 @@ from explorer.report.charts import (
     kernels_chart,
     roofline_chart,
 )
-from explorer.report.compare import comparison_page, torch_over_limit
+from explorer.report.compare import beside_limit, comparison_page
 from explorer.report.journey import journey_page
 from explorer.report.page import (
     Block,
@@ -83,7 +83,7 @@ from explorer.space import can_emit
 from explorer.system.user_files import is_there
 from explorer.tuning.contest import front_trials
 from explorer.tuning.journey import Journey
-from explorer.tuning.peer_comparison import PeerRun
+from explorer.tuning.peer_comparison import PeerComparison, PeerRun
 from explorer.tuning.results import Contrast, ParameterEffect, StudyHistory
 from explorer.tuning.study_attributes import why_finals_count
 
@@ -196,9 +196,12 @@ def _found(history: StudyHistory, storage: str | None) -> Blocks:
         marks = (
             {problem.limit: problem.gbps(made.limit_us) / made.peak_gbps} if made.limit_us else {}
         )
-        says = f"{count(round(reached))} of {count(round(made.peak_gbps))} GB/s of the datasheet"
+        share = percent(reached / made.peak_gbps)
+        says = f"{share}: {count(round(reached))} of {count(round(made.peak_gbps))} GB/s"
         yield meters([Meter("Speed of light", reached / made.peak_gbps, says, marks)])
-    yield "This command writes the fastest kernel to a file:"
+    tied = 0 if view.finals is None else len(view.finals.ties)
+    which = f"the one that was chosen of {tied} that tie" if tied > 1 else "the fastest kernel"
+    yield f"This command writes {which} to a file in generated/:"
     yield command(reproducing_command(view.best, problem, summary.goal, storage))
     yield _kernels_figure(history)
     lines = [("best", f"trial {view.best.number}: {brief_words(view.best.config)}")]
@@ -229,14 +232,24 @@ def _large_numbers(history: StudyHistory) -> list[tuple[str, str, str]]:
     if best.of_limit is not None:
         share = f"{100 * best.of_limit:.1f}"
         found += [(share, "%", f"of the speed of {problem.limit}")]
-        if (torch := torch_over_limit(problem, view.environment)) is not None:
-            ratio, date = torch
-            said = f"as fast as PyTorch was ({date})"
-            found += [(f"{ratio * best.of_limit:.2f}", "×", said)]
+        if (beside := beside_limit(problem, view.environment)) is not None:
+            found.append(_beside_others(beside, best.of_limit))
     near = _near(kernel_rows(history))[1]
     if len(found) < 3:
         found += [(count(near), f"of {count(len(history.measured))}", "kernels within 1 %")]
     return found
+
+
+def _beside_others(beside: PeerComparison, of_limit: float) -> tuple[str, str, str]:
+    """Return PyTorch's time over ours, and the fastest library's, of a comparison on such a GPU.
+
+    Both runs timed the limit, by which times of one are stated as times of the other.
+    """
+    over = {peer.name: peer.time_us / beside.limit_time_us * of_limit for peer in beside.peers}
+    name = min(over, key=over.__getitem__)
+    fastest = f"; {over[name]:.2f} × the fastest library ({name})" if name != "torch" else ""
+    date = beside.environment.date[:10]
+    return f"{over['torch']:.2f}", "×", f"as fast as PyTorch was on {date}{fastest}"
 
 
 # ------------------------------------------------------------------ every kernel, and the search
@@ -477,7 +490,7 @@ def _importances(effects: Sequence[ParameterEffect]) -> Figure:
 
 
 _CONTRAST: tuple[Field[Contrast], ...] = (
-    Field("label", lambda c: f"{c.name}: {c.faster} over {c.slower}"),
+    Field("label", lambda c: f"{c.name}: {c.slower} instead of {c.faster}"),
     Field("value", lambda c: _above_one(c.ratio)),
     Field("low", lambda c: _above_one(c.low)),
     Field("high", lambda c: _above_one(c.high)),

@@ -238,7 +238,9 @@ def widths(traffic: Traffic) -> str:
 
 
 def _opcodes(profile: Profile) -> Table:
-    title = "PTX instructions: the total counts one for each warp, an element's one for each thread"
+    title = (
+        "PTX instructions: one for each warp in total; of an element 32, for lanes that idle too"
+    )
     table = _table(title, "total", "an element", "share")
     counters = profile.counters
     for name, (number,) in mixed(counters.instructions):

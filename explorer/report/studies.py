@@ -851,7 +851,7 @@ def dashboard_command(storage: str | None, port: int) -> list[str]:
     """
     program = dashboard_program()
     if program is None:
-        raise NotFound(f"{PROGRAM} is not installed: pip install 'softmax-explorer[dashboard]'")
+        raise NotFound(f"{PROGRAM} is not installed: pip install '.[dashboard]' in the checkout")
     opened = open_storage(storage, read_only=True)
     read_studies(opened)  # what it cannot read it cannot show
     url = storage or default_storage()

@@ -266,10 +266,10 @@ def _varied_words(runs: Sequence[Emulation], program: ProgramUnderTest) -> str:
         "gaps between rows": any(
             one.input_stride - one.cols != own.input_stride - own.cols for one in each
         ),
-        "addresses of single elements": any(run.misaligned_by for run in runs),
     }
     words = " and ".join(what for what, is_so in varied.items() if is_so)
-    return f", of other {words}" if words else ""
+    unaligned = ", some unaligned" if any(run.misaligned_by for run in runs) else ""
+    return f"{f', of other {words}' if words else ''}{unaligned}"
 
 
 def _remarks(verdict: Verdict) -> Iterator[str]:

@@ -471,7 +471,7 @@ def register_torch() -> "Registration":
     """
     if importlib.util.find_spec("torch") is None:
         raise ExplorerError(
-            "register_torch needs PyTorch; install it: pip install 'softmax-explorer[torch]'"
+            "register_torch needs PyTorch; install it: pip install '.[torch]' in the checkout"
         )
     from explorer.runtime.torch_override import registration
 

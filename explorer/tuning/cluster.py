@@ -67,7 +67,7 @@ def _dask() -> Any:
     except ImportError as error:
         raise InvalidInput(
             f"several GPUs need Dask, and {error.name} is not installed: pip install "
-            "'softmax-explorer[cluster]'"
+            "'.[cluster]' in the checkout"
         ) from None
     logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)  # sentences of ours say it
     # The kernels that a recording compares take 20 MB, of which Dask would warn.

@@ -80,7 +80,7 @@ def open_storage(
             raise InvalidInput(
                 f"storage scheme '{parsed.drivername}' needs the Python package {error.name}, "
                 "which is not installed; install it (psycopg by pip install "
-                f"'softmax-explorer[postgresql]'), or {_REMEDY}"
+                f"'.[postgresql]' in the checkout), or {_REMEDY}"
             ) from None
 
 

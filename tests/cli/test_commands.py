@@ -159,7 +159,7 @@ def test_doctor_fails_where_the_package_cannot_work(explorer, monkeypatch):
 def test_dashboard_without_the_extra(explorer, monkeypatch):
     monkeypatch.setattr("explorer.report.studies.dashboard_program", lambda: None)
     ran = explorer("dashboard")
-    assert ran.code == 2 and "pip install 'softmax-explorer[dashboard]'" in ran.err
+    assert ran.code == 2 and "pip install '.[dashboard]'" in ran.err
 
 
 @pytest.mark.exhaustive

@@ -21,7 +21,7 @@ def test_a_profile_tells_traffic_and_occupancy(explorer):
 def test_the_heading_says_what_is_counted_for_a_warp_and_what_for_a_thread(explorer):
     ran = explorer("profile", "heuristic", "--cols", "64", "--rows", "64")
     heading = (
-        "PTX instructions: the total counts one for each warp, an element's one for each thread"
+        "PTX instructions: one for each warp in total; of an element 32, for lanes that idle too"
     )
     assert ran.code == 0 and heading in ran.out.splitlines()
 

@@ -150,7 +150,7 @@ def test_a_page_of_a_study_says_what_it_found(study_page, history):
         "% of the speed of copy",
         "within 1 % of the fastest",
         "took to compile, to verify and to time on the GPU was not recorded",
-        "× as fast as PyTorch was (2026-",
+        "× as fast as PyTorch was on 2026-",
         "% of the instructions for which the SMs have time, so that it is bound by memory.",
         "4.00 bytes an element, of which 4.00 are needed",
         "pairs of fast kernels",
@@ -507,7 +507,7 @@ def test_without_the_extra_one_sentence_names_it(explorer, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "altair", None)
     result = explorer("report", "--from", RESULTS / "compare-h200-f32.json")
     assert result.exit_code == 2
-    assert "pip install 'softmax-explorer[report]'" in result.stderr
+    assert "pip install '.[report]'" in result.stderr
 
 
 # ------------------------------------------------------------------ pictures

@@ -446,7 +446,7 @@ def test_more_gpus_than_there_are_are_a_sentence(monkeypatch):
 def test_without_dask_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
-        pytest.raises(InvalidInput, match=r"pip install 'softmax-explorer\[cluster\]'"),
+        pytest.raises(InvalidInput, match=r"pip install '.\[cluster\]'"),
         open_cluster("auto", "2", None, print),
     ):
         pass

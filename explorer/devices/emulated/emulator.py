@@ -180,8 +180,11 @@ class Emulator(Device):
             for run in () if ordered.findings else wanted:
                 told(len(done), len(wanted))
                 kernel = self._with_what_is_left(program, kernel, [ordered, *done])
-                done.append(self._run(program, kernel, run, variables=variables))
-                if done[-1].status in _ENDS:
+                made = self._run(program, kernel, run, variables=variables)
+                if _is_too_wide(made, program):
+                    continue
+                done.append(made)
+                if made.status in _ENDS:
                     break
             else:
                 if variables.are_used:
@@ -462,6 +465,16 @@ class Emulator(Device):
             variables=variables,
         )
         return _judged_on_numbers(made) if program.is_own else made
+
+
+def _is_too_wide(run: Emulation, program: ProgramUnderTest) -> bool:
+    """Return whether a run of more columns than the kernel is for takes too long to emulate.
+
+    The verdict says above how many columns none was tried. In a text that a person may have changed
+    it may be a loop without an end, and counts.
+    """
+    given_up = {finding.kind for finding in run.findings} == {Kind.LIMIT}
+    return given_up and run.problem.cols > program.cols and not program.has_own_text
 
 
 def _judged_on_numbers(run: Emulation) -> Emulation:
