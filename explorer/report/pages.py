@@ -200,8 +200,8 @@ def _found(history: StudyHistory, storage: str | None) -> Blocks:
         says = f"{share}: {count(round(reached))} of {count(round(made.peak_gbps))} GB/s"
         yield meters([Meter("Speed of light", reached / made.peak_gbps, says, marks)])
     tied = 0 if view.finals is None else len(view.finals.ties)
-    which = f"the one that was chosen of {tied} that tie" if tied > 1 else "the fastest kernel"
-    yield f"This command writes {which} to a file in generated/:"
+    which = f"kernel, which was chosen of {tied} that tie," if tied > 1 else "fastest kernel"
+    yield f"This command writes the {which} to a file in generated/:"
     yield command(reproducing_command(view.best, problem, summary.goal, storage))
     yield _kernels_figure(history)
     lines = [("best", f"trial {view.best.number}: {brief_words(view.best.config)}")]
@@ -247,9 +247,9 @@ def _beside_others(beside: PeerComparison, of_limit: float) -> tuple[str, str, s
     """
     over = {peer.name: peer.time_us / beside.limit_time_us * of_limit for peer in beside.peers}
     name = min(over, key=over.__getitem__)
-    fastest = f"; {over[name]:.2f} × the fastest library ({name})" if name != "torch" else ""
+    fastest = f", {over[name]:.2f} × {name}" if name != "torch" else ""
     date = beside.environment.date[:10]
-    return f"{over['torch']:.2f}", "×", f"as fast as PyTorch was on {date}{fastest}"
+    return f"{over['torch']:.2f}", "×", f"as fast as PyTorch{fastest} ({date})"
 
 
 # ------------------------------------------------------------------ every kernel, and the search
