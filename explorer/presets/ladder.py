@@ -39,8 +39,8 @@ LADDER = (
         "shared-serial",
         "A block of threads shares a row. They leave their partial results in shared memory, where "
         "one thread reduces them.",
-        "Neighbouring threads read neighbouring elements, so that every byte of a sector is used "
-        "(coalescing). And 256 times as many threads have loads in flight: a thread a row leaves "
+        "Neighbouring threads read neighbouring elements, so that each access uses every byte of "
+        "its sectors (coalescing), though each of three passes reads the row. And 256 times as many threads have loads in flight: a thread a row leaves "
         "most of the GPU idle.",
     ),
     Rung(
