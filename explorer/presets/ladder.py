@@ -40,8 +40,8 @@ LADDER = (
         "A block of threads shares a row. They leave their partial results in shared memory, where "
         "one thread reduces them.",
         "Neighbouring threads read neighbouring elements, so that each access uses every byte of "
-        "its sectors (coalescing), though each of three passes reads the row. And 256 times as many threads have loads in flight: a thread a row leaves "
-        "most of the GPU idle.",
+        "its sectors (coalescing), though each of three passes reads the row. And 256 times as "
+        "many threads have loads in flight: a thread a row leaves most of the GPU idle.",
     ),
     Rung(
         "shared-tree",
