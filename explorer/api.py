@@ -172,7 +172,7 @@ def search(
     where: "Conditions" = None,
     verify: bool = True,
     gpus: str | int | None = None,
-    cluster: StrPath | None = None,
+    cluster: Any = None,
     progress: Callable[[Progress], None] | None = None,
     notice: Notice | None = None,
     **keywords: Unpack[ProblemKeywords],
@@ -207,8 +207,9 @@ def search(
         verify: Whether the finalists of a replay are checked on the emulator.
         gpus: `all`, or how many GPUs of this machine are used at the same time; None: one. This
             needs `softmax-explorer[cluster]`.
-        cluster: The address of a Dask scheduler whose workers are used, `tcp://HOST:8786`, or its
-            file. `device` is what each worker opens, or a part of the GPUs' name.
+        cluster: The address of a Dask scheduler whose workers are used, `tcp://HOST:8786`, its
+            file, or a cluster or a client of Dask. `device` is what each worker opens, or a part
+            of the GPUs' name.
         progress: Called with a `Progress` after every trial.
         notice: Called with each sentence of the result's `notices`, at once.
 
@@ -345,14 +346,27 @@ def _for_search(
         yield evaluator
 
 
-def _cluster(named: StrPath | None) -> str | None:
-    return None if named is None else _text("cluster", os.fspath(named))
+def _cluster(named: Any) -> str | None:
+    """Return the address of a scheduler, or its file; of an object of Dask's what it tells.
+
+    Raises InvalidInput for what is none.
+    """
+    if named is None or isinstance(named, str | os.PathLike):
+        return None if named is None else os.fspath(named)
+    own = getattr(named, "scheduler_address", None)
+    address = own or getattr(getattr(named, "scheduler", None), "address", None)
+    if not isinstance(address, str):
+        raise InvalidInput(
+            f"cluster is {shown(named)}; give a scheduler's address, such as 'tcp://HOST:8786', "
+            "its file, or a cluster or a client of Dask"
+        )
+    return address
 
 
 def _benches(
     settings: tuple[Any, ...],
     gpus: str | int | None,
-    cluster: StrPath | None,
+    cluster: Any,
     notice: Notice,
     **without: Any,
 ) -> Any:
@@ -716,7 +730,7 @@ def compare(
     storage: StrPath | None = None,
     journal: StrPath | None = None,
     gpus: str | int | None = None,
-    cluster: StrPath | None = None,
+    cluster: Any = None,
     progress: "Callable[[PeerRun], None] | None" = None,
     on_progress: "Callable[[RunProgress], None] | None" = None,
     on_peer: "Callable[[Entered | NotEntered], None] | None" = None,
@@ -742,7 +756,7 @@ def compare(
         journal: A file to which each problem is appended once it is done. The same call takes from
             it what an earlier one that was cut off had measured; remove it to measure anew.
         gpus: As of `explorer.search`, and so is `cluster`: each GPU measures problems of its own.
-        cluster: The address of a Dask scheduler, or its file.
+        cluster: A Dask scheduler's address, or its file, or a cluster or a client of Dask.
         progress: Called after every problem with the run so far, which Ctrl-C would lose.
         on_progress: Called with a `RunProgress` before each problem, and after each peer.
         on_peer: Called with what became of each peer.
@@ -956,7 +970,7 @@ def tune(
     accuracy: str | None = None,
     seed: int = 0,
     gpus: str | int | None = None,
-    cluster: StrPath | None = None,
+    cluster: Any = None,
     progress: Callable[["RunProgress"], None] | None = None,
     notice: Notice | None = None,
     **keywords: Any,
@@ -982,7 +996,7 @@ def tune(
         accuracy: `strict`, `default` or `fast`; None: default.
         seed: Of the inputs, and of the order in which finalists are timed.
         gpus: As of `explorer.search`, and so is `cluster`: each GPU measures problems of its own.
-        cluster: The address of a Dask scheduler, or its file.
+        cluster: A Dask scheduler's address, or its file, or a cluster or a client of Dask.
         progress: Called with a `RunProgress` before each problem.
         notice: Called with each sentence of the result's `notices`, at once.
 
@@ -1376,6 +1390,8 @@ def cache(*, clear: bool = False) -> "CacheFolder":
     """
     from explorer.compile.compiler import CacheFolder
 
+    if not isinstance(clear, bool):
+        raise InvalidInput(f"clear is {shown(clear)}; it must be True or False")
     found = CacheFolder.of_user()
     if clear:
         found.clear()

@@ -14,6 +14,7 @@ import typing
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -647,3 +648,13 @@ def test_a_storage_is_opened_while_a_gpu_is_prepared(monkeypatch):
     with api._for_search(PROBLEM, "cuda:0", "cold", 0, Goal(), {}, storage) as evaluator:
         assert evaluator == "evaluator"
     assert order == ["pool", "storage"]
+
+
+def test_what_deletes_or_names_a_cluster_takes_no_other_type():
+    with pytest.raises(explorer.InvalidInput, match="clear is 'no'; it must be True or False"):
+        explorer.cache(clear="no")
+    with pytest.raises(explorer.InvalidInput, match="cluster is 3; give a scheduler's address"):
+        explorer.search(cols=4096, cluster=3)
+    client = SimpleNamespace(scheduler=SimpleNamespace(address="no.json"))
+    with pytest.raises(explorer.InvalidInput, match=r"cluster is 'no\.json', which does not exist"):
+        explorer.search(cols=4096, cluster=client)

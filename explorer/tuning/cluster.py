@@ -9,6 +9,7 @@ their names tell GPU, templates and compiler, so that a task reaches no worker o
 """
 
 import asyncio
+import json
 import logging
 import os
 import time
@@ -28,7 +29,10 @@ from explorer.model.query import whole
 from explorer.system.processes import interrupts_blocked, usable_cores
 
 CONNECT_LIMIT_S = 10.0
-"""Seconds in which a scheduler must answer, and then have its first worker."""
+"""Seconds in which a scheduler must answer."""
+
+FIRST_WORKER_LIMIT_S = 600.0
+"""Seconds in which a scheduler must have its first worker, which a queue may start late."""
 
 START_LIMIT_S = 60.0
 """Seconds in which a worker of this machine must have started."""
@@ -69,7 +73,8 @@ def _dask() -> Any:
             f"several GPUs need Dask, and {error.name} is not installed: pip install "
             "'.[cluster]' in the checkout"
         ) from None
-    logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)  # sentences of ours say it
+    for name in ("distributed", "distributed.client"):  # sentences of ours say it
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     # The kernels that a recording compares take 20 MB, of which Dask would warn.
     dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 GB"})
     return distributed
@@ -225,9 +230,13 @@ class Cluster:
             self._hearing.submit(happens, *of)
 
     def _joined(self, worker: str) -> None:
+        if worker in self.gpus:
+            return
         with suppress(ExplorerError):
-            for sentence in () if worker in self.gpus else self._take([worker]):
+            for sentence in self._take([worker]):
                 self.notice(sentence)
+        if worker in self.gpus:
+            self.notice(f"worker {worker} has joined: {_counted(len(self.gpus), 'GPU')}")
 
     def looked_at(self, workers: list[str] | None = None) -> dict[str, Described]:
         """Return what workers have, and why some cannot be used; None stands for all."""
@@ -423,12 +432,14 @@ def open_cluster(
     engine = _dask()
     with ExitStack() as until_closed:
         if at is not None:
-            client, number, limit_s = _connected(engine, at), 1, CONNECT_LIMIT_S
+            client, number, limit_s = _connected(engine, at), 1, FIRST_WORKER_LIMIT_S
             _tell_patience(client, at, notice)
         else:
             number = _number_of_gpus(gpus, device)
             started = until_closed.enter_context(_workers_here(engine, number))
             client, limit_s = engine.Client(started, set_as_default=False), START_LIMIT_S
+        if at is not None and not client.nthreads():
+            notice(f"waiting for the first worker of {at}")
         with suppress(TimeoutError):  # what is there by then is used
             client.wait_for_workers(number, timeout=limit_s)
         where = at or client.scheduler.address
@@ -448,10 +459,11 @@ def look_at(at: str) -> dict[str, Described]:
 def _connected(engine: Any, at: str) -> Any:
     """Return a client of the scheduler at an address, or of a file. Raises InvalidInput."""
     place = "address" if "://" in at else "scheduler_file"
-    if place == "scheduler_file" and not Path(at).is_file():
+    if place == "scheduler_file" and not _is_of_a_scheduler(Path(at)):
         raise InvalidInput(
-            f"cluster is '{at}'; give the address of a scheduler, such as tcp://HOST:8786, or the "
-            "file that dask scheduler --scheduler-file wrote"
+            f"cluster is '{at}'{'' if Path(at).exists() else ', which does not exist'}; give the "
+            "address of a scheduler, such as tcp://HOST:8786, or the file that dask scheduler "
+            "--scheduler-file wrote"
         )
     try:
         return engine.Client(**{place: at}, timeout=CONNECT_LIMIT_S, set_as_default=False)
@@ -460,6 +472,14 @@ def _connected(engine: Any, at: str) -> Any:
         raise InvalidInput(
             f"no Dask scheduler answers at {at}: {why}; start one: dask scheduler"
         ) from None
+
+
+def _is_of_a_scheduler(path: Path) -> bool:
+    """Return whether a file has the address of a scheduler."""
+    try:
+        return "address" in json.loads(path.read_text())
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def _tell_patience(client: Any, at: str, notice: Callable[[str], None]) -> None:
@@ -501,24 +521,53 @@ def _number_of_gpus(gpus: str | int | None, device: str) -> int:
 @contextmanager
 def _workers_here(engine: Any, number: int) -> Iterator[Any]:
     """Start a scheduler in this process, and a worker process a GPU; end them afterwards."""
-    import dask
+    from distributed.deploy.subprocess import SubprocessWorker
 
     usual = {
         "nthreads": max(2, usable_cores() // number),
         "resources": {"GPU": 1},
         "memory_limit": 0,
+        "dashboard": False,
         "silence_logs": logging.CRITICAL,
     }
-    patience = {"worker_ttl": f"{WORKER_TTL_S}s", "allowed_failures": ALLOWED_FAILURES}
-    place = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
-    scheduler = {"cls": engine.Scheduler, "options": {**place, **patience}}
+    scheduler = {
+        "host": "127.0.0.1",
+        "dashboard_address": "127.0.0.1:0",
+        "worker_ttl": f"{WORKER_TTL_S}s",
+        "allowed_failures": ALLOWED_FAILURES,
+    }
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(number)))
+    # Processes of their own import nothing of the program that asks, which need not be guarded.
     workers = {
-        name: {"cls": engine.Nanny, "options": {**usual, "env": {"CUDA_VISIBLE_DEVICES": name}}}
+        name: {
+            "cls": SubprocessWorker,
+            "options": {"worker_kwargs": {**usual, "env": {"CUDA_VISIBLE_DEVICES": name}}},
+        }
         for name in visible.split(",")[:number]
     }
-    with dask.config.set({"distributed.worker.daemon": False}):  # a GPU's process is its child
-        with interrupts_blocked():  # Ctrl-C is the coordinator's, which ends them
-            started = engine.SpecCluster(workers, scheduler, silence_logs=logging.CRITICAL + 1)
-        with started:
-            yield started
+    spec = {"cls": engine.Scheduler, "options": scheduler}
+    with _environment(_OF_WORKERS), interrupts_blocked():  # Ctrl-C is the coordinator's
+        started = engine.SpecCluster(workers, spec, silence_logs=logging.CRITICAL + 1)
+    with started:
+        yield started
+
+
+_OF_WORKERS = {
+    "DASK_DISTRIBUTED__WORKER__DAEMON": "False",  # a GPU's process is its child
+    "DASK_LOGGING__DISTRIBUTED": "critical",
+}
+
+
+@contextmanager
+def _environment(more: Mapping[str, str]) -> Iterator[None]:
+    """Add variables to those that processes inherit which are started meanwhile."""
+    before = {name: os.environ.get(name) for name in more}
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

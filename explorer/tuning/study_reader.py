@@ -432,9 +432,12 @@ def fitting(
     if lost := unread if fits else damaged:
         raise NotFound(f"no study of {query}{goal}, but {lost[0]}")
     if not fits:
+        others = [one.name for one in _headers(storage)[0] if query.matches(one.problem)]
+        where = file_of(storage) or "this storage"
+        there = f" (there is {others[0]!r}, which --study names)" if others else ""
         raise NotFound(
-            f"no study of {query}{goal} yet in {file_of(storage) or 'this storage'}; run {search}, "
-            f"or take a kernel that needs no search: {query.without_search}"
+            f"no study of {query}{goal} yet in {where}{there}; run {search}, or take a kernel that "
+            f"needs no search: {query.without_search}"
         )
     if not usable:
         raise NotFound(

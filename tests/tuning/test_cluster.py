@@ -218,6 +218,22 @@ def test_sigterm_ends_a_run_as_ctrl_c_does(recording, tmp_path, sent):
 
 
 @real
+def test_a_program_that_uses_several_gpus_need_not_be_guarded(recording, tmp_path):
+    made, path = recording
+    program = tmp_path / "unguarded.py"
+    program.write_text(
+        "import explorer\n"
+        f"found = explorer.search(cols=128, rows={made.header.problem.rows}, trials=6, gpus=2,\n"
+        f"    device='recorded:{path}', storage='a.db', verify=False)\n"
+        "print(found.trials)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout.strip(), ran.stderr) == (0, "6", "")
+
+
+@real
 def test_a_cluster_by_tls(recording, tmp_path):
     made, path = recording
     key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
@@ -329,8 +345,11 @@ def test_a_worker_that_joins_late_is_used_and_one_that_is_lost_is_told():
     client.handler((0.0, {"action": "add-worker", "worker": "b"}))
     wait_until(lambda: len(cluster.gpus) == 2)
     client.handler((0.0, {"action": "remove-worker", "worker": "a"}))
-    wait_until(lambda: told)
-    assert told == ["worker a on a is lost, its work is done again: 1 GPU left"]
+    wait_until(lambda: len(told) == 2)
+    assert told == [
+        "worker b has joined: 2 GPUs",
+        "worker a on a is lost, its work is done again: 1 GPU left",
+    ]
     assert cluster.lines == ("b · NVIDIA H200 · 0 done · 0 % busy",)
 
 
@@ -421,7 +440,7 @@ def test_a_run_that_is_stopped_waits_for_nothing_that_compiles():
         ("none", None, "auto", "gpus is 'none'; it must be a whole number"),
         (0, None, "auto", "gpus is 0; it must be a whole number"),
         ("2", "tcp://x:1", "auto", "gpus is 2 and cluster is tcp://x:1"),
-        (None, "no.json", "auto", r"cluster is 'no.json'; give the address of a scheduler"),
+        (None, "no.json", "auto", r"cluster is 'no.json', which does not exist; give the"),
     ],
 )
 def test_many_gpus_that_cannot_be_are_a_sentence(gpus, at, device, why, monkeypatch):
