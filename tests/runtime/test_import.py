@@ -78,5 +78,5 @@ def test_what_is_no_array_is_told_what_is_one():
 
 def test_registering_without_pytorch_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(explorer.ExplorerError, match=r"pip install 'softmax-explorer\[torch\]'"):
+    with pytest.raises(explorer.ExplorerError, match=r"pip install '.\[torch\]'"):
         explorer.register_torch()

@@ -176,20 +176,7 @@ class Emulator(Device):
             ordered = self._run_in_every_order(program, kernel, wanted[0])
             if rows is None and not ordered.findings:
                 wanted = self._with_suspects(program, kernel, wanted)
-            variables = Variables()
-            for run in () if ordered.findings else wanted:
-                told(len(done), len(wanted))
-                kernel = self._with_what_is_left(program, kernel, [ordered, *done])
-                made = self._run(program, kernel, run, variables=variables)
-                if _is_too_wide(made, program):
-                    continue
-                done.append(made)
-                if made.status in _ENDS:
-                    break
-            else:
-                if variables.are_used:
-                    self._run_after_others(program, kernel, wanted, done)
-                self._run_the_rest(program, kernel, ordered, done)
+            self._run_each(program, kernel, ordered, wanted, done, told)
         except CompileFailure as failure:
             error = _compiler_error(failure, program)
             done.append(Emulation(first, reason=f"it does not compile for {self.arch}: {error}"))
@@ -198,6 +185,30 @@ class Emulator(Device):
         except LaunchRefused as refusal:
             done.append(Emulation(first, reason=f"it cannot be launched: {refusal}"))
         return self._verdict(program, done)
+
+    def _run_each(
+        self,
+        program: ProgramUnderTest,
+        kernel: EmulatedKernel,
+        ordered: Emulation,
+        wanted: Sequence[Run],
+        done: list[Emulation],
+        told: Callable[[int, int], None],
+    ) -> None:
+        """Append the runs that are wanted, and others if they are right, up to the first defect."""
+        variables = Variables()
+        for run in () if ordered.findings else wanted:
+            told(len(done), len(wanted))
+            kernel = self._with_what_is_left(program, kernel, [ordered, *done])
+            made = self._run(program, kernel, run, variables=variables)
+            if _is_too_wide(made, program):
+                continue
+            done.append(made)
+            if made.status in _ENDS:
+                return
+        if variables.are_used:
+            self._run_after_others(program, kernel, wanted, done)
+        self._run_the_rest(program, kernel, ordered, done)
 
     def _with_suspects(
         self, program: ProgramUnderTest, kernel: EmulatedKernel, wanted: tuple[Run, ...]
