@@ -79,6 +79,11 @@ if TYPE_CHECKING:
     from explorer.tuning.samplers import Sampler
     from explorer.tuning.surrogate import SamplerOf
 
+    Own = OwnLaunch | Mapping[str, Any]
+    """How a kernel of one's own is launched: its fields may stand in a dict."""
+    OwnOfEach = Own | Sequence[Own]
+    """The same for all of several files, or for each of them."""
+
 Notice = Callable[[str], None]
 """Told each sentence that the command line would print on stderr."""
 
@@ -543,7 +548,7 @@ def verify(
     notice: Notice | None = None,
     seed: int | None = None,
     thorough: bool = False,
-    own: "OwnLaunch | Mapping[str, Any] | None" = None,
+    own: "Own | None" = None,
     **keywords: Unpack[ProblemKeywords],
 ) -> "Verdict":
     """Check a kernel for races, accesses out of bounds and wrong numbers, as `explorer verify`.
@@ -598,7 +603,7 @@ def _tabular(verdict: "Checked") -> "Verdict":
     return as_kind(Verdict, verdict)
 
 
-def _own(launch: "OwnLaunch | Mapping[str, Any] | None") -> "OwnLaunch":
+def _own(launch: "Own | None") -> "OwnLaunch":
     """Return how a kernel of one's own is launched. Raises InvalidInput for other values."""
     from explorer.devices.own_kernel import OwnLaunch
 
@@ -613,9 +618,7 @@ def _own(launch: "OwnLaunch | Mapping[str, Any] | None") -> "OwnLaunch":
         ) from None
 
 
-def _own_of_each(
-    own: "OwnLaunch | Mapping[str, Any] | Sequence[OwnLaunch] | None", files: int
-) -> "list[OwnLaunch]":
+def _own_of_each(own: "OwnOfEach | None", files: int) -> "list[OwnLaunch]":
     """Return how the kernel of each of some files is launched. Raises InvalidInput."""
     each = own if isinstance(own, Sequence) else [own] * files
     if len(each) != files:
@@ -628,7 +631,7 @@ def _own_of_each(
 
 def _own_peers(
     with_: StrPath | Sequence[StrPath],
-    own: "OwnLaunch | Mapping[str, Any] | Sequence[OwnLaunch] | None",
+    own: "OwnOfEach | None",
     problem: Problem,
 ) -> "tuple[PeerName, ...]":
     """Return the kernels of files as peers. Raises InvalidInput."""
@@ -650,7 +653,7 @@ def _of_file(
     gpu: str | None,
     query: ProblemQuery | None,
     keywords: ProblemKeywords,
-    own: "OwnLaunch | Mapping[str, Any] | None",
+    own: "Own | None",
 ) -> "Checks":
     """Return the program of a file, to be checked. Raises InvalidInput.
 
@@ -680,7 +683,7 @@ def time(
     device: str = "auto",
     timing: str = "cold",
     accuracy: str = "default",
-    own: "OwnLaunch | Mapping[str, Any] | None" = None,
+    own: "Own | None" = None,
     **keywords: Unpack[ProblemKeywords],
 ) -> "TimedFile":
     """Verify the kernel of a file on a GPU, then time it, as `explorer time`.
@@ -720,7 +723,7 @@ def compare(
     *,
     peers: Sequence[str] | None = None,
     with_: StrPath | Sequence[StrPath] = (),
-    own: "OwnLaunch | Mapping[str, Any] | Sequence[OwnLaunch] | None" = None,
+    own: "OwnOfEach | None" = None,
     peer_limit_s: float = 180.0,
     heuristic: bool = False,
     device: str = "auto",
@@ -845,7 +848,7 @@ def journey(
     problem: Problem | ProblemQuery | None = None,
     *,
     with_: StrPath | Sequence[StrPath] = (),
-    own: "OwnLaunch | Mapping[str, Any] | Sequence[OwnLaunch] | None" = None,
+    own: "OwnOfEach | None" = None,
     budget_s: float | None = None,
     device: str = "auto",
     timing: str = "cold",
@@ -1314,7 +1317,7 @@ def profile(
     storage: StrPath | None = None,
     study: str | None = None,
     notice: Notice | None = None,
-    own: "OwnLaunch | Mapping[str, Any] | None" = None,
+    own: "Own | None" = None,
     **keywords: Unpack[ProblemKeywords],
 ) -> "Profile":
     """Count what a kernel does, as `explorer profile`: traffic, instructions, occupancy.
@@ -1346,7 +1349,7 @@ def diff(
     storage: StrPath | None = None,
     study: str | None = None,
     notice: Notice | None = None,
-    own: "OwnLaunch | Mapping[str, Any] | Sequence[OwnLaunch] | None" = None,
+    own: "OwnOfEach | None" = None,
     **keywords: Unpack[ProblemKeywords],
 ) -> "Difference":
     """Put two kernels side by side, as `explorer diff`: config, source, resources, counts, times.

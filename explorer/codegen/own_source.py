@@ -531,8 +531,9 @@ def with_entry(
                 "not served: give its members as parameters of their own"
             )
     _check_number_of(kernel, passed, operands)
+    given = dict(zip(kernel.template, arguments, strict=False))
     called = [
-        _converted(kernel, one, text, operands, dict(zip(kernel.template, arguments, strict=False)))
+        _converted(kernel, one, text, operands, given)
         for one, text in zip(kernel.parameters, passed, strict=True)
     ]
     named = {word for text in passed for word in _WORD.findall(text)}
@@ -542,7 +543,6 @@ def with_entry(
     }
     listed = ", ".join(_declared(name, operands[name], name in restricted) for name in taken)
     bounds = kernel.bounds
-    given = dict(zip(kernel.template, arguments, strict=False))
     for name, value in {**kernel.defaults, **given}.items():
         bounds = re.sub(rf"\b{name}\b", value, bounds)
     limits = f"__launch_bounds__({bounds}) " if bounds else ""
