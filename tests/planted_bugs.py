@@ -73,13 +73,14 @@ GROUPS = {
         "inputs",
         "exact rows of few terms",
     ),
-    "attention: parts, lengths, heads, scores, fragments and waits": (
+    "attention: parts, lengths, heads, scores, fragments, stages and waits": (
         "parts of keys",
         "lengths of sequences",
         "heads and strides",
         "scores",
         "fragments of tiles",
         "waits of parts",
+        "stages of keys",
     ),
     "columns, rows, lengths and slices of some sizes only": (
         "sizes",

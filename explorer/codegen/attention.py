@@ -49,6 +49,7 @@ class AttentionTraits:
             "keys": KeySplit(problem, config),
             "tensor_cores": config.core == "mma",
             "clustered": clustered,
+            "staged": config.staging == "async",
             "limited": problem.mask is Mask.LENGTHS,
             "scaled": problem.scale is not None,
             "scale": f"{math.log2(math.e) / math.sqrt(problem.of_head)!r}f",

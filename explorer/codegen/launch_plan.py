@@ -18,10 +18,8 @@ from functools import lru_cache
 
 from explorer.codegen.variant import (
     Launch,
-    arguments,
-    entries,
     has_one_row,
-    overlaps_before,
+    launches,
 )
 from explorer.model.config import Config
 from explorer.model.element import TYPE_BYTES
@@ -55,7 +53,7 @@ _LIST = "//   arguments = "
 _LINE = re.compile(r"//\s{1,9}(\w+)\s*=\s*([^=]+)$")
 _ARGUMENTS = re.compile(r"//\s{1,9}arguments = ([\w, ]+)$")
 _LAUNCH = re.compile(
-    r"//\s{1,9}(\w+)<<<blocks,\s*([^,>]+)(?:,\s*shared)?>>>\(([\w, ]*)\)(, overlapped)?$"
+    r"//\s{1,9}(\w+)<<<blocks,\s*([^,>]+)(,\s*shared)?>>>\(([\w, ]*)\)(, overlapped)?$"
 )
 _CONSTANT = re.compile(r"^constexpr int (k\w+) = ([^;]+);", re.MULTILINE)
 _TYPE = re.compile(r"^using (\w+) = ([\w ]+);", re.MULTILINE)
@@ -70,6 +68,8 @@ class PlannedLaunch:
     arguments: tuple[str, ...]
     overlaps: bool = False
     """It may begin before the launch before it has ended."""
+    takes_shared: bool = False
+    """Its blocks have the bytes of dynamic shared memory that the header names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +86,14 @@ class LaunchPlan:
     @classmethod
     def of(cls, problem: Problem, config: Config, overlapped: bool = False) -> "LaunchPlan":
         """Return the plan that a config's file has, its constants not known yet."""
-        taken = arguments(problem, config)
+        numbers = _numbers(problem, config)
         steps = tuple(
-            PlannedLaunch(name, "kThreads", taken, overlaps)
-            for name, overlaps in zip(
-                entries(problem, config), overlaps_before(config, overlapped), strict=True
+            PlannedLaunch(
+                launch.entry, "kThreads", launch.arguments, launch.overlaps, launch.shared_bytes > 0
             )
+            for launch in launches(problem, config, overlapped)
         )
-        return cls(steps, _numbers(problem, config))
+        return cls(steps, numbers)
 
     @classmethod
     def read(cls, source: str) -> "LaunchPlan | None":
@@ -110,8 +110,12 @@ class LaunchPlan:
         for line in head[head.index(HEADING) :].splitlines()[1:]:
             launch, number = _LAUNCH.match(line), _LINE.match(line)
             if launch:
-                named = listed if launch[3] == "arguments" else _names(launch[3])
-                steps.append(PlannedLaunch(launch[1], launch[2].strip(), named, bool(launch[4])))
+                named = listed if launch[4] == "arguments" else _names(launch[4])
+                steps.append(
+                    PlannedLaunch(
+                        launch[1], launch[2].strip(), named, bool(launch[5]), bool(launch[3])
+                    )
+                )
             elif taken := _ARGUMENTS.match(line):
                 listed += _names(taken[1])
             elif number:
@@ -150,7 +154,7 @@ class LaunchPlan:
         return [*numbers, *(f"{_LIST}{names.removesuffix(',')}" for names in lists), *short]
 
     def _line(self, step: PlannedLaunch, arguments: str) -> str:
-        shared = ", shared" if "shared" in self.numbers else ""
+        shared = ", shared" if step.takes_shared else ""
         overlapped = ", overlapped" if step.overlaps else ""
         return f"//   {step.entry}<<<blocks, {step.threads}{shared}>>>({arguments}){overlapped}"
 
@@ -165,7 +169,7 @@ class LaunchPlan:
                 entry=step.entry,
                 grid=self._number("blocks", values),
                 block=values.of(step.threads),
-                shared_bytes=self._number("shared", values),
+                shared_bytes=self._number("shared", values) if step.takes_shared else 0,
                 arguments=step.arguments,
                 blocks_per_sm=self._number("blocks_per_sm", values),
                 cluster=max(1, self._number("cluster", values)),
@@ -198,6 +202,8 @@ def _numbers_of_keys(config: Config) -> dict[str, str]:
         numbers["cluster"] = "kCluster"
     if config.launches != "one":
         numbers["scratch"] = "rows * kSplits * (kHeadDim + 2) * 4"
+    if config.staging != "direct":
+        numbers["shared"] = "kStages * kBlockKeys * 2 * kHeadDim * sizeof(Element)"
     return numbers
 
 

@@ -226,7 +226,8 @@ def operand_names(problem: Problem, config: Config) -> tuple[str, ...]:
 def launches(problem: Problem, config: Config, overlapped: bool = False) -> tuple[Launch, ...]:
     """Grid, block, shared bytes and arguments of each launch, in order."""
     if problem.attends:
-        blocks, shared = KeySplit(problem, config).blocks, 0
+        keys = KeySplit(problem, config)
+        blocks, shared = keys.blocks, keys.staged_bytes
     else:
         split = WorkSplit(problem, config)
         blocks = -(-problem.rows // split.block_rows) * config.cluster * split.parts
@@ -236,14 +237,14 @@ def launches(problem: Problem, config: Config, overlapped: bool = False) -> tupl
             entry=entry,
             grid=blocks,
             block=config.threads,
-            shared_bytes=shared,
+            shared_bytes=0 if problem.attends and number else shared,
             arguments=arguments(problem, config),
             blocks_per_sm=config.persistent,
             cluster=config.cluster,
             overlaps=overlaps,
         )
-        for entry, overlaps in zip(
-            entries(problem, config), overlaps_before(config, overlapped), strict=True
+        for number, (entry, overlaps) in enumerate(
+            zip(entries(problem, config), overlaps_before(config, overlapped), strict=True)
         )
     )
 

@@ -116,7 +116,7 @@ MEANING = {
     "staging": "rows straight to their threads; or the span of all a block's rows by way of shared "
     "memory, so that accesses are of full width wherever rows start; or async copies of a row, all "
     "in flight at once, into the shared memory that keeps it; or one bulk copy of it, which an "
-    "mbarrier counts",
+    "mbarrier counts. Keys and values of attention straight to their threads, or by async copies",
     "sum": "how a thread adds: plain, rounded at each step; or compensated, which keeps beside the "
     "sum what rounding took",
     "cluster": "blocks of a thread-block cluster that share rows, each a part of their elements",
@@ -124,11 +124,12 @@ MEANING = {
     "or by an mbarrier in each that counts the bytes of asynchronous stores",
     "row_order": "the rows that the first blocks to run work on: the first, or the last",
     "stages": "rows of a block that strides over them which are in shared memory at once: one is "
-    "worked on while bulk copies bring the others",
+    "worked on while bulk copies bring the others; or steps of a warp's keys, which async copies "
+    "bring",
     "arrangement": "which vectors of a row that nothing keeps are a thread's: striped, one in "
     "threads_per_row; blocked, vectors side by side; replicated, all of them, for every thread",
     "core": "what multiplies queries with keys and probabilities with values in attention: the "
-    "tensor cores (mma), whose fragments are loaded straight from memory, or multiply-adds (fma)",
+    "tensor cores (mma) or multiply-adds (fma)",
     "lanes_per_key": "threads of a warp that share a key: by multiply-adds each has a part of the "
     "head dimension; fragments of the tensor cores always have 4",
     "heads_per_thread": "query heads that a block takes at once of those that share a key head; "
@@ -145,7 +146,6 @@ REFUTED: dict[str, tuple[Value, ...]] = {
     "launches": ("three",),
     "persistent": (1, 2, 4, 8),
     "staging": ("bulk",),
-    "stages": (2, 3, 4),
     "arrangement": ("blocked", "replicated"),
 }
 """Values that a config or a preset may name and a search does not propose: they were never best.
@@ -191,7 +191,9 @@ def _of_attention(dtype: DType) -> Values:
         "min_blocks": tuple(range(1, 33)),
         "static_cols": (False,),
         "launches": ("one", "two", "two-overlapped"),
+        "staging": ("direct", "async"),
         "cluster": (1, 2, 4, 8, 16),
+        "stages": (1, 2, 3, 4),
         "core": ("mma", "fma") if dtype.is_half else ("fma",),
         "lanes_per_key": (4, 8, 16, 32),
         "heads_per_thread": tuple(range(1, MOST_GROUP + 1)),

@@ -95,6 +95,13 @@ class KeySplit:
         return self.warps * a_warp + (heads * 8 if self.config.cluster > 1 else 0)
 
     @property
+    def staged_bytes(self) -> int:
+        """Dynamic shared memory of a block: keys and values of its warps' steps on their way."""
+        if self.config.staging == "direct":
+            return 0
+        return self.config.stages * self.block_keys * 2 * self.head_words * WORD_BYTES
+
+    @property
     def scratch_bytes(self) -> int:
         """Memory in which parts wait for each other: a vector, a maximum and a sum each."""
         if self.config.launches == "one":

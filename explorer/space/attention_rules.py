@@ -76,6 +76,18 @@ def parts_have_keys(p: Point) -> bool:
     return p.config.splits // 2 * p.config.part_keys < p.problem.cols
 
 
+@attention_rule(
+    "staging",
+    "stages",
+    "load_hint",
+    says="asynchronous copies are of sm_80 and later, without a load hint; only they have stages",
+)
+def copies_have_stages(p: Point) -> bool:
+    if p.config.staging == "direct":
+        return p.config.stages == 1
+    return p.config.load_hint == "default" and p.gpu.copies_asynchronously
+
+
 # The order of rules is that in which a search draws parameters.
 ATTENTION_RULES += [shared for shared in RULES if shared.name in OF_EVERY_KERNEL]
 
@@ -106,4 +118,24 @@ def findings_fit(p: Point) -> bool:
     a_block = size + p.gpu.shared_reserved_bytes
     return (
         size <= STATIC_SHARED_BYTES and p.config.min_blocks * a_block <= p.gpu.shared_per_sm_bytes
+    )
+
+
+@attention_rule(
+    "threads",
+    "staging",
+    "stages",
+    "unroll",
+    "lanes_per_key",
+    "heads_per_thread",
+    "min_blocks",
+    says="the keys and values on their way fit a block's shared memory, and an SM's for min_blocks "
+    "blocks",
+)
+def stages_fit(p: Point) -> bool:
+    size = p.keys.shared_bytes + p.keys.staged_bytes
+    a_block = size + p.gpu.shared_reserved_bytes
+    return (
+        size <= p.gpu.shared_per_block_bytes
+        and p.config.min_blocks * a_block <= p.gpu.shared_per_sm_bytes
     )

@@ -150,7 +150,7 @@ def _of_attention(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
     """Yield kernels of attention whose blocks come to half an SM's warps and up to four times that.
 
     By the tensor cores with a block of two to eight warps; by multiply-adds where elements have 32
-    bits.
+    bits. Keys and values straight from memory, or two or three steps of them staged.
     """
     plain = Config(exp="ex2.approx", static_cols=False, heads_per_thread=problem.of_group)
     cores = [replace(plain, core="mma")]
@@ -163,7 +163,8 @@ def _of_attention(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
         ]
     launches = "two-overlapped" if gpu.overlaps_launches else "two"
     splits = [n for n in map(int, parameters(problem.dtype, problem.operator)["splits"]) if n > 1]
-    for core, threads, unroll in product(cores, (64, 128, 256), (1, 2)):
+    staged = [replace(core, staging="async", stages=stages) for core in cores for stages in (2, 3)]
+    for core, threads, unroll in product([*cores, *staged], (64, 128, 256), (1, 2)):
         idea = replace(core, threads=threads, unroll=unroll)
         one, wave = KeySplit(problem, idea).blocks * threads, BUSY_WARPS * WARP * gpu.sm_count
         yield from (replace(idea, min_blocks=blocks) for blocks in (1, 2, 3))

@@ -37,6 +37,8 @@ def asserted(problem, config):
         keys = KeySplit(problem, config)
         facts = [f"kHeadWords == {keys.head_words}", f"kHeadParts == {keys.head_parts}"]
         facts += [f"kBlockKeys == {keys.block_keys}", f"kSplits == {keys.parts}"]
+        if config.staging != "direct":
+            facts.append(f"kWarps * kStages * sizeof(Stage) == {keys.staged_bytes}")
     elif config.static_cols and problem.inner == 1:
         vectors = "kBlockVectors" if config.cluster > 1 else "kRowVectors"
         facts.append(f"{vectors} == {split.row_vectors}")

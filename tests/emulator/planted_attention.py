@@ -39,12 +39,16 @@ PAIR = (replace(PROBLEM, group=4, rows=96), PAIR_OF_BLOCKS)
 CLUSTER = (PROBLEM, BY_LANES)
 SINGLE = (PLAIN, Config(core="fma", heads_per_thread=2, lanes_per_key=8, unroll=2, **USUAL))
 
+STAGED = replace(BY_TILES, staging="async", stages=2), replace(SINGLE[1], staging="async", stages=3)
+STAGED_TILES, STAGED_LANES = (PROBLEM, STAGED[0]), (PLAIN, STAGED[1])
+
 parts = partial(plant, "parts of keys")
 lengths = partial(plant, "lengths of sequences")
 heads = partial(plant, "heads and strides")
 scores = partial(plant, "scores")
 fragments = partial(plant, "fragments of tiles")
 waits = partial(plant, "waits of parts")
+stages = partial(plant, "stages of keys")
 far = partial(plant, "far keys")
 
 # ------------------------------------------------------------------ parts of the keys
@@ -330,6 +334,50 @@ waits(
         "    if (dim == 0 && part.begin < part.end) found_by_parts",
     ),
 )
+
+# ------------------------------------------------------------------ stages
+
+WAIT = 'asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 1) : "memory");\n'
+for base in (STAGED_TILES, STAGED_LANES):
+    of = f", by {base[1].core}"
+    stages(f"a step is read before it has come{of}", base, ("(kStages - 1)", "(kStages)"))
+    stages(f"no step is waited for{of}", base, (WAIT, ""))
+    stages(
+        f"a lane reads what others have copied without a barrier{of}",
+        base,
+        (f"  {WAIT}  __syncwarp();\n", f"  {WAIT}"),
+    )
+    stages(
+        f"a stage is filled while lanes still read it{of}",
+        base,
+        (
+            "    __syncwarp();  // all lanes have read the step",
+            "    // all lanes have read the step",
+        ),
+    )
+    stages(
+        f"warps share their stages{of}",
+        base,
+        ("+ threadIdx.x / 32 * kStages", "+ threadIdx.x / 64 * kStages"),
+    )
+    stages(
+        f"a value lies elsewhere than where it is read{of}",
+        base,
+        ("values[k][place_of_value(k, word)]", "values[k][place_of_value(k + 1, word)]"),
+    )
+    stages(
+        f"a step is that before{of}",
+        base,
+        ("first + kStages * kBlockKeys, end", "first + (kStages - 1) * kBlockKeys, end"),
+    )
+    stages(
+        f"a group is committed only if it copies{of}",
+        base,
+        (
+            '  asm volatile("cp.async.commit_group;',
+            '  if (first < end) asm volatile("cp.async.commit_group;',
+        ),
+    )
 
 # ------------------------------------------------------------------ far keys
 

@@ -36,6 +36,7 @@ SMALL = problem_of(64, 1000, group=4, key_heads=4)
 MEDIUM = problem_of(512, 4099, group=8, key_heads=8, layout="NHD", mask=Mask.LENGTHS, also="lse")
 
 MMA, FMA = {"core": ("mma",), "probabilities": ("two",)}, {"core": ("fma",)}
+STAGED = {"staging": ("async",)}
 ONE = {"splits": (1,), "cluster": (1,), "launches": ("one",)}
 TWO = {"launches": ("two",), "cluster": (1,)}
 
@@ -53,6 +54,12 @@ CASES = {
         MMA,
     ),
     "tensor cores, a scale": (replace(SMALL, scale=-0.2, also="lse"), MMA),
+    "tensor cores, staged": (MEDIUM, MMA | STAGED),
+    "tensor cores, heads of 64, staged": (
+        replace(SMALL, head_dim=64, output_stride=0),
+        MMA | STAGED,
+    ),
+    "multiply-adds, staged": (MEDIUM, FMA | STAGED),
     "multiply-adds, a block a head": (SMALL, FMA | ONE),
     "multiply-adds, a cluster": (MEDIUM, FMA | {"cluster": (2, 4, 8)}),
     "multiply-adds, two launches": (MEDIUM, FMA | TWO),
