@@ -50,6 +50,7 @@ class AttentionTraits:
             "tensor_cores": config.core == "mma",
             "clustered": clustered,
             "staged": config.staging == "async",
+            "skips": problem.mask is Mask.LENGTHS and config.launches != "one",
             "limited": problem.mask is Mask.LENGTHS,
             "scaled": problem.scale is not None,
             "scale": f"{math.log2(math.e) / math.sqrt(problem.of_head)!r}f",

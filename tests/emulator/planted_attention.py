@@ -77,7 +77,19 @@ parts(
 parts(
     "the last part is left out",
     TILES,
-    ("for (int p = 0; p < kSplits; ++p) {", "for (int p = 0; p < kSplits - 1; ++p) {"),
+    ("for (int p = 0; p < part.parts; ++p) {", "for (int p = 0; p < part.parts - 1; ++p) {"),
+)
+for name, wrong in (
+    ("a part without keys is merged", "part.parts = (part.length - 1) / keys + 2;"),
+    ("a last part that is short is left out", "part.parts = max(part.length / keys, 1);"),
+    ("parts are counted by the least", "part.parts = (part.length - 1) / kPartKeys + 1;"),
+    ("a sequence without keys has no part", "part.parts = (part.length + keys - 1) / keys;"),
+):
+    parts(name, TILES, ("part.parts = (part.length - 1) / keys + 1;", wrong))
+parts(
+    "blocks end one part too early",
+    TILES,
+    ("if (part.number >= part.parts) return;", "if (part.number >= part.parts - 1) return;"),
 )
 parts(
     "the greatest score is the first part's",
