@@ -17,7 +17,7 @@ from dataclasses import replace
 from explorer.model.config import Config, parameters
 from explorer.model.gpu_spec import WARP, GpuSpec
 from explorer.model.key_split import KeySplit
-from explorer.model.problem import Problem
+from explorer.model.problem import Mask, Problem
 from explorer.space.candidates import BUSY_WARPS
 from explorer.space.space import Space
 
@@ -45,6 +45,9 @@ STAGED_PART_KEYS = 256
 
 LONG_OF_A_BLOCK = 1536
 """Keys of a block from which staging gains more than an SM's blocks lose one after the other."""
+
+KEYS_OF_LENGTHS = 4096
+"""Keys of a part where sequences have lengths of their own, so that a long one has many blocks."""
 
 FULL = 0.9
 """Share of the SMs that have a block in each wave, at least, where keys are divided for that."""
@@ -88,10 +91,13 @@ def _staged(problem: Problem, gpu: GpuSpec) -> Config | None:
     if problem.of_head > 128 or not Space(problem, gpu).is_legal(idea):
         return None
     heads, keys = problem.rows // problem.of_group, problem.cols
-    if 2 * heads > gpu.sm_count:
-        short = heads > gpu.sm_count and keys < LONG_OF_A_BLOCK
-        return None if short else _divided(idea, problem, gpu, _whole_waves(heads, keys, gpu), 0)
+    if heads > gpu.sm_count and keys < LONG_OF_A_BLOCK:
+        return None
     wanted = gpu.sm_count // heads
+    if problem.mask is Mask.LENGTHS and keys > wanted * KEYS_OF_LENGTHS:
+        return _divided(idea, problem, gpu, math.ceil(keys / KEYS_OF_LENGTHS), KEYS_OF_LENGTHS)
+    if 2 * heads > gpu.sm_count:
+        return _divided(idea, problem, gpu, _whole_waves(heads, keys, gpu), 0)
     if wanted == 2 and problem.of_head == 128:
         return idea  # half of the SMs read as fast as all of them, and nothing is to be merged
     parts = max(1, min(wanted, keys // STAGED_PART_KEYS))

@@ -13,7 +13,7 @@ import operator
 import re
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from explorer.codegen.variant import (
@@ -129,6 +129,8 @@ class LaunchPlan:
                 f"'{HEADING}' in the header names no {'kernel' if not steps else 'blocks'}: write "
                 "'blocks = ...' and 'kernel<<<blocks, kThreads>>>(input, output, rows)' below it"
             )
+        if not any(step.takes_shared for step in steps):  # a person has named its bytes alone
+            steps = [replace(step, takes_shared="shared" in numbers) for step in steps]
         return cls(tuple(steps), numbers).bound(source)
 
     def bound(self, source: str) -> "LaunchPlan":
