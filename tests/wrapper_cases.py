@@ -83,7 +83,28 @@ CASES = [
         Problem(64, 1000, op=Op.CROSS_ENTROPY_WITH_GRADIENT, scale=2.0, also="loss,lse"),
         GATHERING,
     ),
+    (
+        Problem(64, 1000, op=Op.CROSS_ENTROPY_BACKWARD, inner=8, label_smoothing=0.1, z_loss=0.01),
+        COLUMNS,
+    ),
+    (
+        Problem(
+            *(64, 1001, DType.BF16, Op.CROSS_ENTROPY_WITH_GRADIENT),
+            label_smoothing=0.1,
+            z_loss=0.01,
+            also="loss,maximum,log_sum",
+        ),
+        replace(GATHERING, static_cols=False),
+    ),
+    (
+        Problem(64, 1000, op=Op.CROSS_ENTROPY_WITH_GRADIENT, inner=8, also="loss", ignore_index=3),
+        replace(COLUMNS, algorithm="online-block-max"),
+    ),
     (Problem(64, 1000, DType.F16, Op.MULTIPLY_ROWS, in_place=True), replace(SIMPLE, exp="expf")),
+    (
+        Problem(64, 1000, DType.F64, Op.MULTIPLY_ROWS, input_stride=1024, scale=0.5),
+        replace(SIMPLE, exp="expf"),
+    ),
     (Problem(64, 1000), SHARED),
     (Problem(64, 65536), Config(cluster=4, cache="shared")),
     (Problem(64, 131072), Config(cluster=16, cache="shared")),

@@ -64,6 +64,12 @@ def _arrays(problem: Problem) -> list[str]:
     return [_matrix(problem) if name == "input" else name for name in names]
 
 
+def _of_rows(problem: Problem) -> list[str]:
+    """Return the names of the arrays that have one number for each row."""
+    operands = problem.operator.operands.items()
+    return [name for name, extent in operands if extent is Extent.ROW]
+
+
 def _results(problem: Problem) -> dict[str, str]:
     """Return what the function calls each result, by its name."""
     first = _matrix(problem) if problem.in_place else "out"
@@ -76,9 +82,6 @@ def _python(variant: Variant) -> dict[str, Any]:
     arrays = _arrays(problem)
     causal = ["mask_rows=MASK_ROWS"] if problem.mask is Mask.CAUSAL else []
     scale = [] if problem.scale is None else ["scale=SCALE"]
-    what = problem.operator.title.capitalize()
-    axis = "over the middle axis" if problem.inner > 1 else "of each row"
-    axis = "of the ids of each row" if problem.ids_dtype else axis
     cols = "COLS" if variant.config.static_cols else f" {x}.shape[1]"
     of_row = f"({x}.shape[0], {x}.shape[2])" if problem.inner > 1 else f"({x}.shape[0],)"
     of_ids = "ids.shape" if problem.ids_dtype else of_row
@@ -87,11 +90,16 @@ def _python(variant: Variant) -> dict[str, Any]:
         "arrays": arrays,
         "signature": ", ".join([*arrays, *causal, *scale]),
         "constants": _constants(problem),
-        "what": f"{what} {axis} of {x}",
+        "what": _what(problem),
         # The shape of results between which there are no gaps, and of one number a row.
         "result_shape": f"{x}.shape" if problem.fills_rows else of_ids,
         "row_shape": f"{x}.shape[::2]" if problem.inner > 1 else of_row,
         "returned": ", ".join(_results(problem).values()),
+        "arithmetic": problem.dtype.arithmetic.array_name,
+        # Whether it is a gradient already.
+        "derives": problem.operator.is_gradient or (problem.has_target and problem.fills_rows),
+        # Arrays whose gradients would be lost without a word.
+        "floating": [x, *(["mask"] if problem.mask is Mask.ADDITIVE else []), *_of_rows(problem)],
         "too": {one.name: one.dtype.array_name for one in results(problem)[1:]},
         # What makes columns of rows that gaps follow: in the function, and in the example.
         "part": _part(problem, cols),
@@ -100,7 +108,18 @@ def _python(variant: Variant) -> dict[str, Any]:
         if problem.inner > 1
         else _ids_shape(problem, "ROWS", gaps=True),
         "ids_part": _few(problem) if problem.ids_stride > problem.ids_per_row else "",
+        "numbers_shape": "(ROWS // INNER, INNER)" if problem.inner > 1 else "(ROWS,)",
     }
+
+
+def _what(problem: Problem) -> str:
+    """Return what the function computes, as its docstring begins."""
+    x = _matrix(problem)
+    if problem.is_product:
+        return f"Product of each row of {x} and its number in {_of_rows(problem)[0]}"
+    axis = "over the middle axis" if problem.inner > 1 else "of each row"
+    axis = "of the ids of each row" if problem.ids_dtype else axis
+    return f"{problem.operator.title.capitalize()} {axis} of {x}"
 
 
 def _part(problem: Problem, cols: str) -> str:
@@ -176,6 +195,21 @@ def _unlike(variant: Variant, module: str, *, gaps: bool = False) -> Refusals:
             (f"ids.dtype != {module}.{problem.ids_dtype}", f"ids must be of {problem.ids_dtype}"),
             (f"ids.shape != {shape}", f"ids must have the shape {wanted}"),
         ]
+    return refusals + _unlike_numbers(problem, module)
+
+
+def _unlike_numbers(problem: Problem, module: str) -> Refusals:
+    """Return what refuses arrays of a number for each row that are of another type or shape."""
+    x, kind = _matrix(problem), problem.dtype.arithmetic.array_name
+    shape, wanted = f"({x}.shape[0],)", "(rows,)"
+    if problem.inner > 1:
+        shape, wanted = f"{x}.shape[::2]", "(outer, inner)"
+    refusals = []
+    for name in _of_rows(problem):
+        refusals += [
+            (f"{name}.dtype != {module}.{kind}", f"{name} must be of {kind}"),
+            (f"{name}.shape != {shape}", f"{name} must have the shape {wanted}"),
+        ]
     return refusals
 
 
@@ -208,7 +242,7 @@ def torch(variant: Variant) -> dict[str, Any]:
             refusals.append((f"{name}.device != {x}.device", f"{name} must be on {x}'s GPU"))
     arrays = dict.fromkeys(("input", "matrix", "array", "output"), x)
     arrays |= {name: name for name in ("grad", "mask", "lengths", "ids", "scratch")}
-    arrays |= _results(problem)
+    arrays |= {name: name for name in _of_rows(problem)} | _results(problem)
     given = {
         **{name: f"{array}.data_ptr()" for name, array in arrays.items()},
         "rows": f"{x}.shape[0]",
@@ -246,7 +280,6 @@ def _operator(variant: Variant) -> dict[str, Any]:
         "names": list(typed),
         "parameters": list(typed.values()),
         "returns": "None" if problem.in_place else made,
-        "arithmetic": problem.dtype.arithmetic.array_name,
     }
 
 
@@ -275,6 +308,7 @@ def cupy(variant: Variant) -> dict[str, Any]:
     given = {
         "input": x,
         **{name: name for name in ("grad", "mask", "lengths", "ids", "scratch")},
+        **{name: name for name in _of_rows(problem)},
         **_results(problem),
         **{name: f"numpy.{types[name]}({text})" for name, text in numbers.items()},
     }
@@ -322,7 +356,7 @@ def _not_for_cupy(variant: Variant) -> Refusals:
         return refusals
     number = config.vector_bytes
     for name in _arrays(problem):
-        if name not in ("lengths", "ids"):
+        if name not in ("lengths", "ids", *_of_rows(problem)):
             sentence = f"{name} must begin at a multiple of {number} bytes"
             refusals.append((f"{name}.data.ptr % {number}", sentence))
     if not problem.is_dense:
@@ -409,6 +443,7 @@ def _given_to_launch(variant: Variant) -> dict[str, str]:
     cols = "static_cast<int>(input.dimensions()[1])" if problem.is_dense else str(problem.cols)
     return {
         **{name: source.format(name) for name in ("input", "grad", "mask")},
+        **{n: f"static_cast<const {number}*>({n}.untyped_data())" for n in _of_rows(problem)},
         **dict.fromkeys(("output", "matrix", "array"), out),
         **{n: f"static_cast<{kind}*>({n}->untyped_data())" for n, kind in too.items()},
         "lengths": "static_cast<const int*>(lengths.untyped_data())",
@@ -459,13 +494,8 @@ def program_for(framework: str, variant: Variant, source: Path) -> Program:
             f"a program cannot build a file of the name {shown(name)}: name an --output that ends "
             "in .cu, without quotation marks and backslashes"
         )
-    op, extents = variant.problem.op, variant.problem.operator.operands.values()
-    if framework != "cpp" and Extent.ROW in extents:
-        raise InvalidInput(
-            f"a program for {framework} has no numbers of rows, which {op} reads: "
-            "write it --for cpp"
-        )
     if variant.problem.attends:
+        op = variant.problem.op
         raise InvalidInput(
             f"a program for {framework} has no caches of keys, which {op} reads: leave --for out "
             f"and call the file's launch(), or call explorer.{op}"

@@ -25,8 +25,6 @@ from explorer.reference.layout import as_rows
 from explorer.reference.truth import truths_of
 
 NUMBERS = range(len(CASES))
-SERVED = [n for n in NUMBERS if Extent.ROW not in CASES[n][0].operator.operands.values()]
-"""Cases that programs of Python serve: none has numbers of rows, which other tests say."""
 
 
 def elements(address, operand):
@@ -104,7 +102,7 @@ def loaded(problem, config, folder, launched=None):
 
 @pytest.mark.sampled(5)
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("number", SERVED)
+@pytest.mark.parametrize("number", NUMBERS)
 def test_pytorchs_program(number, torch, tmp_path, capsys):
     launched = []
     module = loaded(*CASES[number], tmp_path, launched)
@@ -144,6 +142,11 @@ def example(torch, problem, dtype):
         ids[0], ids[1] = problem.ignore_index if problem.has_target else 0, cols - 1
         ids[-1, 0] = ids[0, 0]
         arrays.append(ids if problem.ids_per_row > 1 or inner > 1 else ids[:, 0].contiguous())
+    for name, extent in problem.operator.operands.items():
+        if extent is Extent.ROW:
+            wide = getattr(torch, problem.dtype.arithmetic.array_name)
+            numbers = torch.rand((rows // inner, inner) if inner > 1 else (rows,), dtype=wide)
+            arrays.append(numbers.requires_grad_(name == "loss_grad"))
     return arrays
 
 
@@ -164,6 +167,8 @@ def own(torch, problem, x, *arrays):
     made = {"softmax": logs.exp(), "log_softmax": logs, "logsumexp": lse}
     made |= {"lse": lse, "entropy": -(logs.exp() * logs).sum(1)}
     made |= {"maximum": maximum, "log_sum": lse - maximum}
+    if problem.is_product:
+        made["multiply_rows"] = counted * arrays[0][:, None]
     if problem.has_target:
         kept = {"ignore_index": problem.ignore_index, "reduction": "none"}
         made["cross_entropy"] = torch.nn.functional.cross_entropy(counted, arrays[-1], **kept)
@@ -177,14 +182,24 @@ def own(torch, problem, x, *arrays):
 
 def function_of(problem, folder):
     """The function of the program for a problem, whose kernel serves the CPU."""
-    config = Config(algorithm="online-block-max") if problem.ids_dtype else Config()
-    return getattr(loaded(problem, config, folder, []), problem.op)
+    return getattr(loaded(problem, config_for(problem), folder, []), problem.op)
+
+
+def config_for(problem):
+    """A config that has a template for a problem."""
+    if problem.operator.reduces:
+        return Config(algorithm="online-block-max") if problem.ids_dtype else Config()
+    return Config(cache="none", cache_holds="input", exp="expf" if problem.is_product else "exp2f")
+
+
+def several(results):
+    """The results, of a function that has one too."""
+    return results if isinstance(results, tuple) else (results,)
 
 
 def floating(results):
     """The results that have a gradient."""
-    several = results if isinstance(results, tuple) else (results,)
-    return [result for result in several if result.is_floating_point()]
+    return [result for result in several(results) if result.is_floating_point()]
 
 
 GRADIENTS = [
@@ -205,6 +220,8 @@ GRADIENTS = [
     {"op": Op.CROSS_ENTROPY, "scale": 0.5, "ignore_index": 2},
     {"op": Op.CROSS_ENTROPY, "inner": 2, "also": "lse"},
     {"op": Op.CROSS_ENTROPY, "also": "lse,maximum,log_sum"},
+    {"op": Op.MULTIPLY_ROWS},
+    {"op": Op.MULTIPLY_ROWS, "scale": -0.5, "input_stride": 9, "output_stride": 8},
 ]
 
 
@@ -213,8 +230,11 @@ def test_each_result_with_a_gradient_has_a_case():
     cases = [Problem(6, 7, **told) for told in GRADIENTS]
     found = {(case.op, result.name) for case in cases for result in case.results}
     for op, operator in OPERATORS.items():
-        beside = {Extent.ROW, Extent.CACHE} & set(operator.operands.values())
-        if not operator.is_gradient and not beside:
+        derives = operator.is_gradient or op in (
+            Op.CROSS_ENTROPY_BACKWARD,
+            Op.CROSS_ENTROPY_WITH_GRADIENT,
+        )
+        if operator.over is Extent.MATRIX and not derives:
             assert {(op, result.name) for result in operator.results} <= found
 
 
@@ -257,8 +277,9 @@ def test_gradients_of_a_program_are_pytorchs(name, told, torch, tmp_path):
     given = [grad.double() for grad in grads]
     made = torch.autograd.grad(found, [a for a in arrays if a.requires_grad], grads)
     expected = torch.autograd.grad(beside, [a for a in wide if a.requires_grad], given)
-    for one, other in zip(made, expected, strict=True):
-        assert one.dtype is dtype
+    needed = [array for array in arrays if array.requires_grad]
+    for array, one, other in zip(needed, made, expected, strict=True):
+        assert one.dtype is array.dtype
         error = (one - other).abs().max() / other.abs().max()
         assert error < 4 * torch.finfo(dtype).eps
 
@@ -347,12 +368,87 @@ def test_a_program_in_place_gives_no_gradient(torch, tmp_path):
         assert module.softmax(x) is x
 
 
-@pytest.mark.parametrize("op", [Op.SOFTMAX_BACKWARD, Op.LOG_SOFTMAX_BACKWARD])
-def test_a_gradient_gives_no_gradient_of_its_own(op, torch, tmp_path):
-    function = function_of(Problem(6, 7, op=op), tmp_path)
-    result = function(torch.rand(6, 7), torch.randn(6, 7).requires_grad_())
-    with pytest.raises(RuntimeError, match=r"no gradient of its own: call torch.*softmax where"):
-        result.sum().backward()
+@pytest.mark.parametrize(
+    ("told", "remedy"),
+    [
+        ({"op": Op.SOFTMAX_BACKWARD}, "call torch.softmax where a second"),
+        ({"op": Op.LOG_SOFTMAX_BACKWARD}, "call torch.log_softmax where a second"),
+        ({"op": Op.CROSS_ENTROPY_BACKWARD}, "call torch.nn.functional.cross_entropy where"),
+        ({"op": Op.CROSS_ENTROPY_BACKWARD, "inner": 2}, "call torch.nn.functional.cross_entropy"),
+        ({"op": Op.CROSS_ENTROPY_WITH_GRADIENT}, "give x.detach.* and take x's gradient"),
+        ({"op": Op.CROSS_ENTROPY_WITH_GRADIENT, "also": "loss,lse"}, "give x.detach"),
+    ],
+)
+def test_a_gradient_gives_no_gradient_of_its_own(told, remedy, torch, tmp_path):
+    """Of none of its results and to none of its arrays; it is an operator nevertheless."""
+    problem = Problem(6, 7, DType.F32, **told)
+    function = function_of(problem, tmp_path)
+    arrays = tuple(a.detach() for a in given_to(torch, problem))
+    compiled = torch.compile(lambda *a: function(*a), fullgraph=True, backend="aot_eager")
+    for one, other in zip(several(compiled(*arrays)), several(function(*arrays)), strict=True):
+        assert not one.requires_grad and torch.equal(one, other)
+    for number in (n for n, array in enumerate(arrays) if array.is_floating_point()):
+        needing = [a.clone().requires_grad_(n == number) for n, a in enumerate(arrays)]
+        for result in several(function(*needing)):
+            with pytest.raises(RuntimeError, match=rf"no gradient of its own: {remedy}"):
+                result.sum().backward()
+    utilities = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(function, arrays, test_utils=utilities)
+
+
+def given_to(torch, problem):
+    """The arrays that the function of a problem takes, those of a gradient included."""
+    arrays = example(torch, problem, torch.float32)
+    return [*arrays, torch.randn(6, 7)] if problem.operator.is_gradient else arrays
+
+
+@pytest.mark.parametrize(
+    ("told", "names"),
+    [
+        ({"op": Op.CROSS_ENTROPY_BACKWARD}, "x ids maximum log_sum loss_grad"),
+        ({"op": Op.MULTIPLY_ROWS}, "x loss_grad"),
+        ({"mask": Mask.ADDITIVE}, "x mask"),
+    ],
+)
+def test_a_program_in_place_drops_no_gradient(told, names, torch, tmp_path):
+    problem = Problem(6, 7, DType.F32, in_place=True, **told)
+    function, arrays = function_of(problem, tmp_path), given_to(torch, problem)
+    for number, name in enumerate(names.split()):
+        if arrays[number].is_floating_point():
+            needing = [a.detach().requires_grad_(n == number) for n, a in enumerate(arrays)]
+            with pytest.raises(ValueError, match=rf"^{name} needs a gradient"):
+                function(*needing)
+    x, *others = (array.detach() for array in arrays)
+    assert function(x, *others) is x
+
+
+def test_numbers_of_rows_may_be_one_number_that_is_expanded(torch, tmp_path):
+    """As the gradient of a sum of losses is."""
+    problem = Problem(6, 7, op=Op.CROSS_ENTROPY_WITH_GRADIENT, label_smoothing=0.1)
+    function = function_of(problem, tmp_path)
+    x, ids, _ = example(torch, problem, torch.float32)
+    found = function(x.detach(), ids, torch.tensor(0.5).expand(6))
+    kept = {"reduction": "sum", "label_smoothing": 0.1}
+    (0.5 * torch.nn.functional.cross_entropy(x, ids, **kept)).backward()
+    assert torch.allclose(found, x.grad, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("number", "other", "says"),
+    [
+        (2, lambda numbers: numbers.half(), "maximum must be of float32"),
+        (3, lambda numbers: numbers[:5], "log_sum must have the shape"),
+        (4, lambda numbers: numbers[:, None], "loss_grad must have the shape"),
+    ],
+)
+def test_numbers_of_rows_that_the_kernel_cannot_read_are_refused(
+    number, other, says, torch, tmp_path
+):
+    problem = Problem(6, 7, op=Op.CROSS_ENTROPY_BACKWARD)
+    arrays = example(torch, problem, torch.float32)
+    arrays[number] = other(arrays[number])
+    with pytest.raises(ValueError, match=says):
+        function_of(problem, tmp_path)(*arrays)
 
 
 def test_a_program_drops_no_forward_mode_gradient(torch, tmp_path):
@@ -507,7 +603,7 @@ def test_ids_that_the_kernel_cannot_read_are_refused(monkeypatch, tmp_path, shap
 
 @pytest.mark.sampled(5)
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("number", SERVED)
+@pytest.mark.parametrize("number", NUMBERS)
 def test_jaxs_program(number, monkeypatch, tmp_path, capsys):
     jax = pytest.importorskip("jax")
     problem, config = CASES[number]

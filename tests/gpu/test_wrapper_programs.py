@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from wrapper_cases import CASES, GATHERING, SIMPLE
@@ -113,11 +114,14 @@ torch.set_default_device(device)
 torch.manual_seed(0)
 x = torch.randn(k_torch.SHAPE, dtype=dtype, requires_grad=True)
 ids = torch.randint(0, k_torch.COLS, (k_torch.ROWS,))
-arrays = [x, ids] if op in ("log_prob", "cross_entropy") else [x]
+factor = torch.rand(k_torch.ROWS)
+arrays = {"log_prob": [x, ids], "cross_entropy": [x, ids], "multiply_rows": [x, factor]}
+arrays = arrays.get(op, [x])
 wide = x.detach().double().requires_grad_()
 logs = wide.log_softmax(1)
 taken = logs.gather(1, ids[:, None])[:, 0]
 expected = {"softmax": logs.exp(), "log_softmax": logs, "logsumexp": wide.logsumexp(1)}
+expected["multiply_rows"] = wide * factor.double()[:, None]
 expected = expected.get(op, taken if op == "log_prob" else -taken)
 grad = torch.randn_like(expected).to(torch.float32 if expected.ndim == 1 else dtype)
 (expected,) = torch.autograd.grad(expected, wide, grad.double())
@@ -166,6 +170,7 @@ SUMMED = {"also": "lse,maximum,log_sum"}
         (Op.LOG_PROB, {}),
         (Op.CROSS_ENTROPY, {}),
         (Op.CROSS_ENTROPY, SUMMED),
+        (Op.MULTIPLY_ROWS, {}),
     ],
 )
 def test_pytorch_differentiates_the_operator(op, told, dtype, tmp_path):
@@ -174,7 +179,8 @@ def test_pytorch_differentiates_the_operator(op, told, dtype, tmp_path):
     if shutil.which("nvcc") is None:
         pytest.skip("nvcc is not installed")
     problem = Problem(64, 1000, dtype, op, **told)
-    variant = emit(problem, GATHERING if problem.ids_dtype else SIMPLE)
+    simple = replace(SIMPLE, exp="expf") if problem.is_product else SIMPLE
+    variant = emit(problem, GATHERING if problem.ids_dtype else simple)
     (tmp_path / "k.cu").write_text(variant.source)
     program = program_for("torch", variant, tmp_path / "k.cu")
     program.path.write_text(program.text)
