@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from explorer.codegen.launch_plan import LaunchPlan
-from explorer.codegen.traits import Traits
-from explorer.codegen.units import rendered
+from explorer.codegen.units import context_of, rendered
 from explorer.codegen.variant import POINTER, HostCall, Variant, namespace
+from explorer.export import caches
+from explorer.export.caches import Refusals
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask, Problem, inputs, results, scalars
 from explorer.model.work_split import WorkSplit
@@ -23,10 +24,6 @@ from explorer.system.plain_data import shown
 
 LARGEST_CLUSTER = 8
 """Blocks of a cluster that a kernel may have without an attribute that CuPy does not set."""
-
-Refusals = list[tuple[str, str]]
-"""Conditions on which a function raises ValueError, each with its sentence."""
-
 
 # ------------------------------------------------------------------ every framework
 
@@ -37,7 +34,7 @@ def program_names(variant: Variant, file: str) -> dict[str, Any]:
     call = HostCall.of(problem, config)
     changed = problem.scale is not None or problem.mask is Mask.ADDITIVE
     scratch = call.scratch_arguments or ()
-    return Traits(problem, config).context() | {
+    return context_of(problem, config) | {
         "file": file,
         "stem": file.removesuffix(".cu"),
         "host_call": call,
@@ -54,7 +51,12 @@ def program_names(variant: Variant, file: str) -> dict[str, Any]:
 
 
 def _matrix(problem: Problem) -> str:
-    """Return the name of the matrix that an op takes: y is what a forward pass has left."""
+    """Return the name of the matrix that an op takes: y is what a forward pass has left.
+
+    Of attention it is that of the queries.
+    """
+    if problem.attends:
+        return "query"
     return "y" if problem.operator.is_gradient else "x"
 
 
@@ -85,9 +87,15 @@ def _python(variant: Variant) -> dict[str, Any]:
     cols = "COLS" if variant.config.static_cols else f" {x}.shape[1]"
     of_row = f"({x}.shape[0], {x}.shape[2])" if problem.inner > 1 else f"({x}.shape[0],)"
     of_ids = "ids.shape" if problem.ids_dtype else of_row
+    shape, most = ("(SEQUENCES,)", "0, KEYS + 1") if problem.attends else ("(ROWS,)", "1, COLS + 1")
     return {
         "x": x,
         "arrays": arrays,
+        "rows_of": f"{x}.shape[0] * {x}.shape[2]" if problem.inner > 1 else f"{x}.shape[0]",
+        "cols_of": f"{x}.shape[1]",
+        "lengths_shape": shape,
+        "lengths_range": most,
+        "lengths_from": f"{most}, {shape}",
         "signature": ", ".join([*arrays, *causal, *scale]),
         "constants": _constants(problem),
         "what": _what(problem),
@@ -96,8 +104,8 @@ def _python(variant: Variant) -> dict[str, Any]:
         "row_shape": f"{x}.shape[::2]" if problem.inner > 1 else of_row,
         "returned": ", ".join(_results(problem).values()),
         "arithmetic": problem.dtype.arithmetic.array_name,
-        # Whether it is a gradient already.
-        "derives": problem.operator.is_gradient or (problem.has_target and problem.fills_rows),
+        # Whether it is the gradient of a loss.
+        "of_loss": problem.has_target and problem.fills_rows,
         # Arrays whose gradients would be lost without a word.
         "floating": [x, *(["mask"] if problem.mask is Mask.ADDITIVE else []), *_of_rows(problem)],
         "too": {one.name: one.dtype.array_name for one in results(problem)[1:]},
@@ -109,6 +117,7 @@ def _python(variant: Variant) -> dict[str, Any]:
         else _ids_shape(problem, "ROWS", gaps=True),
         "ids_part": _few(problem) if problem.ids_stride > problem.ids_per_row else "",
         "numbers_shape": "(ROWS // INNER, INNER)" if problem.inner > 1 else "(ROWS,)",
+        **(caches.names(problem) if problem.attends else {}),
     }
 
 
@@ -164,6 +173,8 @@ def _unlike(variant: Variant, module: str, *, gaps: bool = False) -> Refusals:
     With `gaps` the matrix's rows come with their gaps.
     """
     problem, x = variant.problem, _matrix(variant.problem)
+    if problem.attends:
+        return caches.unlike(variant, module)
     name = problem.dtype.array_name
     shape, cols, of_x = f"{x}.ndim != {3 if problem.inner > 1 else 2}", "cols", f"{x}.shape[1]"
     if variant.config.static_cols:
@@ -236,12 +247,16 @@ def torch(variant: Variant) -> dict[str, Any]:
     """Return what the program of PyTorch names besides; `given` is in Python."""
     problem, x = variant.problem, _matrix(variant.problem)
     refusals = _unlike(variant, "torch")
-    refusals += _laid_out(problem, "is_contiguous()", "stride(1) != 1", "stride()")
+    if problem.attends:
+        refusals += caches.laid_out_in_torch(problem)
+    else:
+        refusals += _laid_out(problem, "is_contiguous()", "stride(1) != 1", "stride()")
     for name in _arrays(problem):
         if name != x:
             refusals.append((f"{name}.device != {x}.device", f"{name} must be on {x}'s GPU"))
     arrays = dict.fromkeys(("input", "matrix", "array", "output"), x)
     arrays |= {name: name for name in ("grad", "mask", "lengths", "ids", "scratch")}
+    arrays |= {name: name for name in ("query", *caches.CACHES)}
     arrays |= {name: name for name in _of_rows(problem)} | _results(problem)
     given = {
         **{name: f"{array}.data_ptr()" for name, array in arrays.items()},
@@ -255,6 +270,7 @@ def torch(variant: Variant) -> dict[str, Any]:
         "output_stride": "out.stride(0)",
         "ids_stride": "ids.stride(0)",
         "scale": "scale",
+        **(caches.numbers(problem, "key.stride({})".format) if problem.attends else {}),
     }
     numbers = (number.dtype for number in scalars(problem).values())
     c_types = {POINTER: "c_void_p"} | {kind.array_name: kind.c_type for kind in numbers}
@@ -280,7 +296,25 @@ def _operator(variant: Variant) -> dict[str, Any]:
         "names": list(typed),
         "parameters": list(typed.values()),
         "returns": "None" if problem.in_place else made,
+        "without_gradient": _without_gradient(problem),
     }
+
+
+def _without_gradient(problem: Problem) -> list[str]:
+    """Return what a backward pass says in lines; none where there is a gradient."""
+    op, of_losses = problem.op, "torch.nn.functional.cross_entropy"
+    if problem.attends:
+        remedy = "call torch.nn.functional.scaled_dot_product_attention where one is needed"
+        return [f"{op} has no gradient: ", remedy]
+    told = f"{op} has no gradient of its own: "
+    if problem.operator.is_gradient:
+        return [told, f"call torch.{problem.operator.forward} where a second one is needed"]
+    if not (problem.has_target and problem.fills_rows):
+        return []
+    if not problem.operator.reduces:
+        return [told, f"call {of_losses} where a second one is needed"]
+    own = "give x.detach() and take x's gradient from the result, "
+    return [told, own, f"or call {of_losses}"]
 
 
 # ------------------------------------------------------------------ CuPy
@@ -294,7 +328,9 @@ def cupy(variant: Variant) -> dict[str, Any]:
     _check_for_cupy(variant)
     problem, x = variant.problem, _matrix(variant.problem)
     out = _results(problem)["output"]
+    key_stride = "key.strides[{}] // key.itemsize".format
     numbers = {
+        **(caches.numbers(problem, key_stride) if problem.attends else {}),
         "rows": "rows",
         "cols": "cols",
         "inner": f"{x}.shape[2]",
@@ -309,8 +345,9 @@ def cupy(variant: Variant) -> dict[str, Any]:
         "input": x,
         **{name: name for name in ("grad", "mask", "lengths", "ids", "scratch")},
         **{name: name for name in _of_rows(problem)},
+        **{name: name for name in ("query", *caches.CACHES)},
         **_results(problem),
-        **{name: f"numpy.{types[name]}({text})" for name, text in numbers.items()},
+        **{n: f"numpy.{types[n]}({text})" for n, text in numbers.items() if n in types},
     }
     plan = LaunchPlan.read(variant.source)
     assert plan is not None, "the templates write a plan into every header"
@@ -346,6 +383,8 @@ def _check_for_cupy(variant: Variant) -> None:
 def _not_for_cupy(variant: Variant) -> Refusals:
     """Return what refuses that which launch() refuses in C++."""
     problem, config, x = variant.problem, variant.config, _matrix(variant.problem)
+    if problem.attends:
+        return caches.laid_out_in_cupy()
     split = WorkSplit(problem, config)
     contiguous, gap = "flags.c_contiguous", "strides[1] != {}.itemsize"
     refusals = _laid_out(problem, contiguous, gap, "strides")
@@ -442,7 +481,7 @@ def _given_to_launch(variant: Variant) -> dict[str, str]:
     # Arrays of JAX have no gaps: of rows that lie further apart the columns are the example's.
     cols = "static_cast<int>(input.dimensions()[1])" if problem.is_dense else str(problem.cols)
     return {
-        **{name: source.format(name) for name in ("input", "grad", "mask")},
+        **{n: source.format(n) for n in ("input", "grad", "mask", "query", *caches.CACHES)},
         **{n: f"static_cast<const {number}*>({n}.untyped_data())" for n in _of_rows(problem)},
         **dict.fromkeys(("output", "matrix", "array"), out),
         **{n: f"static_cast<{kind}*>({n}->untyped_data())" for n, kind in too.items()},
@@ -459,6 +498,7 @@ def _given_to_launch(variant: Variant) -> dict[str, str]:
         "output_stride": str(problem.output_stride),
         "stride": str(problem.input_stride),
         "ids_stride": str(problem.ids_stride),
+        **(caches.numbers_in_xla(problem) if problem.attends else {}),
     }
 
 
@@ -493,12 +533,6 @@ def program_for(framework: str, variant: Variant, source: Path) -> Program:
         raise InvalidInput(
             f"a program cannot build a file of the name {shown(name)}: name an --output that ends "
             "in .cu, without quotation marks and backslashes"
-        )
-    if variant.problem.attends:
-        op = variant.problem.op
-        raise InvalidInput(
-            f"a program for {framework} has no caches of keys, which {op} reads: leave --for out "
-            f"and call the file's launch(), or call explorer.{op}"
         )
     ending, template, names = _FRAMEWORKS[framework]
     context = program_names(variant, name) | names(variant)

@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from wrapper_cases import CASES, EVERY_RESULT
+from wrapper_cases import CASES, EVERY_RESULT, MULTIPLY_ADDS
 
 from explorer.codegen.units import emit
 from explorer.codegen.variant import HostCall
@@ -19,7 +19,7 @@ from explorer.export.programs import program_for
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
-from explorer.model.problem import Mask, Problem, inputs, results, scalars
+from explorer.model.problem import Layout, Mask, Problem, inputs, results, scalars
 from explorer.ops import OPERATORS, Extent, Op
 from explorer.reference.layout import as_rows
 from explorer.reference.truth import truths_of
@@ -38,7 +38,12 @@ def write_truth(problem, addresses):
     arrays = {}
     for operand in inputs(problem):
         flat = elements(addresses[operand.name], operand)
-        if operand.name in problem.operator.operands:
+        if operand.name in ("key", "value") and problem.layout is Layout.NHD:
+            keys = flat.reshape(-1, problem.cols, problem.key_heads, operand.cols)
+            arrays[operand.name] = keys.swapaxes(1, 2).reshape(-1, operand.cols)
+        elif operand.name in ("key", "value"):
+            arrays[operand.name] = flat.reshape(-1, operand.cols)
+        elif operand.name in problem.operator.operands:
             arrays[operand.name] = as_rows(problem, flat, operand.cols, operand.stride)
         else:
             arrays[operand.name] = (
@@ -465,6 +470,119 @@ def test_a_program_drops_no_forward_mode_gradient(torch, tmp_path):
 def test_a_program_refuses_a_tensor_on_the_cpu(torch, tmp_path):
     with pytest.raises(ValueError, match=r"^x must be on a GPU$"):
         loaded(Problem(6, 7), Config(), tmp_path).softmax(torch.randn(6, 7))
+
+
+# Attention: the numbers of sequences and keys, and the strides, are each call's.
+
+ATTENTION = {
+    layout: Problem(
+        *(64, 1000, DType.F16, Op.DECODE_ATTENTION),
+        **{"group": 4, "key_heads": 2, "mask": Mask.LENGTHS, "also": "lse", "layout": layout},
+    )
+    for layout in Layout
+}
+
+
+def attention(layout, folder):
+    """The operator of a program, and what its kernel was told in the last call."""
+    problem, told = ATTENTION[layout], {}
+    module, call = loaded(problem, MULTIPLY_ADDS, folder, []), HostCall.of(problem, MULTIPLY_ADDS)
+
+    def launch(*passed):
+        told.update(zip(call.names, passed[:-1], strict=True))
+        return 0
+
+    module.library_for = lambda _: SimpleNamespace(**{call.function: launch})
+    return module.decode_attention, told
+
+
+def cache_of(torch, layout, room=512, keys=77, sequences=3):
+    """Queries, and the first keys of a larger cache of them and values, with their lengths."""
+    inner = (2, room) if layout is Layout.HND else (room, 2)
+    both = torch.randn(2, sequences, *inner, 128, dtype=torch.float16)
+    both = both[:, :, :, :keys] if layout is Layout.HND else both[:, :, :keys]
+    query = torch.randn(sequences, 8, 128, dtype=torch.float16)
+    return query, *both, torch.arange(sequences)
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_attention_takes_any_number_of_keys_of_a_larger_cache(layout, torch, tmp_path):
+    operator, told = attention(layout, tmp_path)
+    query, key, value, lengths = cache_of(torch, layout)
+    out, lse = operator(query, key, value, lengths)
+    assert out.shape == query.shape and out.dtype is torch.float16
+    assert lse.shape == (3, 8) and lse.dtype is torch.float32
+    within = {"key_stride": 128, "head_stride": 512 * 128}
+    if layout is Layout.NHD:
+        within = {"key_stride": 2 * 128, "head_stride": 128}
+    expected = {"rows": 24, "cols": 77, "key_heads": 2, "sequence_stride": 2 * 512 * 128, **within}
+    assert {name: told[name] for name in expected} == expected
+    assert told["key"] == key.data_ptr() and told["value"] == value.data_ptr()
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_attention_is_what_pytorch_expects_of_an_operator(layout, torch, tmp_path):
+    """Its fake kernel serves other numbers of keys without another graph."""
+    operator, _ = attention(layout, tmp_path)
+    utilities = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(operator, cache_of(torch, layout, room=77), test_utils=utilities)
+    graphs = []
+
+    def counted(graph, _):
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(lambda *a: operator(*a), fullgraph=True, backend=counted, dynamic=True)
+    for keys in (77, 78, 500):
+        out, lse = compiled(*cache_of(torch, layout, keys=keys))
+        assert out.shape == (3, 8, 128) and lse.shape == (3, 8)
+    assert len(graphs) == 1
+    eager = torch.compile(lambda *a: operator(*a), fullgraph=True, backend="aot_eager")
+    assert eager(*cache_of(torch, layout))[0].shape == (3, 8, 128)
+
+
+def test_attention_says_that_it_has_no_gradient(torch, tmp_path):
+    operator, _ = attention(Layout.HND, tmp_path)
+    *arrays, lengths = cache_of(torch, Layout.HND)
+    for number in range(3):
+        needing = [a.detach().requires_grad_(n == number) for n, a in enumerate(arrays)]
+        for result in operator(*needing, lengths):
+            with pytest.raises(RuntimeError, match=r"has no gradient: call torch\.nn\.func"):
+                result.sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({0: lambda q: q.float()}, "query must be of float16"),
+        ({0: lambda q: q[:, :6].contiguous()}, "there must be 4 query heads for each key head"),
+        ({0: lambda q: q[..., :64]}, r"query must have the shape \(sequences, heads, 128\)"),
+        ({0: lambda q: q.mT.contiguous().mT}, "query must be contiguous"),
+        ({1: lambda k: k[:2]}, r"key must have the shape \(sequences, key_heads, keys, 128\)"),
+        ({2: lambda v: v[:, :, :5]}, "value must have the shape of key"),
+        ({2: lambda v: v.contiguous()}, "value must have the strides of key"),
+        ({1: lambda k: k[:, :, :0], 2: lambda v: v[:, :, :0]}, "there must be 1 key at least"),
+        ({3: lambda n: n[:2]}, r"lengths must have the shape \(sequences,\)"),
+        ({1: lambda k: k.mT.contiguous().mT}, "the elements of a key must be neighbours"),
+    ],
+)
+def test_attention_refuses_what_its_kernel_does_not_take(changed, says, torch, tmp_path):
+    operator, told = attention(Layout.HND, tmp_path)
+    arrays = list(cache_of(torch, Layout.HND))
+    for number, change in changed.items():
+        arrays[number] = change(arrays[number])
+    with pytest.raises(ValueError, match=says):
+        operator(*arrays)
+    assert not told
+
+
+def test_attention_refuses_keys_that_begin_between_words(torch, tmp_path):
+    operator, told = attention(Layout.HND, tmp_path)
+    query, _, _, lengths = cache_of(torch, Layout.HND)
+    key, value = torch.zeros(2, 3, 2, 77, 132, dtype=torch.float16)[..., :128]
+    with pytest.raises(ValueError, match="key's strides must be multiples of 8 elements"):
+        operator(query, key, value, lengths)
+    assert not told
 
 
 # ------------------------------------------------------------------ CuPy
