@@ -87,7 +87,7 @@ def _python(variant: Variant) -> dict[str, Any]:
     cols = "COLS" if variant.config.static_cols else f" {x}.shape[1]"
     of_row = f"({x}.shape[0], {x}.shape[2])" if problem.inner > 1 else f"({x}.shape[0],)"
     of_ids = "ids.shape" if problem.ids_dtype else of_row
-    shape, most = ("(SEQUENCES,)", "0, KEYS + 1") if problem.attends else ("(ROWS,)", "1, COLS + 1")
+    shape, most = ("(SEQUENCES,)", "1, KEYS + 1") if problem.attends else ("(ROWS,)", "1, COLS + 1")
     return {
         "x": x,
         "arrays": arrays,
