@@ -476,7 +476,8 @@ def _given_to_launch(variant: Variant) -> dict[str, str]:
     too = {one.name: one.dtype.cuda.name for one in results(problem)[1:]}
     source = "static_cast<const kernel::Element*>({}.untyped_data())"
     number = problem.dtype.arithmetic.cuda.name
-    state = "kernel::State" if config.splits_launches else number
+    has_state = config.splits_launches and not problem.attends
+    state = "kernel::State" if has_state else number
     additive = problem.mask is Mask.ADDITIVE
     # Arrays of JAX have no gaps: of rows that lie further apart the columns are the example's.
     cols = "static_cast<int>(input.dimensions()[1])" if problem.is_dense else str(problem.cols)

@@ -608,6 +608,7 @@ def log_softmax(x, axis):
 
 def logsumexp(x, axis):
     largest = x.max(axis, keepdims=True)
+    largest = np.where(np.isfinite(largest), largest, 0.0)  # as SciPy's and CuPy's
     return np.log(np.exp(x - largest).sum(axis)) + largest.squeeze(axis)
 
 
