@@ -45,22 +45,23 @@ def constants(problem: Problem) -> str:
 
 def names(problem: Problem) -> dict[str, object]:
     """Return what the templates name otherwise than for rows of a matrix."""
-    heads, keys = axes_of(problem)
+    told = numbers(problem, str)
     return {
         "what": "Attention of each query to the keys of its sequence",
         "constants": constants(problem),
+        "lengths_shape": "(SEQUENCES,)",
+        "lengths_range": "1, KEYS + 1",
         "result_shape": "query.shape",
         "row_shape": "query.shape[:2]",
-        "rows_of": "query.shape[0] * query.shape[1]",
-        "cols_of": f"key.shape[{keys}]",
-        "heads_first": heads == 1,
+        "rows_of": told["rows"],
+        "cols_of": told["cols"],
+        "heads_first": problem.layout is Layout.HND,
         # What other problems have, and attention has not.
         **dict.fromkeys(
             ("additive", "across_rows", "backward", "gathers", "strided", "shared", "is_product"),
             False,
         ),
         "of_rows": [],
-        "floating": [],
     }
 
 
@@ -87,21 +88,21 @@ def unlike(variant: Variant, module: str) -> Refusals:
         (f"key.shape[{keys}] < 1", "there must be 1 key at least"),
     ]
     if problem.mask is Mask.LENGTHS:
-        unlike = "lengths.shape != (query.shape[0],)"
-        refusals.append((unlike, "lengths must have the shape (sequences,)"))
+        other = "lengths.shape != (query.shape[0],)"
+        refusals.append((other, "lengths must have the shape (sequences,)"))
     return refusals
 
 
-def laid_out(contiguous: str, strides: str, unit: str, most: int, units: str) -> Refusals:
+def _laid_out(contiguous: str, strides: str, unit: str, word: int, units: str) -> Refusals:
     """Return what refuses arrays that lie otherwise, by how a framework says how they lie.
 
-    A `unit` is the stride of neighbours, and strides must be multiples of `most` of `units`.
+    A `unit` is the stride of neighbours, and a `word` so many of `units`: elements or bytes.
     """
-    ragged = f"any(stride % {most} for stride in key.{strides}[:3])"
+    ragged = f"any(stride % {word} for stride in key.{strides}[:3])"
     return [
         (f"not query.{contiguous}", "query must be contiguous"),
         (f"key.{strides}[3] != {unit}", "the elements of a key must be neighbours"),
-        (ragged, f"key's strides must be multiples of {most} {units}"),
+        (ragged, f"key's strides must be multiples of {word} {units}"),
         (f"value.{strides} != key.{strides}", "value must have the strides of key"),
     ]
 
@@ -109,7 +110,7 @@ def laid_out(contiguous: str, strides: str, unit: str, most: int, units: str) ->
 def laid_out_in_torch(problem: Problem) -> Refusals:
     """Return what refuses tensors of PyTorch that lie otherwise."""
     elements = WORD_BYTES // problem.dtype.itemsize
-    return laid_out("is_contiguous()", "stride()", "1", elements, "elements")
+    return _laid_out("is_contiguous()", "stride()", "1", elements, "elements")
 
 
 def laid_out_in_cupy() -> Refusals:
@@ -119,7 +120,7 @@ def laid_out_in_cupy() -> Refusals:
         (f"{name}.data.ptr % {number}", f"{name} must begin at a multiple of {number} bytes")
         for name in ("query", *CACHES)
     ]
-    return laid_out("flags.c_contiguous", "strides", "key.itemsize", number, "bytes") + starts
+    return _laid_out("flags.c_contiguous", "strides", "key.itemsize", number, "bytes") + starts
 
 
 # ------------------------------------------------------------------ what arguments are given

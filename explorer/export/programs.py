@@ -87,15 +87,13 @@ def _python(variant: Variant) -> dict[str, Any]:
     cols = "COLS" if variant.config.static_cols else f" {x}.shape[1]"
     of_row = f"({x}.shape[0], {x}.shape[2])" if problem.inner > 1 else f"({x}.shape[0],)"
     of_ids = "ids.shape" if problem.ids_dtype else of_row
-    shape, most = ("(SEQUENCES,)", "1, KEYS + 1") if problem.attends else ("(ROWS,)", "1, COLS + 1")
     return {
         "x": x,
         "arrays": arrays,
         "rows_of": f"{x}.shape[0] * {x}.shape[2]" if problem.inner > 1 else f"{x}.shape[0]",
         "cols_of": f"{x}.shape[1]",
-        "lengths_shape": shape,
-        "lengths_range": most,
-        "lengths_from": f"{most}, {shape}",
+        "lengths_shape": "(ROWS,)",
+        "lengths_range": "1, COLS + 1",
         "signature": ", ".join([*arrays, *causal, *scale]),
         "constants": _constants(problem),
         "what": _what(problem),
