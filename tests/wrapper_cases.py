@@ -102,6 +102,14 @@ CASES = [
         Problem(64, 1000, op=Op.CROSS_ENTROPY_WITH_GRADIENT, inner=8, also="loss", ignore_index=3),
         replace(COLUMNS, algorithm="online-block-max"),
     ),
+    (
+        Problem(64, 1000, op=Op.CROSS_ENTROPY_WITH_GRADIENT, in_place=True, also="loss,log_sum"),
+        GATHERING,
+    ),
+    (
+        Problem(64, 1000, DType.F16, Op.CROSS_ENTROPY_WITH_GRADIENT, in_place=True, also="loss"),
+        replace(GATHERING, static_cols=False),
+    ),
     (Problem(64, 1000, DType.F16, Op.MULTIPLY_ROWS, in_place=True), replace(SIMPLE, exp="expf")),
     (
         Problem(64, 1000, DType.F64, Op.MULTIPLY_ROWS, input_stride=1024, scale=0.5),

@@ -287,13 +287,15 @@ def _operator(variant: Variant) -> dict[str, Any]:
     typed = {name: f"{name}: Tensor" for name in _arrays(problem)}
     typed |= {"mask_rows": "mask_rows: int = MASK_ROWS"} if problem.mask is Mask.CAUSAL else {}
     typed |= {} if problem.scale is None else {"scale": "scale: float = SCALE"}
-    several = len(problem.results) > 1
-    made = f"tuple[{', '.join(['Tensor'] * len(problem.results))}]" if several else "Tensor"
+    # In place the operator returns what is asked for beside the output.
+    made = list(_results(problem).values())[1 if problem.in_place else 0 :]
+    returns = f"tuple[{', '.join(['Tensor'] * len(made))}]" if len(made) > 1 else "Tensor"
     return {
         "operator": f"emitted::{namespace(problem, variant.config)}_{unique}",
         "names": list(typed),
         "parameters": list(typed.values()),
-        "returns": "None" if problem.in_place else made,
+        "made": ", ".join(made),
+        "returns": returns if made else "None",
         "without_gradient": _without_gradient(problem),
     }
 

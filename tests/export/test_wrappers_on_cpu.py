@@ -411,20 +411,28 @@ def given_to(torch, problem):
     ("told", "names"),
     [
         ({"op": Op.CROSS_ENTROPY_BACKWARD}, "x ids maximum log_sum loss_grad"),
+        ({"op": Op.CROSS_ENTROPY_WITH_GRADIENT}, "x ids loss_grad"),
+        ({"op": Op.CROSS_ENTROPY_WITH_GRADIENT, "also": "loss"}, "x ids loss_grad"),
+        ({"op": Op.CROSS_ENTROPY_WITH_GRADIENT, "also": "loss,lse"}, "x ids loss_grad"),
         ({"op": Op.MULTIPLY_ROWS}, "x loss_grad"),
         ({"mask": Mask.ADDITIVE}, "x mask"),
     ],
 )
 def test_a_program_in_place_drops_no_gradient(told, names, torch, tmp_path):
     problem = Problem(6, 7, DType.F32, in_place=True, **told)
-    function, arrays = function_of(problem, tmp_path), given_to(torch, problem)
+    module = loaded(problem, config_for(problem), tmp_path, [])
+    function, arrays = getattr(module, problem.op), given_to(torch, problem)
     for number, name in enumerate(names.split()):
         if arrays[number].is_floating_point():
             needing = [a.detach().requires_grad_(n == number) for n, a in enumerate(arrays)]
             with pytest.raises(ValueError, match=rf"^{name} needs a gradient"):
                 function(*needing)
     x, *others = (array.detach() for array in arrays)
-    assert function(x, *others) is x
+    first, *also = several(function(x, *others))
+    assert first is x and len(also) == len(problem.results) - 1
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    assert several(compiled(x, *others))[0] is x
+    torch.library.opcheck(module._overwrite, (x, *others))
 
 
 def test_numbers_of_rows_may_be_one_number_that_is_expanded(torch, tmp_path):
