@@ -20,7 +20,7 @@ from explorer.model.config import DRAWN_MIN_BLOCKS, WARPS, Config
 from explorer.model.element import DType, IndexType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Layout, Mask, Problem
-from explorer.ops import OPERATORS, Extent, Op
+from explorer.ops import OPERATORS, Op
 from explorer.space import Space
 from explorer.space.covering import covering_array
 from explorer.system.user_files import template_dir
@@ -326,8 +326,7 @@ def templates_of(kernel: Sampled) -> set[str]:
 
     environment._load_template = watched
     try:
-        main = kernel.problem.operator.over is Extent.MATRIX
-        program = assembled(kernel.problem, kernel.config, main=main)
+        program = assembled(kernel.problem, kernel.config, main=True)
         program.program()
     finally:
         environment._load_template = load

@@ -232,7 +232,8 @@ NOT_NAMED = {
     },
     "runtime/recipes.py:_problem": {},
     "export/programs.py": dict.fromkeys(
-        (*OF_LOSSES, *OF_CACHES), "templates/programs and templates/host say it"
+        ("label_smoothing", "z_loss", *OF_CACHES),
+        "templates/programs, templates/host and export/caches.py say it",
     ),
 }
 """Modules, functions of them and templates that must name every field; those that they need not,

@@ -17,6 +17,8 @@ OVERLAPPED = Config(
 GATHERING = replace(OVERLAPPED, threads=64, threads_per_row=64, launches="one")
 EVERY_RESULT = "lse,entropy,rank,argmax,maximum,log_sum"
 COLUMNS = Config(threads_per_row=1, cache="none", cache_holds="input")
+MULTIPLY_ADDS = Config(core="fma", threads=128, static_cols=False)
+TENSOR_CORES = replace(MULTIPLY_ADDS, core="mma", probabilities="two", heads_per_thread=4)
 
 CASES = [
     (Problem(64, 1000), SIMPLE),
@@ -83,7 +85,55 @@ CASES = [
         Problem(64, 1000, op=Op.CROSS_ENTROPY_WITH_GRADIENT, scale=2.0, also="loss,lse"),
         GATHERING,
     ),
+    (
+        Problem(64, 1000, op=Op.CROSS_ENTROPY_BACKWARD, inner=8, label_smoothing=0.1, z_loss=0.01),
+        COLUMNS,
+    ),
+    (
+        Problem(
+            *(64, 1001, DType.BF16, Op.CROSS_ENTROPY_WITH_GRADIENT),
+            label_smoothing=0.1,
+            z_loss=0.01,
+            also="loss,maximum,log_sum",
+        ),
+        replace(GATHERING, static_cols=False),
+    ),
+    (
+        Problem(64, 1000, op=Op.CROSS_ENTROPY_WITH_GRADIENT, inner=8, also="loss", ignore_index=3),
+        replace(COLUMNS, algorithm="online-block-max"),
+    ),
+    (
+        Problem(64, 1000, op=Op.CROSS_ENTROPY_WITH_GRADIENT, in_place=True, also="loss,log_sum"),
+        GATHERING,
+    ),
+    (
+        Problem(64, 1000, DType.F16, Op.CROSS_ENTROPY_WITH_GRADIENT, in_place=True, also="loss"),
+        replace(GATHERING, static_cols=False),
+    ),
     (Problem(64, 1000, DType.F16, Op.MULTIPLY_ROWS, in_place=True), replace(SIMPLE, exp="expf")),
+    (
+        Problem(64, 1000, DType.F64, Op.MULTIPLY_ROWS, input_stride=1024, scale=0.5),
+        replace(SIMPLE, exp="expf"),
+    ),
+    (Problem(64, 1000, op=Op.DECODE_ATTENTION), MULTIPLY_ADDS),
+    (
+        Problem(
+            *(64, 1000, DType.F16, Op.DECODE_ATTENTION),
+            **{"group": 4, "key_heads": 4, "layout": "NHD", "mask": Mask.LENGTHS, "also": "lse"},
+        ),
+        replace(MULTIPLY_ADDS, launches="two", splits=4),
+    ),
+    (
+        Problem(64, 1000, DType.BF16, Op.DECODE_ATTENTION, group=4, key_heads=2, also="lse"),
+        replace(TENSOR_CORES, cluster=4, splits=4),
+    ),
+    (
+        Problem(
+            *(48, 770, DType.F32, Op.DECODE_ATTENTION),
+            **{"group": 3, "head_dim": 64, "layout": "NHD", "scale": -0.25},
+        ),
+        replace(MULTIPLY_ADDS, launches="two-overlapped", splits=4),
+    ),
     (Problem(64, 1000), SHARED),
     (Problem(64, 65536), Config(cluster=4, cache="shared")),
     (Problem(64, 131072), Config(cluster=16, cache="shared")),

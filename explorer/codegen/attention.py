@@ -22,12 +22,6 @@ _NUMBERS = {
 """The declarations of the numbers that a kernel takes."""
 
 
-def check_attention(problem: Problem, *, main: bool) -> None:
-    """Raise InvalidInput for what no template of attention has a text for."""
-    if main:
-        raise InvalidInput(f"a program that checks and times {problem.op} is not written: omit it")
-
-
 @dataclass(frozen=True, slots=True)
 class AttentionTraits:
     """The facts of one kernel of attention."""
@@ -62,8 +56,11 @@ class AttentionTraits:
             "per_row": False,
             "f64": False,
             "real": "float",
+            "log": False,
             "element_type": element,
             "output_type": element,
+            "element": element.as_element,
+            "number": element.as_number,
             "load": self._load,
             "name": namespace(problem, config),
             "entries": list(entries(problem, config)),

@@ -26,7 +26,7 @@ from typing import Any
 
 from jinja2 import BaseLoader, Environment, StrictUndefined, Template, TemplateNotFound
 
-from explorer.codegen.attention import AttentionTraits, check_attention
+from explorer.codegen.attention import AttentionTraits
 from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.traits import Traits, each_of, renamed
 from explorer.codegen.variant import (
@@ -398,26 +398,28 @@ def emit(
     )
 
 
+def context_of(problem: Problem, config: Config, overlapped: bool = False) -> dict[str, Any]:
+    """Return what templates may name of a kernel, by the family that its templates are of."""
+    if problem.attends:
+        traits: Traits | AttentionTraits = AttentionTraits(problem, config, overlapped)
+        return traits.context() | {"family": "attention"}
+    return Traits(problem, config, overlapped).context() | {"family": "rows"}
+
+
 def assembled(
     problem: Problem, config: Config, overlapped: bool = False, main: bool = False
 ) -> "Assembled":
     """Return a config's program in its parts. Raises InvalidInput as `emit` does."""
     config.check_known()
     options = [*ProblemQuery.of(problem).options, *(["--main"] if main else [])]
-    traits: Traits | AttentionTraits
-    if problem.attends:
-        check_attention(problem, main=main)
-        traits, family = AttentionTraits(problem, config, overlapped), "attention"
-    else:
-        traits, family = Traits(problem, config, overlapped), "rows"
-    context = traits.context() | {
-        "family": family,
+    context = context_of(problem, config, overlapped) | {
         "has_main": main,
         "options": shlex.join(options),
         "launch_lines": LaunchPlan.of(problem, config, overlapped).lines,
     }
     macros = library().environment.get_template("fragments.cu.j2").make_module(context)
     context |= {name: macro for name, macro in vars(macros).items() if not name.startswith("_")}
+    family = context["family"]
     host = {
         "launch": rendered(f"host/{family}.cu.j2", context),
         "library": rendered("host/library.cu.j2", context),
@@ -426,7 +428,7 @@ def assembled(
     strides = config.persistent or config.staging == "span"
     kernel = "attention_kernel" if problem.attends else "launched_kernel" if strides else "kernel"
     device.require([kernel, *words("".join(host.values()))])
-    host["main"] = rendered("host/main.cu.j2", context) if main else ""
+    host["main"] = rendered(f"host/{family}_main.cu.j2", context) if main else ""
     return Assembled(context, rendered(f"header/{family}.cu.j2", context), device, host)
 
 

@@ -69,8 +69,7 @@ def write_source(variant: Variant, path: Path, *, force: bool = False) -> Writte
     present = _present(path)
     if present == variant.source:
         return Written.SAME
-    forms = (False,) if variant.problem.attends else (False, True)
-    same = {_below_header(with_main(variant, main).source) for main in forms}
+    same = {_below_header(with_main(variant, main).source) for main in (False, True)}
     if present is not None and _below_header(present) not in same and not force:
         raise InvalidInput(f"{path} exists and holds other code; nothing was written: {_OR_FORCE}")
     write_file(path, variant.source)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from explorer.codegen.launch_plan import LaunchPlan
-from explorer.codegen.traits import Traits
-from explorer.codegen.units import rendered
+from explorer.codegen.units import context_of, rendered
 from explorer.codegen.variant import POINTER, HostCall, Variant, namespace
+from explorer.export import caches
+from explorer.export.caches import Refusals
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask, Problem, inputs, results, scalars
 from explorer.model.work_split import WorkSplit
@@ -23,10 +24,6 @@ from explorer.system.plain_data import shown
 
 LARGEST_CLUSTER = 8
 """Blocks of a cluster that a kernel may have without an attribute that CuPy does not set."""
-
-Refusals = list[tuple[str, str]]
-"""Conditions on which a function raises ValueError, each with its sentence."""
-
 
 # ------------------------------------------------------------------ every framework
 
@@ -37,7 +34,7 @@ def program_names(variant: Variant, file: str) -> dict[str, Any]:
     call = HostCall.of(problem, config)
     changed = problem.scale is not None or problem.mask is Mask.ADDITIVE
     scratch = call.scratch_arguments or ()
-    return Traits(problem, config).context() | {
+    return context_of(problem, config) | {
         "file": file,
         "stem": file.removesuffix(".cu"),
         "host_call": call,
@@ -54,7 +51,12 @@ def program_names(variant: Variant, file: str) -> dict[str, Any]:
 
 
 def _matrix(problem: Problem) -> str:
-    """Return the name of the matrix that an op takes: y is what a forward pass has left."""
+    """Return the name of the matrix that an op takes: y is what a forward pass has left.
+
+    Of attention it is that of the queries.
+    """
+    if problem.attends:
+        return "query"
     return "y" if problem.operator.is_gradient else "x"
 
 
@@ -62,6 +64,12 @@ def _arrays(problem: Problem) -> list[str]:
     """Return the names of the arrays that the function takes."""
     names = (operand.name for operand in inputs(problem))
     return [_matrix(problem) if name == "input" else name for name in names]
+
+
+def _of_rows(problem: Problem) -> list[str]:
+    """Return the names of the arrays that have one number for each row."""
+    operands = problem.operator.operands.items()
+    return [name for name, extent in operands if extent is Extent.ROW]
 
 
 def _results(problem: Problem) -> dict[str, str]:
@@ -76,22 +84,28 @@ def _python(variant: Variant) -> dict[str, Any]:
     arrays = _arrays(problem)
     causal = ["mask_rows=MASK_ROWS"] if problem.mask is Mask.CAUSAL else []
     scale = [] if problem.scale is None else ["scale=SCALE"]
-    what = problem.operator.title.capitalize()
-    axis = "over the middle axis" if problem.inner > 1 else "of each row"
-    axis = "of the ids of each row" if problem.ids_dtype else axis
     cols = "COLS" if variant.config.static_cols else f" {x}.shape[1]"
     of_row = f"({x}.shape[0], {x}.shape[2])" if problem.inner > 1 else f"({x}.shape[0],)"
     of_ids = "ids.shape" if problem.ids_dtype else of_row
     return {
         "x": x,
         "arrays": arrays,
+        "rows_of": f"{x}.shape[0] * {x}.shape[2]" if problem.inner > 1 else f"{x}.shape[0]",
+        "cols_of": f"{x}.shape[1]",
+        "lengths_shape": "(ROWS,)",
+        "lengths_range": "1, COLS + 1",
         "signature": ", ".join([*arrays, *causal, *scale]),
         "constants": _constants(problem),
-        "what": f"{what} {axis} of {x}",
+        "what": _what(problem),
         # The shape of results between which there are no gaps, and of one number a row.
         "result_shape": f"{x}.shape" if problem.fills_rows else of_ids,
         "row_shape": f"{x}.shape[::2]" if problem.inner > 1 else of_row,
         "returned": ", ".join(_results(problem).values()),
+        "arithmetic": problem.dtype.arithmetic.array_name,
+        # Whether it is the gradient of a loss.
+        "of_loss": problem.has_target and problem.fills_rows,
+        # Arrays whose gradients would be lost without a word.
+        "floating": [x, *(["mask"] if problem.mask is Mask.ADDITIVE else []), *_of_rows(problem)],
         "too": {one.name: one.dtype.array_name for one in results(problem)[1:]},
         # What makes columns of rows that gaps follow: in the function, and in the example.
         "part": _part(problem, cols),
@@ -100,7 +114,19 @@ def _python(variant: Variant) -> dict[str, Any]:
         if problem.inner > 1
         else _ids_shape(problem, "ROWS", gaps=True),
         "ids_part": _few(problem) if problem.ids_stride > problem.ids_per_row else "",
+        "numbers_shape": "(ROWS // INNER, INNER)" if problem.inner > 1 else "(ROWS,)",
+        **(caches.names(problem) if problem.attends else {}),
     }
+
+
+def _what(problem: Problem) -> str:
+    """Return what the function computes, as its docstring begins."""
+    x = _matrix(problem)
+    if problem.is_product:
+        return f"Product of each row of {x} and its number in {_of_rows(problem)[0]}"
+    axis = "over the middle axis" if problem.inner > 1 else "of each row"
+    axis = "of the ids of each row" if problem.ids_dtype else axis
+    return f"{problem.operator.title.capitalize()} {axis} of {x}"
 
 
 def _part(problem: Problem, cols: str) -> str:
@@ -145,6 +171,8 @@ def _unlike(variant: Variant, module: str, *, gaps: bool = False) -> Refusals:
     With `gaps` the matrix's rows come with their gaps.
     """
     problem, x = variant.problem, _matrix(variant.problem)
+    if problem.attends:
+        return caches.unlike(variant, module)
     name = problem.dtype.array_name
     shape, cols, of_x = f"{x}.ndim != {3 if problem.inner > 1 else 2}", "cols", f"{x}.shape[1]"
     if variant.config.static_cols:
@@ -176,6 +204,21 @@ def _unlike(variant: Variant, module: str, *, gaps: bool = False) -> Refusals:
             (f"ids.dtype != {module}.{problem.ids_dtype}", f"ids must be of {problem.ids_dtype}"),
             (f"ids.shape != {shape}", f"ids must have the shape {wanted}"),
         ]
+    return refusals + _unlike_numbers(problem, module)
+
+
+def _unlike_numbers(problem: Problem, module: str) -> Refusals:
+    """Return what refuses arrays of a number for each row that are of another type or shape."""
+    x, kind = _matrix(problem), problem.dtype.arithmetic.array_name
+    shape, wanted = f"({x}.shape[0],)", "(rows,)"
+    if problem.inner > 1:
+        shape, wanted = f"{x}.shape[::2]", "(outer, inner)"
+    refusals = []
+    for name in _of_rows(problem):
+        refusals += [
+            (f"{name}.dtype != {module}.{kind}", f"{name} must be of {kind}"),
+            (f"{name}.shape != {shape}", f"{name} must have the shape {wanted}"),
+        ]
     return refusals
 
 
@@ -202,13 +245,17 @@ def torch(variant: Variant) -> dict[str, Any]:
     """Return what the program of PyTorch names besides; `given` is in Python."""
     problem, x = variant.problem, _matrix(variant.problem)
     refusals = _unlike(variant, "torch")
-    refusals += _laid_out(problem, "is_contiguous()", "stride(1) != 1", "stride()")
+    if problem.attends:
+        refusals += caches.laid_out_in_torch(problem)
+    else:
+        refusals += _laid_out(problem, "is_contiguous()", "stride(1) != 1", "stride()")
     for name in _arrays(problem):
         if name != x:
             refusals.append((f"{name}.device != {x}.device", f"{name} must be on {x}'s GPU"))
     arrays = dict.fromkeys(("input", "matrix", "array", "output"), x)
     arrays |= {name: name for name in ("grad", "mask", "lengths", "ids", "scratch")}
-    arrays |= _results(problem)
+    arrays |= {name: name for name in ("query", *caches.CACHES)}
+    arrays |= {name: name for name in _of_rows(problem)} | _results(problem)
     given = {
         **{name: f"{array}.data_ptr()" for name, array in arrays.items()},
         "rows": f"{x}.shape[0]",
@@ -221,6 +268,7 @@ def torch(variant: Variant) -> dict[str, Any]:
         "output_stride": "out.stride(0)",
         "ids_stride": "ids.stride(0)",
         "scale": "scale",
+        **(caches.numbers(problem, "key.stride({})".format) if problem.attends else {}),
     }
     numbers = (number.dtype for number in scalars(problem).values())
     c_types = {POINTER: "c_void_p"} | {kind.array_name: kind.c_type for kind in numbers}
@@ -239,15 +287,34 @@ def _operator(variant: Variant) -> dict[str, Any]:
     typed = {name: f"{name}: Tensor" for name in _arrays(problem)}
     typed |= {"mask_rows": "mask_rows: int = MASK_ROWS"} if problem.mask is Mask.CAUSAL else {}
     typed |= {} if problem.scale is None else {"scale": "scale: float = SCALE"}
-    several = len(problem.results) > 1
-    made = f"tuple[{', '.join(['Tensor'] * len(problem.results))}]" if several else "Tensor"
+    # In place the operator returns what is asked for beside the output.
+    made = list(_results(problem).values())[1 if problem.in_place else 0 :]
+    returns = f"tuple[{', '.join(['Tensor'] * len(made))}]" if len(made) > 1 else "Tensor"
     return {
         "operator": f"emitted::{namespace(problem, variant.config)}_{unique}",
         "names": list(typed),
         "parameters": list(typed.values()),
-        "returns": "None" if problem.in_place else made,
-        "arithmetic": problem.dtype.arithmetic.array_name,
+        "made": ", ".join(made),
+        "returns": returns if made else "None",
+        "without_gradient": _without_gradient(problem),
     }
+
+
+def _without_gradient(problem: Problem) -> list[str]:
+    """Return what a backward pass says in lines; none where there is a gradient."""
+    op, of_losses = problem.op, "torch.nn.functional.cross_entropy"
+    if problem.attends:
+        remedy = "call torch.nn.functional.scaled_dot_product_attention where one is needed"
+        return [f"{op} has no gradient: ", remedy]
+    told = f"{op} has no gradient of its own: "
+    if problem.operator.is_gradient:
+        return [told, f"call torch.{problem.operator.forward} where a second one is needed"]
+    if not (problem.has_target and problem.fills_rows):
+        return []
+    if not problem.operator.reduces:
+        return [told, f"call {of_losses} where a second one is needed"]
+    own = "give x.detach() and take x's gradient from the result, "
+    return [told, own, f"or call {of_losses}"]
 
 
 # ------------------------------------------------------------------ CuPy
@@ -261,7 +328,9 @@ def cupy(variant: Variant) -> dict[str, Any]:
     _check_for_cupy(variant)
     problem, x = variant.problem, _matrix(variant.problem)
     out = _results(problem)["output"]
+    key_stride = "key.strides[{}] // key.itemsize".format
     numbers = {
+        **(caches.numbers(problem, key_stride) if problem.attends else {}),
         "rows": "rows",
         "cols": "cols",
         "inner": f"{x}.shape[2]",
@@ -275,8 +344,10 @@ def cupy(variant: Variant) -> dict[str, Any]:
     given = {
         "input": x,
         **{name: name for name in ("grad", "mask", "lengths", "ids", "scratch")},
+        **{name: name for name in _of_rows(problem)},
+        **{name: name for name in ("query", *caches.CACHES)},
         **_results(problem),
-        **{name: f"numpy.{types[name]}({text})" for name, text in numbers.items()},
+        **{n: f"numpy.{types[n]}({text})" for n, text in numbers.items() if n in types},
     }
     plan = LaunchPlan.read(variant.source)
     assert plan is not None, "the templates write a plan into every header"
@@ -312,6 +383,8 @@ def _check_for_cupy(variant: Variant) -> None:
 def _not_for_cupy(variant: Variant) -> Refusals:
     """Return what refuses that which launch() refuses in C++."""
     problem, config, x = variant.problem, variant.config, _matrix(variant.problem)
+    if problem.attends:
+        return caches.laid_out_in_cupy()
     split = WorkSplit(problem, config)
     contiguous, gap = "flags.c_contiguous", "strides[1] != {}.itemsize"
     refusals = _laid_out(problem, contiguous, gap, "strides")
@@ -322,7 +395,7 @@ def _not_for_cupy(variant: Variant) -> Refusals:
         return refusals
     number = config.vector_bytes
     for name in _arrays(problem):
-        if name not in ("lengths", "ids"):
+        if name not in ("lengths", "ids", *_of_rows(problem)):
             sentence = f"{name} must begin at a multiple of {number} bytes"
             refusals.append((f"{name}.data.ptr % {number}", sentence))
     if not problem.is_dense:
@@ -403,12 +476,14 @@ def _given_to_launch(variant: Variant) -> dict[str, str]:
     too = {one.name: one.dtype.cuda.name for one in results(problem)[1:]}
     source = "static_cast<const kernel::Element*>({}.untyped_data())"
     number = problem.dtype.arithmetic.cuda.name
-    state = "kernel::State" if config.splits_launches else number
+    has_state = config.splits_launches and not problem.attends
+    state = "kernel::State" if has_state else number
     additive = problem.mask is Mask.ADDITIVE
     # Arrays of JAX have no gaps: of rows that lie further apart the columns are the example's.
     cols = "static_cast<int>(input.dimensions()[1])" if problem.is_dense else str(problem.cols)
     return {
-        **{name: source.format(name) for name in ("input", "grad", "mask")},
+        **{n: source.format(n) for n in ("input", "grad", "mask", "query", *caches.CACHES)},
+        **{n: f"static_cast<const {number}*>({n}.untyped_data())" for n in _of_rows(problem)},
         **dict.fromkeys(("output", "matrix", "array"), out),
         **{n: f"static_cast<{kind}*>({n}->untyped_data())" for n, kind in too.items()},
         "lengths": "static_cast<const int*>(lengths.untyped_data())",
@@ -424,6 +499,7 @@ def _given_to_launch(variant: Variant) -> dict[str, str]:
         "output_stride": str(problem.output_stride),
         "stride": str(problem.input_stride),
         "ids_stride": str(problem.ids_stride),
+        **(caches.numbers_in_xla(problem) if problem.attends else {}),
     }
 
 
@@ -458,17 +534,6 @@ def program_for(framework: str, variant: Variant, source: Path) -> Program:
         raise InvalidInput(
             f"a program cannot build a file of the name {shown(name)}: name an --output that ends "
             "in .cu, without quotation marks and backslashes"
-        )
-    op, extents = variant.problem.op, variant.problem.operator.operands.values()
-    if framework != "cpp" and Extent.ROW in extents:
-        raise InvalidInput(
-            f"a program for {framework} has no numbers of rows, which {op} reads: "
-            "write it --for cpp"
-        )
-    if variant.problem.attends:
-        raise InvalidInput(
-            f"a program for {framework} has no caches of keys, which {op} reads: leave --for out "
-            f"and call the file's launch(), or call explorer.{op}"
         )
     ending, template, names = _FRAMEWORKS[framework]
     context = program_names(variant, name) | names(variant)

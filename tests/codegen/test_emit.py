@@ -180,10 +180,7 @@ def check_formats(variants, folder):
         pytest.skip("clang-format is not installed (extra: dev)")
     shutil.copy(REPOSITORY / ".clang-format", folder)
     files = [folder / f"{number}.cu" for number in range(len(variants))]
-    sources = [
-        emit(*one, main=number % 4 > 0 and not one[0].attends).source
-        for number, one in enumerate(variants)
-    ]
+    sources = [emit(*one, main=number % 4 > 0).source for number, one in enumerate(variants)]
     for file, source in zip(files, sources, strict=True):
         file.write_text(source)
     subprocess.run([formatter, "-i", *files], cwd=folder, check=True)
@@ -191,11 +188,7 @@ def check_formats(variants, folder):
         assert file.read_text() == source, config.to_json()
 
 
-OVER_ROWS = [kernel for kernel in space_sample() if not kernel.problem.attends]
-"""Those of the sample that have a main program."""
-
-
-@pytest.mark.parametrize("kernel", OVER_ROWS, ids=lambda kernel: kernel.kind)
+@pytest.mark.parametrize("kernel", space_sample(), ids=lambda kernel: kernel.kind)
 def test_a_main_program_changes_nothing_but_the_host_part(kernel):
     bare = emit(kernel.problem, kernel.config)
     whole = emit(kernel.problem, kernel.config, main=True)
@@ -207,8 +200,7 @@ def test_a_main_program_changes_nothing_but_the_host_part(kernel):
 
 @pytest.mark.parametrize("kernel", space_sample(), ids=lambda kernel: kernel.kind)
 def test_the_sample_has_no_template_leftovers(kernel):
-    main = not kernel.problem.attends
-    check_leftovers(emit(kernel.problem, kernel.config, main=main).source)
+    check_leftovers(emit(kernel.problem, kernel.config, main=True).source)
 
 
 @pytest.mark.exhaustive

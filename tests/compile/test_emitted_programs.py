@@ -181,3 +181,102 @@ def test_a_program_without_a_gpu_says_so(tmp_path):
         [tmp_path / "softmax"], env=environment, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 2 and ("driver" in ran.stderr or "device" in ran.stderr), ran.stderr
+
+
+# ------------------------------------------------------------------ the check of attention
+
+
+HOST_ALONE = """#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+using cudaError_t = int;
+using cudaEvent_t = int;
+using cudaStream_t = void*;
+constexpr int cudaSuccess = 0, cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2;
+inline int cudaMalloc(void** array, size_t n) { return (*array = std::malloc(n)) == nullptr; }
+inline void cudaMemcpy(void* to, const void* from, size_t n, int) { std::memcpy(to, from, n); }
+inline int cudaDeviceSynchronize() { return 0; }
+inline const char* cudaGetErrorString(int) { return "no memory"; }
+inline void cudaEventCreate(int*) {}
+inline void cudaEventRecord(int) {}
+inline void cudaEventSynchronize(int) {}
+inline void cudaEventElapsedTime(float* milliseconds, int, int) { *milliseconds = 1.0f; }
+
+namespace NAME {
+using Element = float;
+constexpr int kHeadDim = 64, kGroup = 3;
+
+SIGNATURE {
+  static const std::string defect = std::getenv("DEFECT");
+  const double factor = defect == "scale" ? 1.1 * scale : scale;
+  for (long long row = 0; row < rows; ++row) {
+    const long long heads = key_heads * kGroup, sequence = row / heads;
+    const long long head = defect == "key heads" ? 0 : row % heads / kGroup;
+    const long long first = sequence * sequence_stride + head * head_stride;
+    const long long taken = defect == "query heads" ? row / kGroup * kGroup : row;
+    int limit = defect == "lengths" ? cols : lengths[sequence];
+    if (defect == "last key") limit -= limit > 0;
+    double sum = 0.0;
+    std::vector<double> sums(kHeadDim);
+    for (int k = 0; k < limit; ++k) {
+      const float* const one = key + first + k * key_stride;
+      double score = 0.0;
+      for (int i = 0; i < kHeadDim; ++i) score += query[taken * kHeadDim + i] * one[i];
+      const double weight = defect == "scores" ? 1.0 : std::exp(factor * score);
+      sum += weight;
+      const float* const own = defect == "values" ? one : value + first + k * key_stride;
+      for (int i = 0; i < kHeadDim; ++i) sums[i] += weight * own[i];
+    }
+    for (int i = 0; i < kHeadDim; ++i) {
+      output[row * kHeadDim + i] = limit > 0 ? sums[i] / sum : defect == "empty" ? NAN : 0.0;
+    }
+    lse[row] = defect == "lse" ? std::log2(sum) : std::log(sum);
+  }
+  return 0;
+}
+}  // namespace NAME
+
+"""
+"""What stands in for CUDA, and for a kernel with a defect, before a main program of attention."""
+
+DEFECTS = ["scale", "key heads", "query heads", "lengths", "last key", "scores", "values"]
+DEFECTS += ["lse", "empty"]
+
+
+@pytest.mark.exhaustive
+def test_the_main_program_of_attention_knows_right_from_wrong(tmp_path):
+    """Without a GPU: its truth is the host's."""
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    sizes = {"head_dim": 64, "group": 3, "key_heads": 2, "layout": "NHD", "scale": -0.25}
+    problem = Problem(
+        *(24, 50, DType.F32, Op.DECODE_ATTENTION), **sizes, mask=Mask.LENGTHS, also="lse"
+    )
+    config = Config(core="fma", threads=128, static_cols=False)
+    source = emit(problem, config, main=True).source
+    main = source[source.index("// Checks a few rows") :].split("#endif")[0]
+    signature = re.search(r"inline cudaError_t launch\([^)]*\)", source)[0]
+    (name,) = re.findall(r"using namespace (\w+);\n  const", main)
+    host = HOST_ALONE.replace("NAME", name).replace("SIGNATURE", signature)
+    (tmp_path / "main.cpp").write_text(host + main)
+    command = [compiler, "-std=c++17", "-Wall", "-Werror", "-O1", "-o", "main", "main.cpp"]
+    built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    for defect in ("", *DEFECTS):
+        for told in ([], ["7", "1"], ["5", "333"]):
+            ran = subprocess.run(
+                [tmp_path / "main", *told],
+                env={"DEFECT": defect},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert "GB/s" in ran.stdout and "largest relative error" in ran.stdout
+            if not defect or told != ["7", "1"]:
+                assert ran.returncode == bool(defect), (defect, told, ran.stdout)

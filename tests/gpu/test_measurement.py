@@ -145,6 +145,10 @@ def test_warm_is_faster_than_cold_where_the_cache_holds_it():
         (Problem(999, 4096), Config()),
         (Problem(999, 4097, DType.BF16), Config(cache="shared", static_cols=False)),
         (Problem(999, 33, DType.F16), Config(threads_per_row=8, vector_bytes=8)),
+        (
+            Problem(64, 300, DType.BF16, Op.DECODE_ATTENTION, group=4, key_heads=2, also="lse"),
+            Config(core="mma", threads=128, static_cols=False, heads_per_thread=4),
+        ),
     ],
     ids=str,
 )

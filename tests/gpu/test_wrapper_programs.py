@@ -5,9 +5,10 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
-from wrapper_cases import CASES, GATHERING, SIMPLE
+from wrapper_cases import CASES, GATHERING, MULTIPLY_ADDS, SIMPLE, TENSOR_CORES
 
 from explorer.codegen.units import emit
 from explorer.devices.cuda.program import device_spec
@@ -113,11 +114,14 @@ torch.set_default_device(device)
 torch.manual_seed(0)
 x = torch.randn(k_torch.SHAPE, dtype=dtype, requires_grad=True)
 ids = torch.randint(0, k_torch.COLS, (k_torch.ROWS,))
-arrays = [x, ids] if op in ("log_prob", "cross_entropy") else [x]
+factor = torch.rand(k_torch.ROWS)
+arrays = {"log_prob": [x, ids], "cross_entropy": [x, ids], "multiply_rows": [x, factor]}
+arrays = arrays.get(op, [x])
 wide = x.detach().double().requires_grad_()
 logs = wide.log_softmax(1)
 taken = logs.gather(1, ids[:, None])[:, 0]
 expected = {"softmax": logs.exp(), "log_softmax": logs, "logsumexp": wide.logsumexp(1)}
+expected["multiply_rows"] = wide * factor.double()[:, None]
 expected = expected.get(op, taken if op == "log_prob" else -taken)
 grad = torch.randn_like(expected).to(torch.float32 if expected.ndim == 1 else dtype)
 (expected,) = torch.autograd.grad(expected, wide, grad.double())
@@ -152,6 +156,59 @@ for mode in (torch.no_grad(), torch.inference_mode()):
         assert not (result[0] if isinstance(result, tuple) else result).requires_grad
 """
 
+ATTENDED = """
+import sys, torch, k_torch
+device = sys.argv[1]
+torch.set_default_device(device)
+torch.manual_seed(0)
+query = 3 * torch.randn(3, 8, 128, dtype=torch.bfloat16)
+room = torch.randn(2, 3, 512, 2, 128, dtype=torch.bfloat16)
+
+def check(found, keys, lengths):
+    wide = room[:, :, :keys].double().transpose(2, 3).repeat_interleave(4, 2)
+    scores = (wide[0] @ query.double()[..., None])[..., 0] / 128**0.5
+    hidden = torch.arange(keys) >= lengths[:, None, None]
+    shares = scores.masked_fill(hidden, float("-inf")).softmax(2).masked_fill(hidden, 0)
+    expected = (shares[:, :, None] @ wide[1])[:, :, 0]
+    torch.cuda.synchronize(device)
+    assert found.device == query.device and (found - expected).abs().max() < 0.03
+
+compiled = torch.compile(k_torch.decode_attention, fullgraph=True, dynamic=True)
+for keys in (1, 77, 512):
+    key, value = room[:, :, :keys]
+    lengths = torch.tensor([0, keys, (keys + 1) // 2])
+    for function in (k_torch.decode_attention, compiled):
+        check(function(query, key, value, lengths), keys, lengths)
+lengths = torch.tensor([0, 9, 511], dtype=torch.int32)
+with torch.cuda.device(device):
+    k_torch.decode_attention(query, *room, lengths)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = k_torch.decode_attention(query, *room, lengths)
+        lengths += 1
+    for _ in range(2):
+        before = lengths.clone()
+        graph.replay()
+        check(found, 512, before)
+"""
+
+
+@pytest.mark.parametrize("config", [MULTIPLY_ADDS, TENSOR_CORES], ids=["fma", "mma"])
+def test_pytorchs_attention_serves_a_cache_that_grows(config, tmp_path):
+    """Of any number of keys, compiled, and in a CUDA graph, on the last of all GPUs."""
+    torch = pytest.importorskip("torch")
+    if shutil.which("nvcc") is None:
+        pytest.skip("nvcc is not installed")
+    sizes = {"group": 4, "key_heads": 2, "layout": "NHD", "mask": "lengths"}
+    variant = emit(Problem(64, 1000, DType.BF16, Op.DECODE_ATTENTION, **sizes), config)
+    (tmp_path / "k.cu").write_text(variant.source)
+    program = program_for("torch", variant, tmp_path / "k.cu")
+    program.path.write_text(program.text)
+    device = f"cuda:{torch.cuda.device_count() - 1}"
+    ran = run_in(tmp_path, sys.executable, "-c", ATTENDED, device)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+
+
 SUMMED = {"also": "lse,maximum,log_sum"}
 """Results of a loss besides, which here no gradient comes from."""
 
@@ -166,6 +223,7 @@ SUMMED = {"also": "lse,maximum,log_sum"}
         (Op.LOG_PROB, {}),
         (Op.CROSS_ENTROPY, {}),
         (Op.CROSS_ENTROPY, SUMMED),
+        (Op.MULTIPLY_ROWS, {}),
     ],
 )
 def test_pytorch_differentiates_the_operator(op, told, dtype, tmp_path):
@@ -174,7 +232,8 @@ def test_pytorch_differentiates_the_operator(op, told, dtype, tmp_path):
     if shutil.which("nvcc") is None:
         pytest.skip("nvcc is not installed")
     problem = Problem(64, 1000, dtype, op, **told)
-    variant = emit(problem, GATHERING if problem.ids_dtype else SIMPLE)
+    simple = replace(SIMPLE, exp="expf") if problem.is_product else SIMPLE
+    variant = emit(problem, GATHERING if problem.ids_dtype else simple)
     (tmp_path / "k.cu").write_text(variant.source)
     program = program_for("torch", variant, tmp_path / "k.cu")
     program.path.write_text(program.text)
