@@ -96,26 +96,27 @@ def _staged(problem: Problem, gpu: GpuSpec) -> Config | None:
     wanted = gpu.sm_count // heads
     if problem.mask is Mask.LENGTHS and keys > wanted * KEYS_OF_LENGTHS:
         return _divided(idea, problem, gpu, math.ceil(keys / KEYS_OF_LENGTHS), KEYS_OF_LENGTHS)
-    if 2 * heads > gpu.sm_count:
-        return _divided(idea, problem, gpu, _whole_waves(heads, keys, gpu), 0)
     if wanted == 2 and problem.of_head == 128:
         return idea  # half of the SMs read as fast as all of them, and nothing is to be merged
-    parts = max(1, min(wanted, keys // STAGED_PART_KEYS))
-    too_short = problem.of_head == 64 and parts > 1 and keys < LONG_OF_A_BLOCK
+    parts = _whole_waves(problem, gpu) or max(1, min(wanted, keys // STAGED_PART_KEYS))
+    too_short = problem.of_head == 64 and 1 < wanted and keys < LONG_OF_A_BLOCK
     return None if too_short or 2 * parts < wanted else _divided(idea, problem, gpu, parts, 0)
 
 
-def _whole_waves(heads: int, keys: int, gpu: GpuSpec) -> int:
-    """Return into how many parts to divide the keys of many heads, so that most SMs end together.
+def _whole_waves(problem: Problem, gpu: GpuSpec) -> int:
+    """Return the fewest parts of which most SMs have a block in each wave; 0 if there are none.
 
-    Two SMs share a path to memory: of 88 blocks for 132 SMs, those that share one end last.
+    Two SMs share a path to memory: of 88 blocks for 132 SMs, those that share one end last. In
+    several waves, blocks must be long, since each begins anew.
     """
-    for parts in range(1, 5):
+    heads, values = problem.rows // problem.of_group, parameters(problem.dtype, problem.operator)
+    for parts in map(int, values["splits"]):
         blocks = heads * parts
         waves = math.ceil(blocks / gpu.sm_count)
-        if blocks >= FULL * waves * gpu.sm_count and keys // parts >= LONG_OF_A_BLOCK:
+        least = STAGED_PART_KEYS if waves == 1 else LONG_OF_A_BLOCK
+        if blocks >= FULL * waves * gpu.sm_count and problem.cols // parts >= least:
             return parts
-    return 1
+    return 0
 
 
 def _of_many_heads(problem: Problem, gpu: GpuSpec, busy: int) -> Config:

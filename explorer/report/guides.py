@@ -29,6 +29,7 @@ ORDER = (
     "problems",
     "learn",
     "kernel",
+    "nsight",
     "your-kernel",
     "measurement",
     "slow-cases",
