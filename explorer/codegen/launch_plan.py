@@ -26,6 +26,7 @@ from explorer.codegen.variant import (
 from explorer.model.config import Config
 from explorer.model.element import TYPE_BYTES
 from explorer.model.errors import InvalidInput
+from explorer.model.key_split import SCORE_BYTES
 from explorer.model.problem import Problem
 from explorer.model.work_split import LINE_BYTES, WorkSplit
 
@@ -55,7 +56,7 @@ _LIST = "//   arguments = "
 _LINE = re.compile(r"//\s{1,9}(\w+)\s*=\s*([^=]+)$")
 _ARGUMENTS = re.compile(r"//\s{1,9}arguments = ([\w, ]+)$")
 _LAUNCH = re.compile(
-    r"//\s{1,9}(\w+)<<<blocks,\s*([^,>]+)(?:,\s*shared)?>>>\(([\w, ]*)\)(, overlapped)?$"
+    r"//\s{1,9}(\w+)<<<blocks,\s*([^,>]+)(,\s*shared)?>>>\(([\w, ]*)\)(, overlapped)?$"
 )
 _CONSTANT = re.compile(r"^constexpr int (k\w+) = ([^;]+);", re.MULTILINE)
 _TYPE = re.compile(r"^using (\w+) = ([\w ]+);", re.MULTILINE)
@@ -70,6 +71,8 @@ class PlannedLaunch:
     arguments: tuple[str, ...]
     overlaps: bool = False
     """It may begin before the launch before it has ended."""
+    shares: bool = False
+    """Its blocks have the dynamic shared memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +89,15 @@ class LaunchPlan:
     @classmethod
     def of(cls, problem: Problem, config: Config, overlapped: bool = False) -> "LaunchPlan":
         """Return the plan that a config's file has, its constants not known yet."""
-        taken = arguments(problem, config)
+        taken, numbers = arguments(problem, config), _numbers(problem, config)
+        shares = "shared" in numbers
         steps = tuple(
-            PlannedLaunch(name, "kThreads", taken, overlaps)
-            for name, overlaps in zip(
-                entries(problem, config), overlaps_before(config, overlapped), strict=True
+            PlannedLaunch(name, "kThreads", taken, overlaps, shares and number == 0)
+            for number, (name, overlaps) in enumerate(
+                zip(entries(problem, config), overlaps_before(config, overlapped), strict=True)
             )
         )
-        return cls(steps, _numbers(problem, config))
+        return cls(steps, numbers)
 
     @classmethod
     def read(cls, source: str) -> "LaunchPlan | None":
@@ -110,8 +114,9 @@ class LaunchPlan:
         for line in head[head.index(HEADING) :].splitlines()[1:]:
             launch, number = _LAUNCH.match(line), _LINE.match(line)
             if launch:
-                named = listed if launch[3] == "arguments" else _names(launch[3])
-                steps.append(PlannedLaunch(launch[1], launch[2].strip(), named, bool(launch[4])))
+                named = listed if launch[4] == "arguments" else _names(launch[4])
+                marks = bool(launch[5]), bool(launch[3])
+                steps.append(PlannedLaunch(launch[1], launch[2].strip(), named, *marks))
             elif taken := _ARGUMENTS.match(line):
                 listed += _names(taken[1])
             elif number:
@@ -150,7 +155,7 @@ class LaunchPlan:
         return [*numbers, *(f"{_LIST}{names.removesuffix(',')}" for names in lists), *short]
 
     def _line(self, step: PlannedLaunch, arguments: str) -> str:
-        shared = ", shared" if "shared" in self.numbers else ""
+        shared = ", shared" if step.shares else ""
         overlapped = ", overlapped" if step.overlaps else ""
         return f"//   {step.entry}<<<blocks, {step.threads}{shared}>>>({arguments}){overlapped}"
 
@@ -165,7 +170,7 @@ class LaunchPlan:
                 entry=step.entry,
                 grid=self._number("blocks", values),
                 block=values.of(step.threads),
-                shared_bytes=self._number("shared", values),
+                shared_bytes=self._number("shared", values) if step.shares else 0,
                 arguments=step.arguments,
                 blocks_per_sm=self._number("blocks_per_sm", values),
                 cluster=max(1, self._number("cluster", values)),
@@ -196,8 +201,15 @@ def _numbers_of_keys(config: Config) -> dict[str, str]:
     numbers = {"blocks": "rows / kGroup * kHeadParts * kSplits"}
     if config.cluster > 1:
         numbers["cluster"] = "kCluster"
-    if config.launches != "one":
+    if config.cache == "shared" and config.splits > 1:
+        even = "max((cols - 1) / kSplits + 1, kPartKeys)"
+        numbers["keys"] = f"({even} + kBlockKeys - 1) / kBlockKeys * kBlockKeys"
+    if config.cache == "shared":
+        numbers["shared"] = f"{'min(keys, cols)' if config.splits > 1 else 'cols'} * {SCORE_BYTES}"
+    if config.splits_launches:
         numbers["scratch"] = "rows * kSplits * (kHeadDim + 2) * 4"
+    elif config.launches == "three":
+        numbers["scratch"] = f"rows * cols * {SCORE_BYTES}"
     return numbers
 
 

@@ -647,13 +647,15 @@ def _scratch(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> All
     """Place the scratch of the rows: some partial results a row, or for three launches whole rows.
 
     Three launches store the exponentials of all rows, then a number for each row. The exponentials
-    of a row take as many elements as it has columns, or more if rows are unaligned. Of attention,
-    the sums of all parts of the keys come first, then a maximum and a sum of each.
+    of a row take as many elements as it has columns, or more if rows are unaligned. Of attention
+    they store its scores; of two launches the sums of all parts of the keys come first, then a
+    maximum and a sum of each.
     """
     problem, rows = far.problem, far.rows
     size = problem.dtype.arithmetic.itemsize
     each = kernel.scratch_bytes // size // problem.rows
-    if problem.attends:
+    of_whole_rows = len(kernel.launches) == 3
+    if problem.attends and not of_whole_rows:
         parts = each // (problem.of_head + 2)
         ranges = np.concatenate(
             [
@@ -661,7 +663,7 @@ def _scratch(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> All
                 for before, width in ((0, problem.of_head), (problem.of_head, 2))
             ]
         )
-    elif len(kernel.launches) < 3:
+    elif problem.attends or not of_whole_rows:
         ranges = np.stack([rows * each, (rows + 1) * each], axis=1)
     else:
         ranges = np.concatenate(
