@@ -87,7 +87,8 @@ def parts_meet(p: Point) -> bool:
     config = p.config
     if config.splits_launches:
         return config.splits > 1 and config.cluster == 1
-    return config.splits == config.cluster
+    most = config.cluster if config.launches == "one" else 1
+    return config.splits == config.cluster == most
 
 
 @attention_rule(
