@@ -142,9 +142,9 @@ ATTENTION_LADDER = (
         "flash-decoding",
         "Tensor cores: a tile of 16 keys is multiplied with all heads of a group, from fragments "
         "that come straight from memory to registers.",
-        "One instruction replaces hundreds of multiply-adds, conversions and shuffles, so that "
-        "warps mostly load. Groups of up to 8 heads cost what one head does. The parts are chosen "
-        "by the number of SMs.",
+        "One instruction does the work of up to 64 multiply-adds of a warp, on numbers of 16 bits "
+        "as they come from memory: no key is converted or shuffled. Groups of up to 8 heads take "
+        "as many instructions as one head. There are as many parts as the SMs need.",
     ),
 )
 """The same of attention. Copies of keys ahead, in stages of shared memory as in the original of
