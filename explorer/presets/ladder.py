@@ -120,8 +120,8 @@ ATTENTION_LADDER = (
         "A group of lanes shares a key, 16 bytes each.",
         "Neighbouring lanes read neighbouring bytes, so that an access is to whole lines of the "
         "cache (coalescing). A lane keeps a sixteenth of the sums, so that six times as many warps "
-        "are resident. Each of a key's lanes takes part in its shuffles and its exponential, which "
-        "makes for more instructions.",
+        "are resident where heads have 128 elements of 16 bits. Each of a key's lanes takes part "
+        "in its shuffles and its exponential, which makes for more instructions.",
     ),
     Rung(
         "flashinfer-decode",

@@ -693,6 +693,8 @@ def _fewest_lanes(**design: Any) -> Callable[[Problem, GpuSpec], int]:
 
 
 A_LAUNCH_EACH: dict[str, Any] = {"launches": "three", "threads": 256}
+"""Scores, their softmax, and values."""
+
 A_WARP_A_HEAD: dict[str, Any] = {"threads": WARP}
 
 IN_SCORES: Design = {"cache": "shared", "lanes_per_key": 2}
@@ -724,7 +726,7 @@ _ATTENTION = (
         "values, each times its probability. A thread has a key, or half of one of 256 elements. "
         "The original, for a prompt, has a thread for each row in the last two launches: here a "
         "block.",
-        Source("llm.c", "dev/cuda/attention_forward.cu, kernel 1", "f1e2ace"),
+        Source("llm.c", "dev/cuda/attention_forward.cu, kernel 1", "03f37cf"),
         {**A_LAUNCH_EACH, "lanes_per_key": _fewest_lanes(**A_LAUNCH_EACH)},
         **ATTENTION,
     ),
@@ -740,9 +742,9 @@ _ATTENTION = (
     Preset(
         "flash-attention-minimal",
         "Online: maximum, sum and values in one pass over the keys, of which nothing is kept. A "
-        "warp has a query head, and a thread as few lanes share a key with as registers allow: "
-        "one, where a head has 64 elements of 16 bits. In the original, for a prompt, a thread has "
-        "a query and all keys; tiles of 32 keys lie in shared memory, and its sums in the output.",
+        "warp has a query head, and as few lanes share a key as registers allow: one, where a head "
+        "has 64 elements of 16 bits, and two of 128. In the original, for a prompt, a thread has a "
+        "query and all keys; tiles of 32 keys lie in shared memory, and its sums in the output.",
         Source("flash-attention-minimal", "flash.cu, forward_kernel", "05b0309"),
         {**A_WARP_A_HEAD, "lanes_per_key": _fewest_lanes(**A_WARP_A_HEAD)},
         **ATTENTION,
@@ -767,7 +769,7 @@ _ATTENTION = (
     Preset(
         "vllm-paged-v2",
         "vllm-paged-v1, but parts of 512 keys have blocks of their own, whose results a second "
-        "launch combines. Their scores fit shared memory, however many keys there are.",
+        "launch combines. So the scores of caches that are 128 times as long fit shared memory.",
         Source("vLLM", "csrc/attention/attention_kernels.cuh, paged_attention_v2", "04d1abd"),
         {**IN_SCORES, "launches": "two", "splits": _partitions, "part_keys": PARTITION},
         limit=_needs_partitions,
