@@ -111,11 +111,12 @@ class KeySplit:
     def shared_bytes(self) -> int:
         """Static shared memory of a block: what each warp has found for each head.
 
-        Where it keeps scores, their maximum and sum are also combined there.
+        Where scores are kept, their maximum and sum are also combined there, if by a kernel of its
+        own: that of all kernels of a file is counted, as the compiler's is.
         """
         heads = self.config.heads_per_thread
         a_warp = heads * (self.problem.of_head + PADDING + 2) * 4
-        if self.config.cache == "shared":
+        if self.keeps_scores:
             a_warp += 8
         return self.warps * a_warp + (heads * 8 if self.config.cluster > 1 else 0)
 

@@ -149,6 +149,7 @@ def heads_fit(p: Point) -> bool:
     "threads",
     "heads_per_thread",
     "cache",
+    "launches",
     "cluster",
     "min_blocks",
     says="what warps have found fits 48 KiB of shared memory, and an SM for min_blocks blocks",
