@@ -24,11 +24,11 @@ from planted_bugs import counts, grouped
 from explorer.choose import config_for
 from explorer.codegen.units import emit
 from explorer.devices.program_under_test import ProgramUnderTest
-from explorer.evaluate.profile import inspect
+from explorer.evaluate.profile import Profile, inspect
 from explorer.model.accuracy import Accuracy
 from explorer.model.config import Config, brief_words, parameters
 from explorer.model.element import DType
-from explorer.model.gpu_spec import known_gpu
+from explorer.model.gpu_spec import WARP, known_gpu
 from explorer.model.problem import Mask, Problem
 from explorer.model.tuned_table import read_table
 from explorer.ops import Limit, Op
@@ -36,6 +36,8 @@ from explorer.presets.published import find_preset
 from explorer.report.compare import read_compared, result_counts
 from explorer.report.diff import Difference, figures_table
 from explorer.report.guides import ORDER
+from explorer.report.ladder import ladder_steps
+from explorer.report.profile import moved_bytes
 from explorer.report.table import Table, as_markdown, numbers, words
 from explorer.report.text import microseconds, percent, with_spread
 from explorer.report.tune import of_limit
@@ -891,10 +893,42 @@ def source(config: str, cols: str, first: str, last: str) -> str:
         chosen = Config.from_json(config)
     else:
         chosen = find_preset(config).config(problem, known_gpu("NVIDIA H200"))
-    lines = emit(problem, chosen).source.splitlines()
+    return excerpt(emit(problem, chosen).source, first, last)
+
+
+def excerpt(source: str, first: str, last: str) -> str:
+    """Return the lines of a source from one that starts with `first` to the next with `last`."""
+    lines = source.splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith(first))
     end = next(i for i, line in enumerate(lines) if i >= begin and line.startswith(last))
     return "```cuda\n" + "\n".join(lines[begin : end + 1]) + "\n```"
+
+
+ONE_GROUP = Problem(4, 1024, DType.BF16, Op.DECODE_ATTENTION, group=4)
+"""The four query heads of one key head of a sequence."""
+
+
+@figure
+def attention_source(preset: str, first: str, last: str) -> str:
+    """Return lines of the file that a preset of attention emits, as `source` does."""
+    config = find_preset(preset).config(ONE_GROUP, known_gpu("NVIDIA H200"))
+    return excerpt(emit(ONE_GROUP, config).source, first, last)
+
+
+@figure
+def attention_ladder() -> str:
+    """A table: what the published forms of attention move, execute and hold."""
+    gpu = known_gpu("NVIDIA H200")
+    rows = []
+    for step in ladder_steps(ONE_GROUP, gpu, None):
+        assert isinstance(step.profile, Profile), step.profile
+        of = step.profile
+        warps = of.occupancy.blocks_per_sm * of.variant.launches[0].block // WARP
+        moved = moved_bytes(of) / of.elements
+        instructions = 32 * of.counters.warp_instructions / of.elements
+        rows.append(f"| `{step.rung.preset}` | {moved:.0f} | {instructions:.0f} | {warps} |")
+    head = "| kernel | bytes moved | instructions | warps an SM |\n|---|---:|---:|---:|"
+    return "\n".join([head, *rows])
 
 
 @figure

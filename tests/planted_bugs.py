@@ -78,6 +78,7 @@ GROUPS = {
         "lengths of sequences",
         "heads and strides",
         "scores",
+        "kept scores",
         "fragments of tiles",
         "waits of parts",
         "stages of keys",

@@ -25,7 +25,9 @@ def test_every_value_is_there(name):
     assert {getattr(kernel.config, name) for kernel in over_rows} == values, ANEW
 
 
-@pytest.mark.parametrize("name", ["core", "lanes_per_key", "probabilities", "unroll", "launches"])
+@pytest.mark.parametrize(
+    "name", ["core", "lanes_per_key", "probabilities", "unroll", "launches", "cache"]
+)
 def test_every_value_of_attention_is_there(name):
     values = parameters(DType.BF16, OPERATORS[Op.DECODE_ATTENTION])[name]
     of_keys = (kernel for kernel in space_sample() if kernel.problem.attends)

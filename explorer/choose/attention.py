@@ -99,7 +99,7 @@ def _staged(problem: Problem, gpu: GpuSpec) -> Config | None:
     if wanted == 2 and problem.of_head == 128:
         return idea  # half of the SMs read as fast as all of them, and nothing is to be merged
     parts = _whole_waves(problem, gpu) or max(1, min(wanted, keys // STAGED_PART_KEYS))
-    too_short = problem.of_head == 64 and 1 < wanted and keys < LONG_OF_A_BLOCK
+    too_short = problem.of_head == 64 and wanted > 1 and keys < LONG_OF_A_BLOCK
     return None if too_short or 2 * parts < wanted else _divided(idea, problem, gpu, parts, 0)
 
 

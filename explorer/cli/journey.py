@@ -17,10 +17,17 @@ from explorer.cli.options import (
     duration_s,
     option,
 )
-from explorer.cli.output import check_nothing_is_measured, keep_result, say, show_result, stopped
+from explorer.cli.output import (
+    check_nothing_is_measured,
+    is_given,
+    keep_result,
+    say,
+    show_result,
+    stopped,
+)
 from explorer.cli.own_kernel import OwnOptions, With
 from explorer.cli.problem import with_problem_unless
-from explorer.model.query import ProblemQuery, needed
+from explorer.model.query import ProblemKeywords, ProblemQuery, needed, query_from_keywords
 from explorer.system.user_files import JOURNEY, check_replaceable
 
 if TYPE_CHECKING:
@@ -79,7 +86,7 @@ def journey(
         check_nothing_is_measured(cols=query, save=save, budget=budget, **{"with": with_})
     check_plot(plot)
     if ladder:
-        _ladder(query, kept, out)
+        _ladder(query or _usual_query(context), kept, out)
         return
     if kept is not None:
         made = report.read_journey(kept)
@@ -100,15 +107,24 @@ def journey(
     )
 
 
-def _ladder(query: ProblemQuery | None, kept: Path | None, out: TableOptions) -> None:
-    """Print the ladder for a problem, by default that of the journey that is named or shipped."""
+def _usual_query(context: typer.Context) -> ProblemQuery:
+    """Return the problem of a ladder where no columns are given, with whatever else is given."""
+    from explorer.presets.ladder import usual_problem
+
+    names = ProblemKeywords.__annotations__.keys() & context.params.keys()
+    given = {name: context.params[name] for name in names if is_given(context, name)}
+    return needed(query_from_keywords({**usual_problem(given.get("op")), **given}))
+
+
+def _ladder(query: ProblemQuery, kept: Path | None, out: TableOptions) -> None:
+    """Print the ladder for a problem, or for that of the journey that is named."""
     from explorer.devices.names import gpu_limits
     from explorer.model.gpu_spec import is_known_gpu
     from explorer.report.journey import read_journey
     from explorer.report.ladder import kept_journey, ladder_data, ladder_steps, print_ladder
 
     journey = None if kept is None else read_journey(kept)
-    problem = journey.problem if journey else (query or ProblemQuery(4096)).problem()
+    problem = journey.problem if journey else query.problem()
     journey = journey or kept_journey(problem)
     name = journey.environment.gpu if journey else None
     gpu = gpu_limits(name if name and is_known_gpu(name) else None)

@@ -34,17 +34,20 @@ class AttentionTraits:
     def context(self) -> dict[str, Any]:
         """Return all that templates may name."""
         problem, config = self.problem, self.config
-        clustered = config.cluster > 1
+        keys, clustered = KeySplit(problem, config), config.cluster > 1
         element, exp = problem.dtype.cuda, {"ex2.approx": "exp2_approximate"}
         dimensions = "__cluster_dims__(kCluster, 1, 1) " if clustered else ""
         names = {
             "problem": problem,
             "config": config,
-            "keys": KeySplit(problem, config),
+            "keys": keys,
             "tensor_cores": config.core == "mma",
             "clustered": clustered,
             "staged": config.staging == "async",
-            "skips": problem.mask is Mask.LENGTHS and config.launches != "one",
+            "skips": problem.mask is Mask.LENGTHS and config.splits_launches,
+            "shared": config.cache == "shared",
+            "unfused": config.launches == "three",
+            "some_heads": config.core == "fma" and not keys.keeps_scores,
             "limited": problem.mask is Mask.LENGTHS,
             "scaled": problem.scale is not None,
             "scale": f"{math.log2(math.e) / math.sqrt(problem.of_head)!r}f",

@@ -24,6 +24,7 @@ from explorer.codegen.variant import (
 from explorer.model.config import Config
 from explorer.model.element import TYPE_BYTES
 from explorer.model.errors import InvalidInput
+from explorer.model.key_split import SCORE_BYTES
 from explorer.model.problem import Problem
 from explorer.model.work_split import LINE_BYTES, WorkSplit
 
@@ -111,11 +112,8 @@ class LaunchPlan:
             launch, number = _LAUNCH.match(line), _LINE.match(line)
             if launch:
                 named = listed if launch[4] == "arguments" else _names(launch[4])
-                steps.append(
-                    PlannedLaunch(
-                        launch[1], launch[2].strip(), named, bool(launch[5]), bool(launch[3])
-                    )
-                )
+                marks = bool(launch[5]), bool(launch[3])
+                steps.append(PlannedLaunch(launch[1], launch[2].strip(), named, *marks))
             elif taken := _ARGUMENTS.match(line):
                 listed += _names(taken[1])
             elif number:
@@ -202,8 +200,15 @@ def _numbers_of_keys(config: Config) -> dict[str, str]:
     numbers = {"blocks": "rows / kGroup * kHeadParts * kSplits"}
     if config.cluster > 1:
         numbers["cluster"] = "kCluster"
-    if config.launches != "one":
+    if config.cache == "shared" and config.splits > 1:
+        even = "max((cols - 1) / kSplits + 1, kPartKeys)"
+        numbers["keys"] = f"({even} + kBlockKeys - 1) / kBlockKeys * kBlockKeys"
+    if config.cache == "shared":
+        numbers["shared"] = f"{'min(keys, cols)' if config.splits > 1 else 'cols'} * {SCORE_BYTES}"
+    if config.splits_launches:
         numbers["scratch"] = "rows * kSplits * (kHeadDim + 2) * 4"
+    elif config.launches == "three":
+        numbers["scratch"] = f"rows * cols * {SCORE_BYTES}"
     if config.staging != "direct":
         numbers["shared"] = "kStages * kBlockKeys * 2 * kHeadDim * sizeof(Element)"
     return numbers

@@ -127,7 +127,8 @@ def _name_of_ids(problem: Problem) -> str:
 def entries(problem: Problem, config: Config) -> tuple[str, ...]:
     """Return the kernels' names, in the order of their launches."""
     name = namespace(problem, config)
-    steps = {"three": ("_max", "_exp", "_sum"), "one": ("",)}
+    three = ("_score", "_softmax", "_value") if problem.attends else ("_max", "_exp", "_sum")
+    steps = {"three": three, "one": ("",)}
     two = ("_part", "_merge" if problem.attends else "_row")
     return tuple(f"{name}{step}_kernel" for step in steps.get(config.launches, two))
 
@@ -227,7 +228,7 @@ def launches(problem: Problem, config: Config, overlapped: bool = False) -> tupl
     """Grid, block, shared bytes and arguments of each launch, in order."""
     if problem.attends:
         keys = KeySplit(problem, config)
-        blocks, shared = keys.blocks, keys.staged_bytes
+        blocks, shared = keys.blocks, keys.dynamic_bytes
     else:
         split = WorkSplit(problem, config)
         blocks = -(-problem.rows // split.block_rows) * config.cluster * split.parts
@@ -237,7 +238,7 @@ def launches(problem: Problem, config: Config, overlapped: bool = False) -> tupl
             entry=entry,
             grid=blocks,
             block=config.threads,
-            shared_bytes=0 if problem.attends and number else shared,
+            shared_bytes=0 if number else shared,
             arguments=arguments(problem, config),
             blocks_per_sm=config.persistent,
             cluster=config.cluster,
@@ -309,7 +310,8 @@ class HostCall:
         new |= {"rows": "outer"} if problem.inner > 1 else {}
         names = (new.get(name, name) for name in operand_names(problem, config))
         arguments = tuple(_argument(problem, name) for name in dict.fromkeys(names))
-        rows = ("rows",) if config.static_cols or problem.attends else ("rows", "cols")
+        of_rows = config.static_cols or (problem.attends and config.splits_launches)
+        rows = ("rows",) if of_rows else ("rows", "cols")
         scratch = None if config.launches == "one" else tuple(_argument(problem, n) for n in rows)
         return cls(namespace(problem, config), arguments, scratch)
 

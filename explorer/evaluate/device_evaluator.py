@@ -230,7 +230,7 @@ class DeviceEvaluator:
             return Rejected(Stage.INVALID, foreign)
         rule = self._space.broken_rule(config)
         if rule is not None:
-            return Rejected(Stage.INVALID, rule.reason(config))
+            return Rejected(Stage.INVALID, self._space.reason(rule, config))
         self.submit(config)
         return self._evaluated_once(self._compiling.pop(config))
 

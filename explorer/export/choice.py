@@ -17,7 +17,7 @@ from explorer.model.gpu_spec import GpuSpec, is_known_gpu, known_gpu, known_gpu_
 from explorer.model.outcome import Environment, TrialRecord
 from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery, command_of, needed, rows_notice
-from explorer.presets.ladder import LADDER
+from explorer.presets.ladder import RUNGS
 from explorer.presets.preset import Preset
 from explorer.presets.published import PRESET_NAMES, find_preset
 from explorer.space import Space, can_emit
@@ -80,7 +80,7 @@ def parse_choice(what: What) -> Choice:
     try:
         return find_preset(stripped)
     except InvalidInput:
-        ideas = [rung.preset for rung in LADDER if stripped.lower() in rung.idea.lower()]
+        ideas = [rung.preset for rung in RUNGS if stripped.lower() in rung.idea.lower()]
         near = f"{stripped} is an idea of {', '.join(ideas)}" if stripped and ideas else ""
         near = near or nearest(stripped, [BEST, HEURISTIC, *PRESET_NAMES])
         raise InvalidInput(
@@ -274,7 +274,7 @@ def checked_config(config: Config, problem: Problem, gpu: GpuSpec) -> Config:
     rule = space.broken_rule(config)
     if rule is not None:
         raise InvalidInput(
-            f"config cannot be emitted for {problem} on {gpu.name}: {rule.reason(config)}"
+            f"config cannot be emitted for {problem} on {gpu.name}: {space.reason(rule, config)}"
         )
     return config
 

@@ -94,7 +94,8 @@ MEANING = {
     "warps found, or the first alone does; redux: their maxima in one instruction), or a "
     "shared-memory tree or fold",
     "cache": "where a thread keeps its share of the row between passes: none reads it again; "
-    "in the output its exponentials wait to be normalised",
+    "in the output its exponentials wait to be normalised. In attention a head's scores are the "
+    "row: those on their way are in registers (online), or all of a block's keys in shared memory",
     "cache_holds": "what is kept: the exponentials (in fp32 or fp64) or the input as it came",
     "exp": "the exponential: accurate, fast, of base 2, or the bare instruction; folded: x and the "
     "maximum are scaled by log2(e) in one multiply-add",
@@ -110,7 +111,8 @@ MEANING = {
     "rows_per_thread": "rows that the same threads work on at once, all their loads in flight",
     "launches": "one kernel; or two, of which the first combines parts of rows, and the second all "
     "parts, begun before the first has ended where they overlap; or three, for maxima, "
-    "exponentials, and sums and quotients, with a scratch matrix of fp32 or fp64",
+    "exponentials, and sums and quotients, with a scratch matrix of fp32 or fp64. In attention the "
+    "three are for scores, their softmax, and values, with a scratch matrix of scores",
     "persistent": "blocks an SM that are launched and stride over the rows; 0: a block for every "
     "tile of them",
     "staging": "rows straight to their threads; or the span of all a block's rows by way of shared "
@@ -146,6 +148,7 @@ REFUTED: dict[str, tuple[Value, ...]] = {
     "launches": ("three",),
     "persistent": (1, 2, 4, 8),
     "staging": ("bulk",),
+    "stages": (2, 3, 4),
     "arrangement": ("blocked", "replicated"),
 }
 """Values that a config or a preset may name and a search does not propose: they were never best.
@@ -157,16 +160,34 @@ striped read far apart, or the whole row in each thread. A config with such a va
 emitted, verified and timed like any other.
 """
 
+REFUTED_OF_ATTENTION: dict[str, tuple[Value, ...]] = {
+    "launches": REFUTED["launches"],
+    "cache": ("shared",),
+    "lanes_per_key": (1, 2),
+}
+"""The same of attention: the first published forms have them, which a search would draw in vain.
+
+Where scores are kept, each query head of a group reads all keys again, and all are read before the
+first value. A lane that has a key, or half of one, to itself reads 16 bytes of another row than its
+neighbours, and needs registers for so much of the head dimension that few warps are resident.
+"""
+
 
 DRAWN_MIN_BLOCKS = (1, 2, 3, 4, 6, 8)
 """What a search draws and steps to. It tries others next to what the compiler gives by itself
 (`explorer.space.candidates.residencies`): most of the 32 ask for what no kernel has."""
 
 
+def refuted(operator: Operator) -> Values:
+    """Return the values of parameters that a search for an operator does not propose."""
+    return REFUTED_OF_ATTENTION if operator.over is Extent.CACHE else REFUTED
+
+
 def searched(dtype: DType, operator: Operator = OPERATORS[DEFAULT_OP]) -> Values:
     """Return the values of each parameter that a search draws for an operator on a type."""
+    alone = refuted(operator)
     values = {
-        name: tuple(value for value in values if value not in REFUTED.get(name, ())) or values
+        name: tuple(value for value in values if value not in alone.get(name, ())) or values
         for name, values in parameters(dtype, operator).items()
     }
     return {**values, "min_blocks": DRAWN_MIN_BLOCKS}
@@ -190,12 +211,13 @@ def _of_attention(dtype: DType) -> Values:
         "load_hint": CHOICES["load_hint"],
         "min_blocks": tuple(range(1, 33)),
         "static_cols": (False,),
-        "launches": ("one", "two", "two-overlapped"),
+        "cache": ("registers", "shared"),
+        "launches": CHOICES["launches"],
         "staging": ("direct", "async"),
         "cluster": (1, 2, 4, 8, 16),
         "stages": (1, 2, 3, 4),
         "core": ("mma", "fma") if dtype.is_half else ("fma",),
-        "lanes_per_key": (4, 8, 16, 32),
+        "lanes_per_key": (1, 2, 4, 8, 16, 32),
         "heads_per_thread": tuple(range(1, MOST_GROUP + 1)),
         "splits": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128),
         "part_keys": (64, 128, 256, 512, 1024, 2048, 4096),
@@ -424,7 +446,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "stages": lambda value: f"{value} stage{'' if value == 1 else 's'}",
     "arrangement": lambda value: _ARRANGEMENT.get(value, str(value)),
     "core": {"none": "no products", "mma": "tensor cores", "fma": "multiply-adds"}.__getitem__,
-    "lanes_per_key": "{} lanes a key".format,
+    "lanes_per_key": lambda value: f"{value} lane{'' if value == 1 else 's'} a key",
     "heads_per_thread": lambda value: f"{value} head{'' if value == 1 else 's'} at once",
     "splits": lambda value: f"{value} part{'' if value == 1 else 's'} of the keys",
     "part_keys": "at least {} keys a part".format,
@@ -486,7 +508,7 @@ def change_words(before: Config, after: Config) -> str:
     """Return the changes from one config to the next: `no cache → registers, expf → __expf`."""
     names = list(after.differences(before))
     changes = []
-    if not _SPLIT.isdisjoint(names):
+    if before.core == "none" and not _SPLIT.isdisjoint(names):
         names = [name for name in names if name not in _SPLIT]
         changes.append(f"{_split_words(before)} → {_split_words(after)}")
     changes += [f"{words(before, [name])} → {words(after, [name])}" for name in names]

@@ -15,6 +15,9 @@ WORD_BYTES = 16
 TILE_KEYS = 16
 """Keys of a tile of the tensor cores."""
 
+SCORE_BYTES = 4
+"""Bytes of a score that is kept."""
+
 PADDING = 2
 """Elements between the vectors of heads in shared memory, which then begin in other banks."""
 
@@ -30,6 +33,11 @@ class KeySplit:
     def tensor_cores(self) -> bool:
         """Whether the tensor cores multiply."""
         return self.config.core == "mma"
+
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether all scores of a block's keys are kept until their softmax is known."""
+        return self.config.cache == "shared" or self.config.launches == "three"
 
     @property
     def warps(self) -> int:
@@ -63,6 +71,13 @@ class KeySplit:
         return -(-self.config.part_keys // self.block_keys) * self.block_keys
 
     @property
+    def most_part_keys(self) -> int:
+        """Keys of the longest part."""
+        even = -(-self.problem.cols // self.parts)
+        steps = -(-max(even, self.config.part_keys) // self.block_keys)
+        return min(steps * self.block_keys, self.problem.cols)
+
+    @property
     def head_parts(self) -> int:
         """Blocks that read the same keys, each for some of a group's heads."""
         return -(-self.problem.of_group // self.config.heads_per_thread)
@@ -79,8 +94,13 @@ class KeySplit:
 
     @property
     def registers(self) -> int:
-        """Registers of a thread for queries, keys and values on their way, and sums."""
+        """Registers of a thread for queries, keys and values on their way, and sums.
+
+        Where scores are kept, the sums alone take many: queries are read again for each key.
+        """
         dim, unroll = self.problem.of_head, self.config.unroll
+        if self.keeps_scores:
+            return dim // self.config.lanes_per_key
         if self.tensor_cores:
             return dim // 8 + unroll * dim // 2 + dim // 4
         share = dim // self.config.lanes_per_key
@@ -89,21 +109,42 @@ class KeySplit:
 
     @property
     def shared_bytes(self) -> int:
-        """Static shared memory of a block: what each warp has found for each head."""
+        """Static shared memory of a block: what each warp has found for each head.
+
+        Where scores are kept, their maximum and sum are also combined there, if by a kernel of its
+        own: that of all kernels of a file is counted, as the compiler's is.
+        """
         heads = self.config.heads_per_thread
         a_warp = heads * (self.problem.of_head + PADDING + 2) * 4
+        if self.keeps_scores:
+            a_warp += 8
         return self.warps * a_warp + (heads * 8 if self.config.cluster > 1 else 0)
 
     @property
+    def dynamic_bytes(self) -> int:
+        """Dynamic shared memory of a block, of the first launch."""
+        return self.staged_bytes + self.score_bytes
+
+    @property
     def staged_bytes(self) -> int:
-        """Dynamic shared memory of a block: keys and values of its warps' steps on their way."""
+        """What of it keys and values take that are on their way, of its warps' steps."""
         if self.config.staging == "direct":
             return 0
         return self.config.stages * self.block_keys * 2 * self.head_words * WORD_BYTES
 
     @property
+    def score_bytes(self) -> int:
+        """What of it the scores of the block's keys take, if it keeps them there."""
+        return self.most_part_keys * SCORE_BYTES if self.config.cache == "shared" else 0
+
+    @property
     def scratch_bytes(self) -> int:
-        """Memory in which parts wait for each other: a vector, a maximum and a sum each."""
+        """Memory in which parts wait for each other: a vector, a maximum and a sum each.
+
+        Of three launches it is the matrix of scores.
+        """
         if self.config.launches == "one":
             return 0
+        if self.config.launches == "three":
+            return self.problem.rows * self.problem.cols * SCORE_BYTES
         return self.problem.rows * self.parts * (self.problem.of_head + 2) * 4

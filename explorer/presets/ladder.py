@@ -1,6 +1,14 @@
-"""The ladder: the ideas of the published series, from a thread a row to the fastest, in order."""
+"""Ladders: the ideas of the published series, from the simplest kernel to the fastest, in order.
 
+One is for rows of a matrix, from a thread a row on; one for attention, from a launch a step on.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from explorer.model.problem import Problem
+from explorer.ops import DEFAULT_OP, OPERATORS, Extent, Op
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,7 +18,8 @@ class Rung:
     preset: str
     idea: str
     why: str
-    """Why it gains or loses where rows have a few thousand columns, on a GPU such as an H200."""
+    """Why it gains or loses where rows have a few thousand columns, on a GPU such as an H200; of
+    attention what it saves, or what it costs."""
 
 
 LADDER = (
@@ -79,3 +88,91 @@ LADDER = (
         "A thread has more loads in flight, and two rows share each barrier.",
     ),
 )
+
+ATTENTION_LADDER = (
+    Rung(
+        "llm.c-attention-1",
+        "Unfused: a launch for the scores of all keys, one for their softmax, one for the values "
+        "(the naive kernels).",
+        "Each step is a kernel that one can read by itself, and the middle one is the softmax of "
+        "the rows of a matrix. But a scratch matrix of scores is written and read several times, "
+        "and two launches wait for others. A thread has a whole key: neighbouring threads read "
+        "keys that are a row apart, so that no access is coalesced.",
+    ),
+    Rung(
+        "vllm-paged-v1",
+        "Fused: a block has a query head, and keeps the scores of all keys in shared memory.",
+        "No scores go through global memory, and nothing waits for another launch. But values are "
+        "read only once all keys have been, with barriers in between. Shared memory limits how "
+        "many keys there can be, and long caches leave an SM few resident blocks.",
+    ),
+    Rung(
+        "flash-attention-minimal",
+        "Online: the maximum, the sum and the values are taken in one pass, relative to the "
+        "greatest score so far.",
+        "Nothing grows with the number of keys, and no step waits for a barrier. The price is a "
+        "multiplication of all sums at each key. Lanes that have keys to themselves keep a query "
+        "and sums of a whole head: they take most of the registers, so that few warps are "
+        "resident, and they still read keys that are a row apart.",
+    ),
+    Rung(
+        "llama.cpp-vec",
+        "A group of lanes shares a key, 16 bytes each.",
+        "Neighbouring lanes read neighbouring bytes, so that an access is to whole lines of the "
+        "cache (coalescing). A lane keeps a sixteenth of the sums, so that six times as many warps "
+        "are resident where heads have 128 elements of 16 bits. Each of a key's lanes takes part "
+        "in its shuffles and its exponential, which makes for more instructions.",
+    ),
+    Rung(
+        "flashinfer-decode",
+        "The query heads of a group share each key that a block loads.",
+        "The keys of a group are read once, not once for each of its heads, of which only the "
+        "first read is sure to come from memory. Each element is also converted once.",
+    ),
+    Rung(
+        "flashinfer-pipelined",
+        "Pipelined: keys and values are copied ahead to shared memory, asynchronously.",
+        "A step is on its way while the one before it is computed, and a copy takes no registers "
+        "while it waits. Neighbouring lanes copy neighbouring bytes of whole keys.",
+    ),
+    Rung(
+        "vllm-paged-v2",
+        "Split keys: parts of a sequence's keys have blocks of their own, whose results a second "
+        "launch combines.",
+        "A block for each head is too few for a GPU where a batch is small: with parts all SMs "
+        "read. It begins with the fused kernel again, whose heads share no keys, and whose scores "
+        "now fit. Each part leaves a vector, a maximum and a sum, and the second launch waits for "
+        "the last of them.",
+    ),
+    Rung(
+        "flash-decoding",
+        "Tensor cores: a tile of 16 keys is multiplied with all heads of a group, from fragments "
+        "that come straight from memory to registers.",
+        "One instruction does the work of up to 64 multiply-adds of a warp, on numbers of 16 bits "
+        "as they come from memory: no key is converted or shuffled. Groups of up to 8 heads take "
+        "as many instructions as one head. There are as many parts as the SMs need.",
+    ),
+)
+"""The same of attention."""
+
+RUNGS = (*LADDER, *ATTENTION_LADDER)
+"""The rungs of all ladders."""
+
+
+USUAL: Mapping[Extent, Mapping[str, Any]] = {
+    Extent.MATRIX: {"cols": 4096},
+    Extent.CACHE: {"cols": 4096, "rows": 32, "group": 4, "key_heads": 8, "dtype": "bf16"},
+}
+"""The problem that a ladder is walked on if none is named: one that was timed, or the next token
+of one sequence of a model whose 32 query heads share 8 key heads."""
+
+
+def usual_problem(op: str | None) -> Mapping[str, Any]:
+    """Return the keywords of the problem that the ladder of an operator is walked on."""
+    operator = OPERATORS[DEFAULT_OP if op is None else Op.parse(op)]
+    return {**USUAL[operator.over], **({} if op is None else {"op": op})}
+
+
+def ladder_of(problem: Problem) -> tuple[Rung, ...]:
+    """Return the ladder of a problem's operator."""
+    return ATTENTION_LADDER if problem.attends else LADDER

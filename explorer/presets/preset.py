@@ -69,7 +69,7 @@ class Preset:
             return limit
         space, config = Space(problem, gpu), fitted(self.design, problem, gpu)
         broken = [rule for rule in space.broken_rules(config) if rule.name != IDLE_THREADS]
-        return space.foreign_value(config) or (broken[0].reason(config) if broken else None)
+        return space.foreign_value(config) or (space.reason(broken[0], config) if broken else None)
 
     def idle(self, problem: Problem, gpu: GpuSpec) -> str:
         """Return a warning where half of a row's threads or more have no work; else ""."""

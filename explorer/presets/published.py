@@ -7,10 +7,12 @@ multiples of 4.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
+from explorer.model.config import Config, parameters
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import WARP, GpuSpec, occupancy
@@ -40,6 +42,8 @@ from explorer.presets.preset import (
     several_rows,
     warps_for,
 )
+from explorer.space.attention_rules import heads_fit
+from explorer.space.rules import Point
 
 ONE_WARP: Design = {"threads": WARP, "threads_per_row": 1}
 """A thread a row; blocks of a warp spread few rows over many SMs."""
@@ -649,8 +653,9 @@ _LOSSES = (
 )
 
 # ------------------------------------------------------------------ attention to a cache
-# In the order of ideas: heads read the keys alone, then share them, then divide them among blocks.
-# None has a mask of positions or pages of keys here, which the originals have.
+# In the order of ideas: scores are kept, then taken online; heads read the keys alone, then share
+# them, then divide them among blocks. None has a mask of positions or pages of keys here, which the
+# originals have.
 
 
 ATTENTION: dict[str, Any] = {"ops": (Op.DECODE_ATTENTION,)}
@@ -676,7 +681,74 @@ def _needs_parts(problem: Problem) -> str:
     )
 
 
+def _fewest_lanes(**design: Any) -> Callable[[Problem, GpuSpec], int]:
+    """Return what gives the fewest lanes of a key whose registers hold a design's sums."""
+
+    def lanes(problem: Problem, gpu: GpuSpec) -> int:
+        plain = Config(core="fma", **design)
+        ideas = (Point(problem, gpu, replace(plain, lanes_per_key=n)) for n in (1, 2, 4))
+        return next((idea.config.lanes_per_key for idea in ideas if heads_fit(idea)), 8)
+
+    return lanes
+
+
+A_LAUNCH_EACH: dict[str, Any] = {"launches": "three", "threads": 256}
+"""Scores, their softmax, and values."""
+
+A_WARP_A_HEAD: dict[str, Any] = {"threads": WARP}
+
+IN_SCORES: Design = {"cache": "shared", "lanes_per_key": 2}
+"""A block of 128 threads keeps the scores of its keys; two lanes share one, as for pages of 16."""
+
+PARTITION = 512
+"""Keys of a part, in vLLM."""
+
+
+def _partitions(problem: Problem, _: GpuSpec) -> int:
+    """Return the fewest parts, as the space has them, that are no longer than a partition."""
+    values = map(int, parameters(problem.dtype, problem.operator)["splits"])
+    return next((n for n in values if n * PARTITION >= problem.cols), MOST_PARTITIONS)
+
+
+MOST_PARTITIONS = 128
+"""Parts of the keys that the space has; longer caches have longer parts."""
+
+
+def _needs_partitions(problem: Problem) -> str:
+    few = f"cols is {problem.cols}; one part has {PARTITION} keys: take vllm-paged-v1"
+    return few if problem.cols <= PARTITION else ""
+
+
 _ATTENTION = (
+    Preset(
+        "llm.c-attention-1",
+        "Three launches: the scores of all keys, to a scratch matrix; the softmax of its rows; the "
+        "values, each times its probability. A thread has a key, or half of one of 256 elements. "
+        "The original, for a prompt, has a thread for each row in the last two launches: here a "
+        "block.",
+        Source("llm.c", "dev/cuda/attention_forward.cu, kernel 1", "03f37cf"),
+        {**A_LAUNCH_EACH, "lanes_per_key": _fewest_lanes(**A_LAUNCH_EACH)},
+        **ATTENTION,
+    ),
+    Preset(
+        "vllm-paged-v1",
+        "A block for each query head, in one launch. The scores of all keys lie in shared memory: "
+        "their maximum, exponentials and sum are found there, then values are added. The original "
+        "adds 1e-6 to the sum, and reads 16 keys of a page side by side.",
+        Source("vLLM", "csrc/attention/attention_kernels.cuh, paged_attention_v1", "04d1abd"),
+        IN_SCORES,
+        **ATTENTION,
+    ),
+    Preset(
+        "flash-attention-minimal",
+        "Online: maximum, sum and values in one pass over the keys, of which nothing is kept. A "
+        "warp has a query head, and as few lanes share a key as registers allow: one, where a head "
+        "has 64 elements of 16 bits, and two of 128. In the original, for a prompt, a thread has a "
+        "query and all keys; tiles of 32 keys lie in shared memory, and its sums in the output.",
+        Source("flash-attention-minimal", "flash.cu, forward_kernel", "05b0309"),
+        {**A_WARP_A_HEAD, "lanes_per_key": _fewest_lanes(**A_WARP_A_HEAD)},
+        **ATTENTION,
+    ),
     Preset(
         "llama.cpp-vec",
         "A block for each query head; some lanes share a key, and maximum, sum and values are "
@@ -688,10 +760,28 @@ _ATTENTION = (
     Preset(
         "flashinfer-decode",
         "The same, but a block has all query heads of a group, which share each key that it "
-        "loads. The original copies keys to shared memory ahead.",
+        "loads. The original also copies keys to shared memory ahead, as the next one does.",
         Source("FlashInfer", "include/flashinfer/attention/decode.cuh", "fb28d72"),
         SHARED_KEYS,
         limit=lambda p: "" if p.of_group <= 4 else f"group is {p.of_group}; 4 heads fit a thread",
+        **ATTENTION,
+    ),
+    Preset(
+        "flashinfer-pipelined",
+        "flashinfer-decode with keys and values copied ahead to shared memory: two steps are on "
+        "their way. Here a warp copies what it reads; the original's blocks copy tiles for all.",
+        Source("FlashInfer", "include/flashinfer/attention/decode.cuh", "fb28d72"),
+        {**SHARED_KEYS, "staging": "async", "stages": 2},
+        limit=lambda p: "" if p.of_group <= 4 else f"group is {p.of_group}; 4 heads fit a thread",
+        **ATTENTION,
+    ),
+    Preset(
+        "vllm-paged-v2",
+        "vllm-paged-v1, but parts of 512 keys have blocks of their own, whose results a second "
+        "launch combines. So the scores of caches that are 128 times as long fit shared memory.",
+        Source("vLLM", "csrc/attention/attention_kernels.cuh, paged_attention_v2", "04d1abd"),
+        {**IN_SCORES, "launches": "two", "splits": _partitions, "part_keys": PARTITION},
+        limit=_needs_partitions,
         **ATTENTION,
     ),
     Preset(

@@ -17,7 +17,7 @@ from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Contender
 from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery
-from explorer.presets.ladder import LADDER, Rung
+from explorer.presets.ladder import Rung, ladder_of
 from explorer.presets.published import find_preset
 from explorer.report.journey import read_journey
 from explorer.report.profile import moved_bytes, occupancy_sentence
@@ -72,7 +72,7 @@ def kept_journey(problem: Problem) -> Journey | None:
 def ladder_steps(problem: Problem, gpu: GpuSpec, journey: Journey | None) -> list[Step]:
     """Return the rungs on a problem, the first idea first."""
     found = []
-    for rung in LADDER:
+    for rung in ladder_of(problem):
         preset = find_preset(rung.preset)
         fault = preset.fault(problem, gpu) or ""
         config = None if fault else preset.config(problem, gpu)

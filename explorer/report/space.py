@@ -7,13 +7,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from explorer.model.config import DRAWN_MIN_BLOCKS, MEANING, REFUTED, Config, Value, brief_words
+from explorer.model.config import DRAWN_MIN_BLOCKS, MEANING, Config, Value, brief_words, refuted
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem
 from explorer.ops import Op
-from explorer.presets.ladder import LADDER
+from explorer.presets.ladder import RUNGS
 from explorer.presets.preset import Preset
 from explorer.presets.published import PRESET_NAMES, PRESETS, unpublished
 from explorer.report.records import Tabular
@@ -56,17 +56,23 @@ class SpaceView(Tabular):
 
     def records(self) -> list[dict[str, Any]]:
         """Return a row for each value of each parameter."""
-        return parameter_rows(self.parameters)
+        return parameter_rows(self.shown_parameters)
 
     def tables(self) -> list[Table]:
         """Return the parameters, and the rules."""
-        return [table_of(PARAMETER, self.parameters.items()), table_of(RULE, self.rules)]
+        return [table_of(PARAMETER, self.shown_parameters), table_of(RULE, self.rules)]
 
     @property
     def parameters(self) -> dict[str, tuple[Value, ...]]:
         """Those that are shown, with their values."""
         every = self.space.parameters
         return {name: every[name] for name in every if not self.names or name in self.names}
+
+    @property
+    def shown_parameters(self) -> list["Parameter"]:
+        """Those that are shown, with their values and what a search leaves out of them."""
+        alone = refuted(self.space.problem.operator)
+        return [(name, values, alone.get(name, ())) for name, values in self.parameters.items()]
 
     @property
     def rules(self) -> list[tuple[Rule, float]]:
@@ -84,13 +90,13 @@ class SpaceView(Tabular):
         return Space.searched(self.space.problem, self.space.gpu, self.fixed).legal_count()
 
 
-Parameter = tuple[str, tuple[Value, ...]]
-"""The name of a parameter, and its values."""
+Parameter = tuple[str, tuple[Value, ...], tuple[Value, ...]]
+"""The name of a parameter, its values, and those that a search leaves out."""
 
 PARAMETER: tuple[Field[Parameter], ...] = (
     Field("name", lambda p: p[0], "parameter", kind=Kind.WORD),
     Field("values", lambda p: list(p[1]), "values", cell=lambda p: _values(p), kind=Kind.PROSE),
-    Field("not_searched", lambda p: list(REFUTED.get(p[0], ()))),
+    Field("not_searched", lambda p: list(p[2])),
     Field("meaning", lambda p: MEANING[p[0]], "meaning", kind=Kind.PROSE),
 )
 """What is known of each parameter; `not_searched` are the values that a search leaves out."""
@@ -106,10 +112,9 @@ RULE: tuple[Field[tuple[Rule, float]], ...] = (
 
 def _values(parameter: Parameter) -> str:
     """Return the values with those in parentheses that a search leaves out; `1 to 32` for many."""
-    name, values = parameter
+    name, values, alone = parameter
     if name == "min_blocks" and len(values) > len(DRAWN_MIN_BLOCKS):
         return f"{values[0]} to {values[-1]}"
-    alone = REFUTED.get(name, ())
     return ", ".join(f"({value})" if value in alone else str(value) for value in values)
 
 
@@ -125,7 +130,7 @@ def space_data(view: SpaceView) -> dict[str, Any]:
         "problem": problem_data(space.problem),
         "gpu": space.gpu.name,
         "arch": space.gpu.arch,
-        "parameters": [data_of(PARAMETER, one) for one in view.parameters.items()],
+        "parameters": [data_of(PARAMETER, one) for one in view.shown_parameters],
         "points": space.point_count,
         "legal": legal.number,
         "legal_error": legal.error,
@@ -135,16 +140,16 @@ def space_data(view: SpaceView) -> dict[str, Any]:
     }
 
 
-def parameter_rows(parameters: Mapping[str, tuple[Value, ...]]) -> list[dict[str, Any]]:
+def parameter_rows(parameters: Sequence[Parameter]) -> list[dict[str, Any]]:
     """Return a row for each value of each parameter of a space."""
     return [
         {
             "parameter": name,
             "value": str(value),
-            "searched": value not in REFUTED.get(name, ()),
+            "searched": value not in alone,
             "meaning": MEANING[name],
         }
-        for name, values in parameters.items()
+        for name, values, alone in parameters
         for value in values
     ]
 
@@ -169,14 +174,16 @@ def print_space(view: SpaceView, console: Console) -> None:
     where = view.where or f"on {space.gpu.name} ({space.gpu.arch})"
     console.print(f"{space.problem} {where}", style="bold")
     console.print()
-    print_table(table_of(PARAMETER, view.parameters.items()), console)
+    print_table(table_of(PARAMETER, view.shown_parameters), console)
     console.print()
     legal, points = space.legal_count(), space.point_count
     share = _share(legal.number, points)
+    attends = space.problem.attends
+    why = "which first forms have" if attends else "which lost wherever they were measured"
     console.print(
         f"{count(points)} points, {_counted(legal)} of them legal ({share}); many emit the same "
         f"code. A search draws from {_counted(view.searched_count)} of them: those without the "
-        "values in parentheses, which lost wherever they were measured, and without most values of "
+        f"values in parentheses, {why}, and without most values of "
         "min_blocks. A preset, or a config of yours, may have them."
     )
     if rules := view.rules:
@@ -215,7 +222,7 @@ class PresetFilter:
     def passes(self, line: PresetLine) -> bool:
         """Return whether a preset is wanted."""
         preset, config = line.preset, line.config
-        ideas = (rung.idea for rung in LADDER if rung.preset == preset.name)
+        ideas = (rung.idea for rung in RUNGS if rung.preset == preset.name)
         said = [preset.name, *preset.other_names, preset.sentence, str(preset.source), *ideas]
         is_said = all(word in " ".join(said).lower() for word in self.text.lower().split())
         if not is_said or (self.only_legal and config is None):

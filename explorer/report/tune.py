@@ -221,6 +221,8 @@ def family(config: Config) -> str:
         return launches
     if config.cluster > 1:
         return cluster
+    if config.core != "none":
+        return block
     if config.threads_per_row <= 32:
         return thread if config.threads_per_row == 1 else warp
     return block if config.rows_per_block == 1 else warps

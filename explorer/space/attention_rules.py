@@ -3,6 +3,7 @@
 from functools import partial
 
 from explorer.model.gpu_spec import registers_left
+from explorer.model.key_split import SCORE_BYTES
 from explorer.space.design_rules import STATIC_SHARED_BYTES
 from explorer.space.rules import ATTENTION_RULES, RULES, Point, rule
 
@@ -52,17 +53,42 @@ def whole_accesses(p: Point) -> bool:
 
 
 @attention_rule(
+    "launches",
+    "cache",
+    says="three launches keep scores in scratch memory, not in shared memory",
+)
+def scores_in_one_place(p: Point) -> bool:
+    return p.config.launches != "three" or p.config.cache == "registers"
+
+
+@attention_rule(
+    "launches",
+    "cache",
+    "core",
+    "heads_per_thread",
+    "unroll",
+    says="a block that keeps all scores has one query head, multiply-adds, and a key at a time: "
+    "heads_per_thread and unroll are 1",
+)
+def scores_of_one_head(p: Point) -> bool:
+    if not p.keys.keeps_scores:
+        return True
+    return not p.keys.tensor_cores and p.config.heads_per_thread == p.config.unroll == 1
+
+
+@attention_rule(
     "splits",
     "launches",
     "cluster",
-    says="parts of the keys meet in a cluster, of a block for each, or by a second launch; one "
-    "part needs neither",
+    says="parts of the keys meet in a cluster, of a block for each, or by the second of two "
+    "launches; one part needs neither, nor do three launches",
 )
 def parts_meet(p: Point) -> bool:
     config = p.config
-    if config.launches != "one":
+    if config.splits_launches:
         return config.splits > 1 and config.cluster == 1
-    return config.splits == config.cluster
+    most = config.cluster if config.launches == "one" else 1
+    return config.splits == config.cluster == most
 
 
 @attention_rule(
@@ -80,12 +106,39 @@ def parts_have_keys(p: Point) -> bool:
     "staging",
     "stages",
     "load_hint",
-    says="asynchronous copies are of sm_80 and later, without a load hint; only they have stages",
+    "cache",
+    "launches",
+    says="asynchronous copies are of sm_80 and later, without a load hint; only they have stages, "
+    "and no kernel that keeps all scores",
 )
 def copies_have_stages(p: Point) -> bool:
     if p.config.staging == "direct":
         return p.config.stages == 1
-    return p.config.load_hint == "default" and p.gpu.copies_asynchronously
+    is_online = not p.keys.keeps_scores
+    return is_online and p.config.load_hint == "default" and p.gpu.copies_asynchronously
+
+
+@attention_rule(
+    "cache",
+    "threads",
+    "lanes_per_key",
+    "splits",
+    "part_keys",
+    "cluster",
+    "min_blocks",
+    says="all scores of a block's keys fit its shared memory, 4 bytes each, and an SM for "
+    "min_blocks blocks",
+    limit=lambda p: f"{_most_kept_keys(p)} keys fit, and a block has {p.keys.most_part_keys}",
+)
+def scores_fit(p: Point) -> bool:
+    return p.config.cache != "shared" or p.keys.most_part_keys <= _most_kept_keys(p)
+
+
+def _most_kept_keys(p: Point) -> int:
+    """Return the most keys whose scores fit the shared memory of a block, beside all else there."""
+    of_an_sm = p.gpu.shared_per_sm_bytes // p.config.min_blocks - p.gpu.shared_reserved_bytes
+    size = min(p.gpu.shared_per_block_bytes, of_an_sm) - p.keys.shared_bytes
+    return max(0, size) // SCORE_BYTES
 
 
 # The order of rules is that in which a search draws parameters.
@@ -98,6 +151,8 @@ ATTENTION_RULES += [shared for shared in RULES if shared.name in OF_EVERY_KERNEL
     "lanes_per_key",
     "heads_per_thread",
     "unroll",
+    "cache",
+    "launches",
     "min_blocks",
     says="queries, keys on their way and sums fit a thread's registers",
 )
@@ -109,6 +164,8 @@ def heads_fit(p: Point) -> bool:
 @attention_rule(
     "threads",
     "heads_per_thread",
+    "cache",
+    "launches",
     "cluster",
     "min_blocks",
     says="what warps have found fits 48 KiB of shared memory, and an SM for min_blocks blocks",

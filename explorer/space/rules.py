@@ -88,12 +88,14 @@ class Rule:
     reads: tuple[str, ...]
     sentence: str
     holds: Callable[[Point], bool]
+    limit: Callable[[Point], str] | None = None
+    """What the problem and the GPU allow, in words with a figure; None: the sentence says all."""
 
-    def reason(self, config: Config) -> str:
-        """Return the sentence, with the values that this config has."""
+    def reason(self, config: Config, limit: str = "") -> str:
+        """Return the sentence and the limit, if one is known, with the values of this config."""
         values = config.as_dict()
         shown = ", ".join(f"{name}={values[name]}" for name in self.reads)
-        return f"{self.name}: {self.sentence} ({shown})"
+        return f"{self.name}: {self.sentence}{limit and f': {limit}'} ({shown})"
 
 
 RULES: list[Rule] = []
@@ -109,12 +111,15 @@ def rules_of(problem: Problem) -> list[Rule]:
 
 
 def rule(
-    *reads: str, says: str, of: list[Rule] = RULES
+    *reads: str,
+    says: str,
+    limit: Callable[[Point], str] | None = None,
+    of: list[Rule] = RULES,
 ) -> Callable[[Callable[[Point], bool]], Callable[[Point], bool]]:
     """Make the predicate below a rule of a list, named after it."""
 
     def register(holds: Callable[[Point], bool]) -> Callable[[Point], bool]:
-        of.append(Rule(holds.__name__.replace("_", "-"), reads, says, holds))
+        of.append(Rule(holds.__name__.replace("_", "-"), reads, says, holds, limit))
         return holds
 
     return register

@@ -231,6 +231,11 @@ class Space:
         """Return all rules that `config` breaks."""
         return self._rule_cache.broken_rules(config)
 
+    def reason(self, rule: Rule, config: Config) -> str:
+        """Return why a rule excludes `config`, with what the problem and the GPU allow."""
+        point = Point(self.problem, self.gpu, config)
+        return rule.reason(config, "" if rule.limit is None else rule.limit(point))
+
     def is_legal(self, config: Config) -> bool:
         """Whether no rule excludes `config` and every value is one of its parameter's."""
         return self.foreign_value(config) is None and self.broken_rule(config) is None

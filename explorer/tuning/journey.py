@@ -157,13 +157,13 @@ def _enter(entered: _Entered, name: str, config: Config, evaluator: Evaluator) -
 
 
 def _presets(evaluator: Evaluator) -> tuple[_Entered, list[Absent]]:
-    """Presets that are legal, each code once; why others are not.
+    """Presets of the operator that are legal, each code once; why others of it are not.
 
     Raises NotFound where a recording lacks some of them.
     """
     entered: _Entered = {}
     left_out = []
-    for preset in PRESETS:
+    for preset in (one for one in PRESETS if evaluator.problem.op in one.ops):
         fault = preset.fault(evaluator.problem, evaluator.gpu)
         if fault is None:
             _enter(entered, preset.name, preset.config(evaluator.problem, evaluator.gpu), evaluator)
@@ -215,5 +215,5 @@ def _too_few(evaluator: Evaluator, measured: int, left_out: Sequence[Absent]) ->
     reasons = "; ".join(f"{entry.name}: {entry.why}" for entry in left_out[:3])
     return (
         f"a journey over {evaluator.problem} would have {measured} of the {FEWEST} kernels that "
-        f"it needs ({reasons}); explorer presets says why"
+        f"it needs{reasons and f' ({reasons})'}; explorer presets says why"
     )

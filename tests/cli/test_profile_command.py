@@ -87,6 +87,21 @@ def test_ptx_stands_below_the_lines_of_the_source(explorer):
     assert ran.code == 2 and "write some of ptx, sass" in ran.err
 
 
+def test_attention_has_a_ladder_of_its_own(explorer):
+    asked = ("journey", "--ladder", "--op", "decode_attention")
+    data = json.loads(explorer(*asked, "--json").out)
+    names = [rung["preset"] for rung in data["rungs"]]
+    assert names[0] == "llm.c-attention-1" and names[-1] == "flash-decoding"
+    assert data["problem"]["group"] == 4 and data["problem"]["key_heads"] == 8
+    assert all(rung["config"] and rung["time_us"] is None for rung in data["rungs"])
+    ran = explorer(*asked, "--dtype", "f32", "--cols", 64, "--rows", 1, "--head-dim", 64)
+    assert "a ladder of 7 ideas" in ran.out and "so no times are known" in ran.out
+    assert "changed  256 threads → 128 threads, registers → shared, three launches" in ran.out
+    assert "left out  cols is 64; one part has 512 keys: take vllm-paged-v1" in ran.out
+    other = json.loads(explorer(*asked, "--group", 2, "--json").out)
+    assert other["problem"]["group"] == 2
+
+
 def test_a_ladder_needs_no_gpu_and_no_columns(explorer):
     ran = explorer("journey", "--ladder", "--cols", 64, "--rows", 64)
     assert ran.code == 0, ran.err

@@ -241,6 +241,31 @@ def test_choices_of_each_kind_compile(arch, space, cache):
     compile_as_planned(arch, [(space.problem, config) for config in configs], cache)
 
 
+OF_ATTENTION = (
+    Problem(
+        12,
+        4096,
+        DType.BF16,
+        Op.DECODE_ATTENTION,
+        mask=Mask.LENGTHS,
+        also="lse",
+        group=3,
+        key_heads=2,
+    ),
+    Problem(8, 1000, DType.F32, Op.DECODE_ATTENTION, scale=0.5, group=4, head_dim=64),
+)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("problem", OF_ATTENTION, ids=lambda problem: str(problem.dtype))
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
+def test_each_choice_of_attention_compiles(arch, problem, cache):
+    configs = covering(Space(problem, known_gpu_for(arch)))
+    assert {config.cache for config in configs} == {"registers", "shared"}
+    assert {config.launches for config in configs} >= {"one", "two", "three"}
+    compile_as_planned(arch, [(problem, config) for config in configs], cache)
+
+
 SHARED = Config(cache="shared", static_cols=False)
 TWO = Config(
     algorithm="online-block-max",

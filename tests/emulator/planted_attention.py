@@ -38,6 +38,11 @@ TILES = (PROBLEM, BY_TILES)
 PAIR = (replace(PROBLEM, group=4, rows=96), PAIR_OF_BLOCKS)
 CLUSTER = (PROBLEM, BY_LANES)
 SINGLE = (PLAIN, Config(core="fma", heads_per_thread=2, lanes_per_key=8, unroll=2, **USUAL))
+FUSED = (
+    PROBLEM,
+    Config(core="fma", lanes_per_key=4, cache="shared", splits=3, launches="two", **USUAL),
+)
+UNFUSED = (PROBLEM, Config(core="fma", lanes_per_key=2, launches="three", **USUAL))
 
 STAGED = replace(BY_TILES, staging="async", stages=2), replace(SINGLE[1], staging="async", stages=3)
 STAGED_TILES, STAGED_LANES = (PROBLEM, STAGED[0]), (PLAIN, STAGED[1])
@@ -46,6 +51,7 @@ parts = partial(plant, "parts of keys")
 lengths = partial(plant, "lengths of sequences")
 heads = partial(plant, "heads and strides")
 scores = partial(plant, "scores")
+kept = partial(plant, "kept scores")
 fragments = partial(plant, "fragments of tiles")
 waits = partial(plant, "waits of parts")
 stages = partial(plant, "stages of keys")
@@ -263,6 +269,68 @@ scores(
 )
 scores("teams' sums are not rescaled", CLUSTER, ("sums.of[h][i] *= weight;", ";"))
 
+# ------------------------------------------------------------------ kept scores
+
+SCORED = "score_keys(query, key, key_stride, begin, end, scores, scale);\n"
+kept(
+    "values are weighed before all scores are there", FUSED, (f"{SCORED}  __syncthreads();", SCORED)
+)
+for base, of in ((FUSED, "fused"), (UNFUSED, "unfused")):
+    kept(
+        f"the maximum is that of a warp, {of}",
+        base,
+        ("for (int w = 0; w < kWarps; ++w) x = fmaxf", "for (int w = 0; w < 0; ++w) x = fmaxf"),
+    )
+    kept(f"the sum is that of a warp, {of}", base, ("w < kWarps; ++w) x +=", "w < 1; ++w) x +="))
+    kept(
+        f"exponentials are not waited for, {of}",
+        base,
+        ("  __syncthreads();\n  x = 0.0f;", "  x = 0.0f;"),
+    )
+    kept(
+        f"the last step's keys are beyond the end, {of}",
+        base,
+        ("min(k, end - 1) * key_stride", "k * key_stride"),
+    )
+    kept(
+        f"scores beyond the end are stored, {of}",
+        base,
+        ("if (lane == 0 && k < end)", "if (lane == 0)"),
+    )
+    kept(
+        f"scores of -inf alone have that as their reference, {of}",
+        base,
+        ("return maximum == -infinity() ? 0.0f : maximum;", "return maximum;"),
+    )
+    kept(f"sums of values begin undefined, {of}", base, ("Sums sums{};", "Sums sums;"))
+kept("each team has the whole sum", FUSED, ("threadIdx.x < kLanes ? found.sum : 0.0f", "found.sum"))
+kept("weights are those of the first part", FUSED, ("weights[k - begin]", "weights[k % 64]"))
+kept(
+    "all heads of a group have the first one's scores",
+    UNFUSED,
+    ("scores = scratch + row * cols;", "scores = scratch + part.group * kGroup * cols;"),
+)
+kept(
+    "rows of scores are as long as a sequence",
+    UNFUSED,
+    (
+        "float* const scores = scratch + row * cols",
+        "float* const scores = scratch + row * part.length",
+    ),
+)
+kept("scores beyond a length are exponentiated", UNFUSED, ("scores, part.length)", "scores, cols)"))
+kept("exponentials are not divided by their sum", UNFUSED, ("scores[k] *= inverse;", ";"))
+kept(
+    "the lse of a sequence without keys is 0, unfused",
+    UNFUSED,
+    ("length > 0 ? logarithm : -infinity();", "length > 0 ? logarithm : 0.0f;"),
+)
+kept(
+    "warps' values are not waited for",
+    UNFUSED,
+    ("findings.found[warp]);\n  __syncthreads();", "findings.found[warp]);"),
+)
+
 # ------------------------------------------------------------------ fragments
 
 fragments(
@@ -436,4 +504,9 @@ far(
     "the place of a query has 31 bits",
     TILES,
     ("query + first_row * kHeadDim", "query + (first_row * kHeadDim & 0x7fffffff)"),
+)
+far(
+    "the place of a row of scores has 32 bits without a sign",
+    UNFUSED,
+    ("scratch + row * cols", "scratch + static_cast<unsigned>(row) * cols"),
 )

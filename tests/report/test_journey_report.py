@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -96,6 +97,10 @@ def test_what_changed_between_two_configs():
         "256 a row → 256 of 512 a row, unroll 1 → unroll 2"
     )
     assert change_words(Config(), Config()) == ""
+    heads = Config(core="fma", lanes_per_key=1)  # which have no threads a row
+    assert change_words(heads, replace(heads, threads=32, lanes_per_key=8)) == (
+        "256 threads → 32 threads, 1 lane a key → 8 lanes a key"
+    )
 
 
 def test_markdown_has_a_line_a_kernel_and_the_reported_ratio(journey):

@@ -10,7 +10,11 @@ from explorer.model.element import DType
 from explorer.model.errors import NotFound
 from explorer.model.outcome import Rejected, Stage
 from explorer.model.problem import Problem
+from explorer.model.query import query_from_keywords
+from explorer.ops import Op
+from explorer.presets.ladder import ATTENTION_LADDER, usual_problem
 from explorer.presets.published import PRESETS
+from explorer.report.tune import family
 from explorer.tuning.contest import Entry
 from explorer.tuning.journey import BEST, Journey, run_journey, stored_best
 from explorer.tuning.search import run_search
@@ -30,7 +34,8 @@ def test_every_legal_preset_and_the_best_is_a_step_slowest_first():
     )
     named = [name for step in journey.steps for name in step.names]
     left_out = {entry.name: entry.why for entry in journey.left_out}
-    assert sorted([*named, *left_out]) == sorted([*(p.name for p in PRESETS), BEST])
+    of_softmax = [preset.name for preset in PRESETS if evaluator.problem.op in preset.ops]
+    assert sorted([*named, *left_out]) == sorted([*of_softmax, BEST])
     assert "rows of at most 1024 columns" in left_out["oneflow-warp"]
     assert left_out["thread-per-row"] == "timeout: no end after 5 s"
     times = [step.time_us for step in journey.steps]
@@ -39,6 +44,15 @@ def test_every_legal_preset_and_the_best_is_a_step_slowest_first():
     best = journey.find(BEST)
     assert best.config == FOUND.config
     assert best.time_us == pytest.approx(model_us(FOUND.config) * 1.01, rel=0.01)
+
+
+def test_a_journey_through_attention_has_its_published_forms_and_no_others():
+    query = query_from_keywords(usual_problem(Op.DECODE_ATTENTION))
+    journey = journey_on(FakeEvaluator(query.problem()), found=None)
+    named = [name for step in journey.steps for name in step.names]
+    assert sorted(named) == sorted(rung.preset for rung in ATTENTION_LADDER)
+    assert journey.left_out == ()
+    assert {family(step.config) for step in journey.steps} == {"a block a row", "several launches"}
 
 
 def test_what_does_not_verify_is_left_out_with_its_reason():

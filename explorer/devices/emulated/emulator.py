@@ -357,7 +357,14 @@ class Emulator(Device):
         own = [problem] if is_addressable(problem) and not problem.attends else []
         beyond: tuple[Problem, ...] = ()
         if not program.is_own:  # indices of 32 bits suffice for the problem of a person's kernel
-            beyond = far_problems(problem, block_rows, together, rounds=rounds, blocks=blocks)
+            beyond = far_problems(
+                problem,
+                block_rows,
+                together,
+                rounds=rounds,
+                blocks=blocks,
+                keeps_scores=program.config.launches == "three",
+            )
         for far in (*own, *beyond):
             done.append(self._run_far(program, kernel, far, order, rounds))
         reaches = program.is_own or any(far.input_elements > FAR_ELEMENTS for far in own)

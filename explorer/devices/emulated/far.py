@@ -87,6 +87,9 @@ rows, and more than 32 bits hold, with few."""
 FAR_KEYS = 67
 """Keys of a sequence of far keys."""
 
+KEPT_KEYS = 1031
+"""Keys of a sequence whose scores are far in scratch memory."""
+
 FEWEST_FAR_KEYS = 3
 """Keys of a sequence whose queries are far."""
 
@@ -118,6 +121,7 @@ def far_problems(
     *,
     rounds: int = 1,
     blocks: int = 1,
+    keeps_scores: bool = False,
 ) -> tuple[Problem, ...]:
     """Return the problem with so many rows that its last ones lie beyond 2^32 elements.
 
@@ -129,10 +133,11 @@ def far_problems(
     than 2^32 elements. For an additive mask there is one with a mask of all rows as well; for
     rows with gaps there are two with the gaps `FAR_GAPS`. If a block makes several `rounds` over
     the rows, each of them goes beyond 2^32 elements. Attention has problems of its own, in which
-    keys are so far.
+    keys are so far; and so are scores, if the kernel `keeps_scores` in scratch memory.
     """
     if problem.attends:
-        return tuple(filter(is_addressable, _of_keys(problem, blocks)))
+        of_keys = (*_of_keys(problem, blocks), *(_of_scores(problem) if keeps_scores else ()))
+        return tuple(filter(is_addressable, of_keys))
     if problem.inner == 1:
         own = _of_rows(problem, block_rows, rounds, blocks)
         far = [own]
@@ -208,6 +213,12 @@ def _of_keys(problem: Problem, blocks: int) -> Iterator[Problem]:
     most = min(MAX_GRID[0] // blocks, MOST_BYTES // (blocks * group * (dim + 2) * 4))
     sequences = min(FAR_ELEMENTS // (group * dim) + 5 * own, most) // own
     yield few.resized(sequences * few.heads, FEWEST_FAR_KEYS)
+
+
+def _of_scores(problem: Problem) -> Iterator[Problem]:
+    """Yield a problem whose last rows' scores lie beyond 2^32 elements."""
+    sequences = FAR_ELEMENTS // (KEPT_KEYS * problem.heads) + 5
+    yield problem.resized(sequences * problem.heads, KEPT_KEYS)
 
 
 def _far_apart(problem: Problem, block_rows: int, gap: int) -> Problem:
@@ -647,13 +658,15 @@ def _scratch(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> All
     """Place the scratch of the rows: some partial results a row, or for three launches whole rows.
 
     Three launches store the exponentials of all rows, then a number for each row. The exponentials
-    of a row take as many elements as it has columns, or more if rows are unaligned. Of attention,
-    the sums of all parts of the keys come first, then a maximum and a sum of each.
+    of a row take as many elements as it has columns, or more if rows are unaligned. Of attention
+    they store its scores; of two launches the sums of all parts of the keys come first, then a
+    maximum and a sum of each.
     """
     problem, rows = far.problem, far.rows
     size = problem.dtype.arithmetic.itemsize
     each = kernel.scratch_bytes // size // problem.rows
-    if problem.attends:
+    of_whole_rows = len(kernel.launches) == 3
+    if problem.attends and not of_whole_rows:
         parts = each // (problem.of_head + 2)
         ranges = np.concatenate(
             [
@@ -661,7 +674,7 @@ def _scratch(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> All
                 for before, width in ((0, problem.of_head), (problem.of_head, 2))
             ]
         )
-    elif len(kernel.launches) < 3:
+    elif problem.attends or not of_whole_rows:
         ranges = np.stack([rows * each, (rows + 1) * each], axis=1)
     else:
         ranges = np.concatenate(
