@@ -203,7 +203,7 @@ KINDS = {
     ),
     "cross-entropy": (Problem(17, 301, op=LOSS), FEW_SIZES),
     "cross-entropy and more, bf16, scaled": (
-        Problem(17, 264, BF16, LOSS, scale=0.7, also="lse,maximum,log_sum", ignore_index=3),
+        Problem(17, 264, BF16, LOSS, scale=0.7, also="lse,mean_gap", ignore_index=3),
         FEW_SIZES,
     ),
     "cross-entropy, f64, gaps": (
@@ -232,7 +232,7 @@ KINDS = {
         FEW_SIZES,
     ),
     "cross-entropy with its gradient, wide": (
-        Problem(3, 16384, BF16, LOSS_AND_GRADIENT, in_place=True),
+        Problem(3, 16384, BF16, LOSS_AND_GRADIENT, in_place=True, also="mean_gap"),
         {"cluster": (2, 4, 8, 16), "threads": (128, 512)},
     ),
     "rows multiplied, bf16, in place": (
@@ -245,7 +245,7 @@ KINDS = {
     ),
     "columns, log-sum-exp": (Problem(96, 37, BF16, LOGSUMEXP, inner=48), SMALL_BLOCKS),
     "columns, cross-entropy, bf16, scaled": (
-        Problem(96, 37, BF16, LOSS, scale=0.7, inner=48, also="lse,maximum,log_sum"),
+        Problem(96, 37, BF16, LOSS, scale=0.7, inner=48, also="lse,maximum,log_sum,mean_gap"),
         SMALL_BLOCKS,
     ),
     "columns, cross-entropy, clusters": (

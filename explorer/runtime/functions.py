@@ -216,7 +216,6 @@ def cross_entropy(
     reduction        "mean" over the rows that count, or over their weights, "sum", or "none" for a
                      loss of each row.
     label_smoothing  The part of each target, from 0 to 1, that is spread evenly over all classes.
-                     The mean of each row is then read apart.
     z_loss           The factor of each row's squared log-sum-exp, which is added to its loss.
     softcap          Logits count as softcap * tanh(scale * x / softcap). The functions of x's
                      library compute these, as a matrix of f32 (of f64 for such x), before the loss.

@@ -213,10 +213,6 @@ class Library(ABC):
             results = numbers(self.numpy, x, call.dim, call.arrays.get("ids"), names)
         return [self.cast(results[0], target, x), *results[1:]]
 
-    def sums(self, x: Any, dim: int) -> Any:
-        """Return the sums of rows in f64, which keep the axis as one element."""
-        return x.sum(dim, keepdims=True, dtype=self.type_of(TYPE_OF_SUMS.array_name))
-
     def scaled(self, x: Any, scale: float | None) -> Any:
         """Return an array times a scale, as kernels count it: -inf stays -inf whatever it is."""
         if scale is None:
@@ -555,8 +551,10 @@ def numbers(library: Any, x: Any, axis: int, ids: Any, names: Iterable[str]) -> 
     total = along(library.sum, weights)
     log_sum = library.log(total)
     made = {"maximum": maximum, "log_sum": log_sum, "lse": maximum + log_sum}
-    made["output"] = made["lse"] if ids is None else _chosen(library, gaps, ids, log_sum, axis)
     names = list(names)
+    if MEAN_GAP in names:
+        made[MEAN_GAP] = -along(library.sum, gaps / x.shape[axis])
+    made["output"] = made["lse"] if ids is None else _chosen(library, gaps, ids, log_sum, axis)
     if "entropy" in names:  # without the products of 0 and -inf
         terms = weights * library.clip(gaps, -LEAST_GAP, None)
         made["entropy"] = log_sum - along(library.sum, terms) / total
@@ -624,15 +622,11 @@ def losses(library: Library, x: Any, call: Call) -> list[Any]:
 def with_terms(library: Library, compute: Compute, x: Any, call: Call) -> list[Any]:
     """Return the results of a loss's call, of which `compute` has the plain cross-entropy.
 
-    Label smoothing takes the mean of each row, which is a pass of its own. `compute` may be
-    differentiable; then so is the result.
+    `compute` may be differentiable; then so is the result.
     """
-    told = dict(call.options)
-    if not (told["label_smoothing"] or told["z_loss"]):
-        return compute(call, x)
-    every = call.asking_for(*TERMS)
+    every = call.asking_for(*loss_terms(call))
     made = by_name(every.results, compute(every, x))
-    made["output"] = whole_loss(library, x, call, made)
+    made["output"] = whole_loss(library, call, made)
     return [made[result.name] for result in call.results]
 
 
@@ -642,19 +636,26 @@ cross-entropy. Exponentials are relative to the first, and their sum has the sec
 logarithm. One number for both would round each probability, by 4e-6 where it is 64."""
 
 
-def whole_loss(library: Library, x: Any, call: Call, made: Mapping[str, Any]) -> Any:
-    """Return the loss of each row from the results of its cross-entropy.
+MEAN_GAP = "mean_gap"
+"""The mean of what a row's elements are below its maximum, of which a smoothed loss is made."""
 
-    The mean of a row is a sum in f64 and is taken from its maximum, which is as large: their
-    difference keeps its digits.
-    """
+
+def loss_terms(call: Call) -> tuple[str, ...]:
+    """Return the names of the results of a cross-entropy of which its call's loss is made."""
+    told = dict(call.options)
+    if told["label_smoothing"]:
+        return (*TERMS, MEAN_GAP)
+    return TERMS if told["z_loss"] else ()
+
+
+def whole_loss(library: Library, call: Call, made: Mapping[str, Any]) -> Any:
+    """Return the loss of each row from the results of its cross-entropy."""
     told, loss = dict(call.options), made["output"]
     smoothing, factor = told["label_smoothing"], told["z_loss"]
+    if not (smoothing or factor):
+        return loss
     if smoothing:
-        mean = library.sums(x, call.dim) / x.shape[call.dim]
-        mean = mean if call.scale is None else mean * call.scale
-        above = library.cast(made["maximum"] - mean, loss.dtype, loss)
-        loss = (1 - smoothing) * loss + smoothing * (above + made["log_sum"])
+        loss = (1 - smoothing) * loss + smoothing * (made[MEAN_GAP] + made["log_sum"])
     if factor:
         loss = loss + factor * (made["maximum"] + made["log_sum"]) ** 2
     return library.numpy.where(call.arrays["ids"] == told["ignore_index"], 0.0, loss)

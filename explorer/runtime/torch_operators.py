@@ -35,6 +35,7 @@ from explorer.runtime.library import (
     TERMS,
     RowFunctions,
     are_bad,
+    loss_terms,
     whole_loss,
     with_axis,
     with_terms,
@@ -385,7 +386,7 @@ def has_kernel(call: Call, x: Tensor) -> bool:
 
 def has_kernels(call: Call, x: Tensor) -> bool:
     """Return whether kernels would serve the call of losses and that of their gradient."""
-    recipe = TENSORS.recipe(call.asking_for(*TERMS), x)
+    recipe = TENSORS.recipe(call.asking_for(*TERMS, *loss_terms(call)), x)
     if recipe is None or not recipe.takes(x):
         return False
     if recipe.gradient is None:
@@ -882,16 +883,14 @@ class TensorFunctions(Tensors, RowFunctions):
         if shares.requires_grad:  # by weights, of which the loss then has a gradient, too
             return None
         shares = with_axis(shares.to(self.result_type(call, x)).contiguous(), call.dim)
-        told = dict(call.options)
-        terms = TERMS if told["label_smoothing"] or told["z_loss"] else ()
-        every = call.asking_for("loss", *terms)._replace(
+        every = call.asking_for("loss", *loss_terms(call))._replace(
             op=Op.CROSS_ENTROPY_WITH_GRADIENT, arrays={**call.arrays, "loss_grad": shares}
         )
         results = self.serve(every, x.detach())
         if results is None:
             return None
         made = by_name(every.results, results)
-        loss = whole_loss(self, x.detach(), call, made | {"output": made["loss"]})
+        loss = whole_loss(self, call, made | {"output": made["loss"]})
         total = reduced(loss.squeeze(call.dim))
         others = [made[result.name].squeeze(call.dim) for result in call.results[1:]]
         return [_LossWithGradient.apply(x, total, made["output"], call.dim), *others]

@@ -55,6 +55,7 @@ KINDS = {
         "input_gap": 24,
         "output_gap": 2,
     },
+    "losses and mean gaps": {"op": Op.CROSS_ENTROPY, "also": "mean_gap", "scale": 0.7},
     "losses, backward": {"op": Op.CROSS_ENTROPY_BACKWARD},
     "losses, backward, in place": {
         "op": Op.CROSS_ENTROPY_BACKWARD,
@@ -76,6 +77,11 @@ KINDS = {
         "in_place": True,
     },
     "losses, middle axis": {"op": Op.CROSS_ENTROPY, "also": "lse", "inner": 100},
+    "losses and mean gaps, middle axis": {
+        "op": Op.CROSS_ENTROPY,
+        "also": "mean_gap",
+        "inner": 100,
+    },
     "losses, middle axis, backward, in place": {
         "op": Op.CROSS_ENTROPY_BACKWARD,
         "ignore_index": 0,
@@ -174,6 +180,41 @@ SABOTAGE = {
         "losses, bf16, scale, gaps",
         " * ids_stride];",
         "];",
+    ),
+    "a mean over all but the target": (
+        "losses and mean gaps",
+        "static_cast<float>(kCols)",
+        "static_cast<float>(kCols - has_target)",
+    ),
+    "the gap of the target forgotten": (
+        "losses and mean gaps",
+        "gaps += gap_of(target, maximum);",
+        "",
+    ),
+    "gaps from the maximum of some elements": (
+        "losses and mean gaps",
+        "gap_of(state.maximum, reference)",
+        "0.0f",
+    ),
+    "a gap of -inf forgotten": (
+        "losses and mean gaps",
+        "? mean + infinity() : mean",
+        "? mean : mean",
+    ),
+    "a gap of what is beside the row": (
+        "losses and mean gaps",
+        "numbers = 0;\n",
+        "",
+    ),
+    "the gaps of one share alone over a middle axis": (
+        "losses and mean gaps, middle axis",
+        "total.gaps += gaps_from(share, total.maximum);",
+        "total.gaps = gaps_from(share, total.maximum);",
+    ),
+    "gaps from a thread's own maximum over a middle axis": (
+        "losses and mean gaps, middle axis",
+        "total.gaps += gaps_from(share, total.maximum);",
+        "total.gaps += share.gaps;",
     ),
     "the gradient of a row that is ignored": (
         "losses, backward, in place",

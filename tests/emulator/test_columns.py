@@ -173,6 +173,8 @@ def test_losses_of_each_width_of_an_access(emulator, op, dtype, inner, vector_by
     [
         {"op": Op.CROSS_ENTROPY, "also": "lse,maximum,log_sum", "scale": -0.7},
         {"op": Op.CROSS_ENTROPY, "dtype": DType.F16},
+        {"op": Op.CROSS_ENTROPY, "dtype": DType.F16, "also": "mean_gap"},
+        {"op": Op.CROSS_ENTROPY_WITH_GRADIENT, "also": "loss,mean_gap", "label_smoothing": 0.1},
         {"op": Op.CROSS_ENTROPY_WITH_GRADIENT, "in_place": True, "also": "loss", "z_loss": 0.01},
         {"op": Op.CROSS_ENTROPY_WITH_GRADIENT, "dtype": DType.BF16, "label_smoothing": 0.1},
     ],

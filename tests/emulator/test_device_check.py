@@ -33,7 +33,7 @@ from explorer.reference.truth import truths_of
 
 AGREEMENT = 1e-14
 
-KEPT = "lse,maximum,log_sum"
+KEPT = "lse,maximum,log_sum,mean_gap"
 
 EVERY = "lse,entropy,rank,argmax,maximum,log_sum"
 

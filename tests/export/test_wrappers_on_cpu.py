@@ -164,6 +164,7 @@ def own(torch, problem, x, *arrays):
     made = {"softmax": logs.exp(), "log_softmax": logs, "logsumexp": lse}
     made |= {"lse": lse, "entropy": -(logs.exp() * logs).sum(1)}
     made |= {"maximum": maximum, "log_sum": lse - maximum}
+    made["mean_gap"] = maximum - counted.mean(1)
     if problem.has_target:
         kept = {"ignore_index": problem.ignore_index, "reduction": "none"}
         made["cross_entropy"] = torch.nn.functional.cross_entropy(counted, arrays[-1], **kept)
@@ -204,7 +205,7 @@ GRADIENTS = [
     {"op": Op.LOG_PROB, "ids_per_row": 3, "scale": 0.5, "also": EVERY_RESULT},
     {"op": Op.CROSS_ENTROPY, "scale": 0.5, "ignore_index": 2},
     {"op": Op.CROSS_ENTROPY, "inner": 2, "also": "lse"},
-    {"op": Op.CROSS_ENTROPY, "also": "lse,maximum,log_sum"},
+    {"op": Op.CROSS_ENTROPY, "also": "lse,maximum,log_sum,mean_gap"},
 ]
 
 

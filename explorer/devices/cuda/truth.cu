@@ -4,6 +4,7 @@
 constexpr double kNearGap = 32.0;
 constexpr int kExactTerms = 1 << 24;
 constexpr double kFlushesBelow = kWide ? 0.0 : 0x1p-126 * (1 + 1e-3);  // exponentials that may be 0
+constexpr double kLeastGap = 0x1p-90;  // smaller mean gaps may lose digits
 constexpr double kGreatest = kWide ? 1.7976931348623157e308 : 3.4028234663852886e38;
 
 enum Op {
@@ -172,7 +173,9 @@ __device__ Row row_of(const Question& q, long long row) {
     r.maximum = is_clamped ? fmax(fmin(greatest, kGreatest), -kGreatest) : greatest;
     if (kOp == kLogProb) r.of_asked = of_asked(q, row, r, greatest);
     r.sum = sum_row(q, [&](int i) { return exp_of_difference(counted(q, row, r.limit, i), r.maximum); });
-    if (kSetsApart) {
+    if (kSetsApart && asks(q, kMeanGap)) {
+      r.of_asked = sum_row(q, [&](int i) { return (r.maximum - counted(q, row, r.limit, i)) / q.cols; });
+    } else if (kSetsApart) {
       const Id target = id_of(q, row, 0);
       r.of_asked = sum_row(q, [&](int i) {
         return i == target ? 0.0 : exp_of_difference(counted(q, row, r.limit, i), r.maximum);
@@ -244,6 +247,7 @@ __device__ double growth_of_others(const Question& q, const Row& r) {
 // The truth of a result of a row that has a target: its loss, or what is kept of it.
 __device__ Truth truth_of_target(const Question& q, long long row, const Row& r) {
   if (asks(q, kMaximum)) return plain(r.maximum, 0.0, false);
+  if (asks(q, kMeanGap)) return plain(r.of_asked, r.of_asked == 0.0 ? 0.0 : fmax(fabs(r.of_asked), kLeastGap), false);
   const double target = chosen(q, row, r.limit, 0);
   const double log_sum = target == r.maximum ? log1p(r.of_asked) : log(r.sum);
   if (asks(q, kLse)) return of_size(r.maximum + log_sum, fmax(fabs(r.maximum), fabs(log_sum)), r);
