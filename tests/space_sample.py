@@ -211,6 +211,27 @@ KINDS = {
         FEW_SIZES,
     ),
     "gradient of cross-entropy, bf16": (Problem(17, 301, BF16, LOSS_BACKWARD), FEW_SIZES),
+    "capped cross-entropy, bf16": (Problem(17, 301, BF16, LOSS, softcap=30.0), FEW_SIZES),
+    "capped cross-entropy, f64, scaled": (
+        Problem(17, 65, F64, LOSS, scale=0.7, softcap=5.0, also="mean_gap"),
+        FEW_SIZES,
+    ),
+    "gradient of capped cross-entropy": (
+        Problem(17, 264, op=LOSS_BACKWARD, softcap=5.0, scale=0.7),
+        FEW_SIZES,
+    ),
+    "capped cross-entropy with its gradient, f16": (
+        Problem(17, 264, F16, LOSS_AND_GRADIENT, softcap=5.0, also="loss"),
+        FEW_SIZES,
+    ),
+    "columns, capped cross-entropy with its gradient": (
+        Problem(96, 37, BF16, LOSS_AND_GRADIENT, inner=48, also="loss", softcap=5.0),
+        SMALL_BLOCKS,
+    ),
+    "columns, gradient of capped cross-entropy": (
+        Problem(96, 37, op=LOSS_BACKWARD, inner=48, softcap=5.0, scale=0.7),
+        SMALL_BLOCKS,
+    ),
     "gradient of cross-entropy, scaled, in place": (
         Problem(17, 264, F16, LOSS_BACKWARD, scale=0.7, in_place=True),
         FEW_SIZES,

@@ -20,6 +20,31 @@ def _is_class(arrays: Mapping[str, Any]) -> Wide:
     return np.asarray((ids >= 0) & (ids < arrays["input"].shape[1]))
 
 
+CAPPED_PER_ERROR = 16.0
+"""A capped number of this size is off by as much as exponentials of it may be, relative to them:
+fp32 rounds the quotient, its tanh and the product with the cap."""
+
+
+def _rounding(arrays: Mapping[str, Any], *numbers: Wide) -> Any:
+    """Return the error of a difference of capped numbers, in those that are allowed; 0 of others.
+
+    An exponential of the difference has so much of its own size.
+    """
+    import numpy as np
+
+    if "slope" not in arrays:
+        return 0.0
+    return sum(np.abs(np.nan_to_num(one)) for one in numbers) / CAPPED_PER_ERROR
+
+
+def _greatest_size(arrays: Mapping[str, Any]) -> Wide:
+    """Return the size of the greatest number of each row, as a column."""
+    import numpy as np
+
+    sizes: Wide = np.abs(np.nan_to_num(arrays["input"]))
+    return np.asarray(sizes.max(axis=1, keepdims=True))
+
+
 def _apart(arrays: Mapping[str, Any]) -> tuple[Wide, Wide, Wide, Wide]:
     """Return the maximum, the logarithm of the sum, and the loss that ignores no row, as columns.
 
@@ -39,6 +64,7 @@ def _apart(arrays: Mapping[str, Any]) -> tuple[Wide, Wide, Wide, Wide]:
         is_greatest = inside & (target == maximum)
         log_sum = np.asarray(np.where(is_greatest, np.log1p(rest), np.log(total)))
         grown = growth(np.log(rest) - np.log(x.shape[1]))  # of terms as small as their mean
+        grown = grown + _rounding(arrays, maximum, _greatest_size(arrays))
         return maximum, log_sum, np.asarray((maximum - target) + log_sum), grown
 
 
@@ -49,11 +75,13 @@ def _loss(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
     """
     import numpy as np
 
-    _, _, loss, grown = _apart(arrays)
+    maximum, _, loss, grown = _apart(arrays)
     ignored = arrays["ids"][:, :1] == arrays["ignore_index"]
     values = np.where(ignored, 0.0, loss)
     exact = exact_sums(arrays["input"])
-    return Truth(values, np.abs(values) * grown, exact, plus_zero=ignored[:, 0])
+    target = chosen(arrays["input"], arrays["ids"][:, :1])
+    taken = np.where(ignored | (target == maximum), 0.0, _rounding(arrays, maximum, target))
+    return Truth(values, np.abs(values) * grown + taken, exact, plus_zero=ignored[:, 0])
 
 
 def _lse(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
@@ -66,12 +94,12 @@ def _lse(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
 
 
 def _maximum(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
-    """Return the number that exponentials are relative to, which is exact."""
+    """Return the number that exponentials are relative to, which is exact unless it is capped."""
     import numpy as np
 
     x = arrays["input"]
     maximum, _ = maximum_and_sum(np.where(np.isnan(x), -np.inf, x))
-    return Truth(maximum, np.zeros_like(maximum))
+    return Truth(maximum, np.abs(maximum) * ("slope" in arrays))
 
 
 def _log_sum(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
@@ -101,7 +129,9 @@ def _mean_gap(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
     maximum, _ = maximum_and_sum(np.where(np.isnan(x), -np.inf, x))
     with np.errstate(invalid="ignore", over="ignore"):
         values = ((maximum - x) / x.shape[1]).sum(axis=1, keepdims=True).astype(np.float64)
-    return Truth(values, np.where(values == 0, 0.0, np.maximum(np.abs(values), LEAST_GAP)))
+    taken = _rounding(arrays, maximum, _greatest_size(arrays))
+    size = np.maximum(np.abs(values) + taken, LEAST_GAP)
+    return Truth(values, np.where((values == 0) & ("slope" not in arrays), 0.0, size))
 
 
 def _of_ones(n: Doubles, _: float) -> tuple[Doubles, Doubles]:
@@ -152,7 +182,7 @@ CROSS_ENTROPY = Operator(
     ),
     takes=_takes("cross_entropy"),
     operands={"input": Extent.MATRIX, "ids": Extent.IDS},
-    options=("ignore_index",),
+    options=("ignore_index", "softcap"),
     is_log=True,
     torch="cross_entropy_loss",
 )
@@ -203,8 +233,10 @@ def _gradient(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Truth:
         less = np.where(is_target, np.expm1(exponents), shares)
         lse = np.add(arrays["maximum"], arrays["log_sum"], dtype=x.dtype)
         factors = factor * arrays["loss_grad"]
-        grown = np.where(is_target, 1.0, growth(gaps))
+        rounding = _rounding(arrays, arrays["maximum"], x)
+        grown = np.where(is_target, 1.0, growth(gaps) + rounding)
         values, size = _of_shares(arrays, shares, less, lse, grown)
+        size = size + np.where(is_target, rounding * shares, 0.0) * arrays.get("slope", 1.0)
         of_1 = np.maximum(1.0, np.exp(-arrays["log_sum"]))
         underflow = _lost(arrays, lse, lost, np.abs(factors) * of_1)
         flushed = _flushed(arrays, np.minimum(gaps, exponents), values, lost)
@@ -232,6 +264,8 @@ def _of_shares(
     size = np.abs(less) * grown + given_back + each
     if arrays["z_loss"]:
         values, size = values + added * shares, size + np.abs(added) * shares * grown
+    if "slope" in arrays:
+        values, size = values * arrays["slope"], size * arrays["slope"] * arrays["slope_growth"]
     return values, size
 
 
@@ -257,7 +291,8 @@ def _flushed(arrays: Mapping[str, Any], gaps: Wide, values: Wide, lost: Any) -> 
     with np.errstate(divide="ignore"):
         gone = gaps < np.log(lost.flushes_below)
     gone &= np.arange(cols)[None, :] != arrays["ids"][:, :1]
-    return np.asarray(np.where(gone, -arrays["label_smoothing"] / cols, values))
+    left = -arrays["label_smoothing"] / cols * arrays.get("slope", 1.0)
+    return np.asarray(np.where(gone, left, values))
 
 
 def _of_counted_rows(arrays: Mapping[str, Any], truth: Truth) -> Truth:
@@ -287,7 +322,7 @@ CROSS_ENTROPY_BACKWARD = Operator(
         "log_sum": Extent.ROW,
         "loss_grad": Extent.ROW,
     },
-    options=("ignore_index", "label_smoothing", "z_loss"),
+    options=("ignore_index", "label_smoothing", "z_loss", "softcap"),
 )
 """Of the logits themselves, and of what the forward operator has kept of each row."""
 
@@ -307,7 +342,7 @@ def _gradient_at_once(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Trut
     maximum, log_sum, _, of_others = _apart(arrays)
     with np.errstate(invalid="ignore", over="ignore"):
         gaps = x - maximum
-        grown = np.where(is_target, of_others, growth(gaps))
+        grown = np.where(is_target, of_others, growth(gaps) + _rounding(arrays, maximum, x))
         exponentials = np.exp(gaps)
         rest = np.where(is_target, 0.0, exponentials).sum(axis=1, keepdims=True)
         total = exponentials.sum(axis=1, keepdims=True)
@@ -344,7 +379,7 @@ CROSS_ENTROPY_WITH_GRADIENT = Operator(
     patterns=CROSS_ENTROPY.patterns,
     takes=_OF_BOTH,
     operands={"input": Extent.MATRIX, "ids": Extent.IDS, "loss_grad": Extent.ROW},
-    options=("ignore_index", "label_smoothing", "z_loss"),
+    options=("ignore_index", "label_smoothing", "z_loss", "softcap"),
 )
 """The gradient is that of the losses times `loss_grad`, which must be known beforehand."""
 

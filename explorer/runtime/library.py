@@ -309,8 +309,6 @@ class RowFunctions(Library):
         self, x: Any, target: Any, weight: Any, told: LossKeywords, out: Any = None
     ) -> Any:
         """Compute the losses of rows, or their sum or mean, as `explorer.cross_entropy` says it."""
-        if told.softcap is not None:
-            x, told = self._capped(x, target, told)
         if told.gradient != "later":
             self.check_gradient(x, target, weight, told)
         call, rows = self.losses_call(x, target, told)
@@ -359,20 +357,6 @@ class RowFunctions(Library):
             squared = told.z_loss * others[0] * others[0]
             results.append(reduced(self.numpy.where(counts, squared, 0)))
         return results[0] if len(results) == 1 else tuple(results)
-
-    def _capped(self, x: Any, target: Any, told: LossKeywords) -> tuple[Any, LossKeywords]:
-        """Return the capped logits, a matrix of their own in the type of the loss, and the rest.
-
-        A NaN in a row that is ignored is 0 there: its gradient would be NaN times 0.
-        """
-        call, _ = self.losses_call(x, target, told)
-        axis = positive(told.axis_of(x.ndim), x.ndim)
-        wide = self.cast(x, self.result_type(call, x), x)
-        ignored = with_axis(target == told.ignore_index, axis)
-        wide = self.numpy.where(ignored & self.numpy.isnan(wide), 0.0, wide)
-        wide = wide if call.scale is None else wide * call.scale
-        capped = told.softcap * self.numpy.tanh(wide / told.softcap)
-        return capped, told._replace(softcap=None, scale=1)
 
     def check_gradient(self, x: Any, target: Any, weight: Any, told: LossKeywords) -> None:
         """Raise InvalidInput for an x whose gradient cannot be formed in the way that is asked."""
@@ -600,6 +584,7 @@ def are_bad(target: Any, classes: int, ignore_index: int) -> Any:
 def losses(library: Library, x: Any, call: Call) -> list[Any]:
     """Return the results of a call whose rows have targets, by a library's functions."""
     ids, functions, told = call.arrays["ids"], library.numpy, dict(call.options)
+    x, uncapped = capped(library, x, told["softcap"]), x
     if call.op is Op.CROSS_ENTROPY:
         names = [result.name for result in call.results]
         first, *others = numbers(functions, x, call.dim, ids, names)
@@ -616,7 +601,15 @@ def losses(library: Library, x: Any, call: Call) -> list[Any]:
     if told["z_loss"]:
         less = less + 2 * told["z_loss"] * (arrays["maximum"] + arrays["log_sum"]) * shares
     less = less - smoothing / cols
+    if told["softcap"]:
+        small = functions.exp(-2 * abs(uncapped / told["softcap"]))
+        less = less * (4 * small / (1 + small) ** 2)
     return [functions.where(counts, less * (arrays["loss_grad"] * scale), 0.0)]
+
+
+def capped(library: Library, x: Any, softcap: float) -> Any:
+    """Return logits as they count under a cap, of which 0 is none."""
+    return softcap * library.numpy.tanh(x / softcap) if softcap else x
 
 
 def with_terms(library: Library, compute: Compute, x: Any, call: Call) -> list[Any]:
@@ -667,8 +660,12 @@ def smoothed_by_weights(library: Library, x: Any, call: Call, weight: Any) -> An
     It is computed by the library's functions, in several passes.
     """
     told, ids, functions = dict(call.options), call.arrays["ids"], library.numpy
-    log = Call(Op.LOG_SOFTMAX, call.dim, call.scale, library.result_type(call, x))
+    dtype, scale = library.result_type(call, x), call.scale
     x = functions.where(ids == told["ignore_index"], 0.0, x)  # whose NaN would have a gradient
+    if told["softcap"]:
+        x = capped(library, library.scaled(library.cast(x, dtype, x), scale), told["softcap"])
+        scale = None
+    log = Call(Op.LOG_SOFTMAX, call.dim, scale, dtype)
     (logs,) = library.framework(log, x)
     weight = library.cast(weight, logs.dtype, logs)
     weighted, smoothing = functions.moveaxis(logs, call.dim, -1) * weight, told["label_smoothing"]

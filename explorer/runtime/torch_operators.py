@@ -580,12 +580,13 @@ _ROW_OPERATORS = {op: _rows_operator(op) for op in (Op.LOGSUMEXP, Op.LOG_PROB)}
 
 _LOSSES = (
     "cross_entropy(Tensor x, int dim, float? scale, Tensor ids, int ignore_index, "
-    "float label_smoothing=0., float z_loss=0., str also='') -> Tensor[]"
+    "float label_smoothing=0., float z_loss=0., str also='', float softcap=0.) "
+    "-> Tensor[]"
 )
 _LOSSES_BACKWARD = (
     "cross_entropy_backward(Tensor x, int dim, float? scale, Tensor ids, int ignore_index, "
-    "float label_smoothing, float z_loss, Tensor maximum, Tensor log_sum, Tensor loss_grad) "
-    "-> Tensor"
+    "float label_smoothing, float z_loss, Tensor maximum, Tensor log_sum, Tensor loss_grad, "
+    "float softcap=0.) -> Tensor"
 )
 
 
@@ -597,16 +598,20 @@ def _losses_call(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     also: str = "",
+    softcap: float = 0.0,
 ) -> Call:
-    options = LossKeywords(ignore_index, "", label_smoothing, z_loss).options
+    options = LossKeywords(ignore_index, "", label_smoothing, z_loss, softcap).options
     return Call(Op.CROSS_ENTROPY, dim, scale, also=also, arrays={"ids": ids}, options=options)
 
 
+_OF_ROWS = ("maximum", "log_sum", "loss_grad")
+"""What a loss's gradient reads of each row, in the order of its operator's arguments."""
+
+
 def _losses_backward_call(*told: Any) -> Call:
-    names = ("maximum", "log_sum", "loss_grad")
-    (*own, maximum, log_sum, loss_grad) = told
-    call, of_rows = _losses_call(*own), (maximum, log_sum, loss_grad)
-    arrays = {**call.arrays, **dict(zip(names, of_rows, strict=True))}
+    own, of_rows = (*told[:6], "", *told[9:]), told[6:9]
+    call = _losses_call(*own)
+    arrays = {**call.arrays, **dict(zip(_OF_ROWS, of_rows, strict=True))}
     return call._replace(op=Op.CROSS_ENTROPY_BACKWARD, arrays=arrays)
 
 
@@ -625,10 +630,11 @@ def arguments_of(call: Call) -> tuple[Any, ...]:
     """Return a call's arguments beside x, as its operator of `torch.library` takes them."""
     dim, scale, arrays = call.dim, call.scale, call.arrays
     if call.options:
-        told = dim, scale, arrays["ids"], *dict(call.options).values()
-        if call.op is Op.CROSS_ENTROPY:
-            return (*told, call.also)
-        return (*told, *(arrays[name] for name in ("maximum", "log_sum", "loss_grad")))
+        options = dict(call.options)
+        numbers = (options[name] for name in ("ignore_index", "label_smoothing", "z_loss"))
+        is_loss = call.op is Op.CROSS_ENTROPY
+        too = [call.also] if is_loss else [arrays[name] for name in _OF_ROWS]
+        return (dim, scale, arrays["ids"], *numbers, *too, options["softcap"])
     if call.op in _ROW_OPERATORS:
         return dim, scale, arrays.get("ids"), call.also
     mask, lengths, log = arrays.get("mask"), arrays.get("lengths"), OPERATORS[call.op].is_log
