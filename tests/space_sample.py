@@ -203,7 +203,7 @@ KINDS = {
     ),
     "cross-entropy": (Problem(17, 301, op=LOSS), FEW_SIZES),
     "cross-entropy and more, bf16, scaled": (
-        Problem(17, 264, BF16, LOSS, scale=0.7, also="lse,maximum,log_sum", ignore_index=3),
+        Problem(17, 264, BF16, LOSS, scale=0.7, also="lse,mean_gap", ignore_index=3),
         FEW_SIZES,
     ),
     "cross-entropy, f64, gaps": (
@@ -211,6 +211,27 @@ KINDS = {
         FEW_SIZES,
     ),
     "gradient of cross-entropy, bf16": (Problem(17, 301, BF16, LOSS_BACKWARD), FEW_SIZES),
+    "capped cross-entropy, bf16": (Problem(17, 301, BF16, LOSS, softcap=30.0), FEW_SIZES),
+    "capped cross-entropy, f64, scaled": (
+        Problem(17, 65, F64, LOSS, scale=0.7, softcap=5.0, also="mean_gap"),
+        FEW_SIZES,
+    ),
+    "gradient of capped cross-entropy": (
+        Problem(17, 264, op=LOSS_BACKWARD, softcap=5.0, scale=0.7),
+        FEW_SIZES,
+    ),
+    "capped cross-entropy with its gradient, f16": (
+        Problem(17, 264, F16, LOSS_AND_GRADIENT, softcap=5.0, also="loss"),
+        FEW_SIZES,
+    ),
+    "columns, capped cross-entropy with its gradient": (
+        Problem(96, 37, BF16, LOSS_AND_GRADIENT, inner=48, also="loss", softcap=5.0),
+        SMALL_BLOCKS,
+    ),
+    "columns, gradient of capped cross-entropy": (
+        Problem(96, 37, op=LOSS_BACKWARD, inner=48, softcap=5.0, scale=0.7),
+        SMALL_BLOCKS,
+    ),
     "gradient of cross-entropy, scaled, in place": (
         Problem(17, 264, F16, LOSS_BACKWARD, scale=0.7, in_place=True),
         FEW_SIZES,
@@ -232,7 +253,7 @@ KINDS = {
         FEW_SIZES,
     ),
     "cross-entropy with its gradient, wide": (
-        Problem(3, 16384, BF16, LOSS_AND_GRADIENT, in_place=True),
+        Problem(3, 16384, BF16, LOSS_AND_GRADIENT, in_place=True, also="mean_gap"),
         {"cluster": (2, 4, 8, 16), "threads": (128, 512)},
     ),
     "rows multiplied, bf16, in place": (
@@ -245,7 +266,7 @@ KINDS = {
     ),
     "columns, log-sum-exp": (Problem(96, 37, BF16, LOGSUMEXP, inner=48), SMALL_BLOCKS),
     "columns, cross-entropy, bf16, scaled": (
-        Problem(96, 37, BF16, LOSS, scale=0.7, inner=48, also="lse,maximum,log_sum"),
+        Problem(96, 37, BF16, LOSS, scale=0.7, inner=48, also="lse,maximum,log_sum,mean_gap"),
         SMALL_BLOCKS,
     ),
     "columns, cross-entropy, clusters": (

@@ -153,6 +153,7 @@ SAID = {
     "ignore_index": {"options", "_unusual_options", "has_target"},
     "label_smoothing": {"options", "_unusual_options"},
     "z_loss": {"options", "_unusual_options"},
+    "softcap": {"options", "_unusual_options"},
     "head_dim": {"options", "_unusual_options", "of_head"},
     "group": {"options", "_unusual_options", "of_group", "heads"},
     "key_heads": {"options", "_unusual_options", "heads"},
@@ -160,7 +161,7 @@ SAID = {
 }
 """Properties of a problem by which a place names a field."""
 
-OF_LOSSES = ("ignore_index", "label_smoothing", "z_loss")
+OF_LOSSES = ("ignore_index", "label_smoothing", "z_loss", "softcap")
 """The fields that losses alone have."""
 
 OF_CACHES = ("head_dim", "group", "key_heads", "layout")
@@ -189,7 +190,7 @@ NOT_NAMED = {
     | {"out_dtype": "it stands beside dtype"},
     "reference/inputs.py": {
         "out_dtype": "what is read does not depend on it, but what masks hide",
-        **dict.fromkeys(OF_LOSSES[1:], "what is read does not depend on them"),
+        **dict.fromkeys(OF_LOSSES[1:3], "what is read does not depend on them"),
         **dict.fromkeys(OF_CACHES, "reference/attention.py names it"),
     },
     "reference/truth.py": {

@@ -23,7 +23,7 @@ PANELS = {
     "Results": "output force missing save from against plot json csv markdown t4 storage study",
     "Problem, in detail": "out-dtype scale mask mask-rows inner input-stride output-stride "
     "in-place shape axis ids-per-row ids-dtype ids-stride also ignore-index label-smoothing z-loss "
-    "head-dim group key-heads layout",
+    "softcap head-dim group key-heads layout",
 }
 """The groups of options, and the options of each, in the order in which they are printed."""
 

@@ -62,6 +62,7 @@ _HELP = {
     "ignore_index": ("I", "The id of rows that do not count, of cross_entropy; default: -100."),
     "label_smoothing": ("E", "The part of a target spread over all columns, in a loss's gradient."),
     "z_loss": ("Z", "The factor of the squared log-sum-exp of a row, in a loss's gradient."),
+    "softcap": ("C", "Logits x of a loss count as C tanh(x / C), once scaled; 0 is no cap."),
     "head_dim": ("D", "Elements of a query, a key and a value, of attention; default: 128."),
     "group": ("G", "Query heads (rows) that share a key head; default: 1."),
     "key_heads": ("H", "Key heads of a sequence; default: 1."),

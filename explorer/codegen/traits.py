@@ -511,10 +511,11 @@ class Traits:
         }
 
     def _smoothing(self) -> dict[str, str]:
-        """Return what label smoothing and the squared log-sum-exp change of each share of a sum."""
+        """Return the numbers of a loss's options, and what they change of each share of a sum."""
         suffix = self.problem.dtype.arithmetic.cuda.suffix
         cols = "kCols" if self.config.static_cols else "cols"
-        numbers = {name: getattr(self.problem, name) for name in ("label_smoothing", "z_loss")}
+        names = ("label_smoothing", "z_loss", "softcap")
+        numbers = {name: getattr(self.problem, name) for name in names}
         is_smoothed = bool(numbers["label_smoothing"])
         return {
             **{name: f"{value!r}{suffix}" if value else "" for name, value in numbers.items()},

@@ -132,6 +132,7 @@ OPTIONS: dict[str, Any] = {
     "ignore_index": -100,
     "label_smoothing": 0.0,
     "z_loss": 0.0,
+    "softcap": 0.0,
     "head_dim": 128,
     "group": 1,
     "key_heads": 1,
@@ -142,7 +143,11 @@ OPTIONS: dict[str, Any] = {
 MOST_Z_LOSS = 0.5
 """With a larger factor, 2 z lse could overflow where a share of the sum is 0."""
 
-_NUMBERS = ("scale", "label_smoothing", "z_loss")
+LEAST_SOFTCAP, MOST_SOFTCAP = 1e-6, 1e6
+"""The least and the largest cap of logits; 0 is none. The largest changes logits of 1000 by 3e-7 of
+their size, hardly more than fp32 rounds them by."""
+
+_NUMBERS = ("scale", "label_smoothing", "z_loss", "softcap")
 """The fields that are numbers, whole or not, and None where there is none."""
 _FLOATS = {float, type(None)}
 _WHOLE_OPTIONS = ("ignore_index", "head_dim", "group", "key_heads")
@@ -232,6 +237,9 @@ class Problem:
     that takes it."""
     z_loss: float | None = None
     """The factor of the squared log-sum-exp that is added to a loss; None likewise."""
+    softcap: float | None = None
+    """Logits x, once scaled, count as softcap * tanh(x / softcap); None becomes 0 likewise, which
+    is no cap. Kernels are emitted for it, since a model has one, and none of the others changes."""
     head_dim: int | None = None
     """Of attention, the elements of each query, key and value; None becomes 128 there."""
     group: int | None = None
@@ -286,7 +294,7 @@ class Problem:
             and type(self.ids_per_row) is type(self.ids_stride) is int
             and type(self.also) is str
             and {type(getattr(self, name)) for name in _WHOLE_OPTIONS} <= _WHOLES
-            and {type(n) for n in (self.scale, self.label_smoothing, self.z_loss)} <= _FLOATS
+            and {type(getattr(self, name)) for name in _NUMBERS} <= _FLOATS
         )
 
     def _set_options(self) -> None:
@@ -331,6 +339,9 @@ class Problem:
         for name, most in (("label_smoothing", 1.0), ("z_loss", MOST_Z_LOSS)):
             if name in taken and not 0 <= getattr(self, name) <= most:
                 return f"{name} is {getattr(self, name)}; it must be from 0 to {most}"
+        if self.softcap and not LEAST_SOFTCAP <= self.softcap <= MOST_SOFTCAP:
+            limits = f"from {LEAST_SOFTCAP} to {MOST_SOFTCAP:g}, or 0 for no cap"
+            return f"softcap is {self.softcap}; it must be {limits}"
         if self.ignore_index is not None and self.ids_dtype:
             bits = 8 * self.ids_dtype.itemsize - 1
             if not -(2**bits) <= self.ignore_index < 2**bits:

@@ -231,7 +231,7 @@ def from_text(name: str, text: str) -> Any:
         return whole_number(name, -MOST_AXES, MOST_AXES - 1)(text)
     if name == "ignore_index":
         return whole_number(name, -(2**63), 2**63 - 1)(text)
-    if name in ("scale", "label_smoothing", "z_loss"):
+    if name in ("scale", "label_smoothing", "z_loss", "softcap"):
         value = float(text) if _NUMBER.fullmatch(str(text).strip()) else nan
         if not isfinite(value):
             raise InvalidInput(f"{name} is {text!r}; it must be a finite number such as 0.125")
@@ -294,6 +294,8 @@ class ProblemKeywords(TypedDict, total=False):
     """The part of each target that is spread over all columns, for an operator that takes it."""
     z_loss: float | None
     """The factor of the squared log-sum-exp in a loss, for an operator whose gradient has it."""
+    softcap: float | None
+    """Logits count as softcap * tanh(scale * x / softcap), for an operator of losses."""
     head_dim: int | None
     """Elements of a query, a key and a value, of attention; left out: 128."""
     group: int | None

@@ -206,11 +206,14 @@ class WorkSplit:
 
     @property
     def combined_too(self) -> tuple[str, ...]:
-        """What a row's threads combine beside maximum and sum: for results on request, and across
-        rows the target's number, which one of them comes upon."""
+        """What a row's threads combine beside maximum and sum: for results on request, of capped
+        rows how many elements are numbers, since -inf counts as one, too, and across rows the
+        target's number, which one of them comes upon."""
         problem = self.problem
         target = self.across_rows and problem.has_target and problem.operator.reduces
         named = tuple(name for result in problem.results for name in result.combines)
+        if problem.softcap and problem.operator.reduces and "numbers" not in named:
+            named = (*named, "numbers")
         return (*named, "target") if target else named
 
     @property

@@ -20,6 +20,31 @@ def _is_class(arrays: Mapping[str, Any]) -> Wide:
     return np.asarray((ids >= 0) & (ids < arrays["input"].shape[1]))
 
 
+CAPPED_PER_ERROR = 16.0
+"""A capped number of this size is off by as much as exponentials of it may be, relative to them:
+fp32 rounds the quotient, its tanh and the product with the cap."""
+
+
+def _rounding(arrays: Mapping[str, Any], *numbers: Wide) -> Any:
+    """Return the error of a difference of capped numbers, in those that are allowed; 0 of others.
+
+    An exponential of the difference has so much of its own size.
+    """
+    import numpy as np
+
+    if "slope" not in arrays:
+        return 0.0
+    return sum(np.abs(np.nan_to_num(one)) for one in numbers) / CAPPED_PER_ERROR
+
+
+def _greatest_size(arrays: Mapping[str, Any]) -> Wide:
+    """Return the size of the greatest number of each row, as a column."""
+    import numpy as np
+
+    sizes: Wide = np.abs(np.nan_to_num(arrays["input"]))
+    return np.asarray(sizes.max(axis=1, keepdims=True))
+
+
 def _apart(arrays: Mapping[str, Any]) -> tuple[Wide, Wide, Wide, Wide]:
     """Return the maximum, the logarithm of the sum, and the loss that ignores no row, as columns.
 
@@ -39,6 +64,7 @@ def _apart(arrays: Mapping[str, Any]) -> tuple[Wide, Wide, Wide, Wide]:
         is_greatest = inside & (target == maximum)
         log_sum = np.asarray(np.where(is_greatest, np.log1p(rest), np.log(total)))
         grown = growth(np.log(rest) - np.log(x.shape[1]))  # of terms as small as their mean
+        grown = grown + _rounding(arrays, maximum, _greatest_size(arrays))
         return maximum, log_sum, np.asarray((maximum - target) + log_sum), grown
 
 
@@ -49,11 +75,13 @@ def _loss(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
     """
     import numpy as np
 
-    _, _, loss, grown = _apart(arrays)
+    maximum, _, loss, grown = _apart(arrays)
     ignored = arrays["ids"][:, :1] == arrays["ignore_index"]
     values = np.where(ignored, 0.0, loss)
     exact = exact_sums(arrays["input"])
-    return Truth(values, np.abs(values) * grown, exact, plus_zero=ignored[:, 0])
+    target = chosen(arrays["input"], arrays["ids"][:, :1])
+    taken = np.where(ignored | (target == maximum), 0.0, _rounding(arrays, maximum, target))
+    return Truth(values, np.abs(values) * grown + taken, exact, plus_zero=ignored[:, 0])
 
 
 def _lse(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
@@ -66,12 +94,12 @@ def _lse(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
 
 
 def _maximum(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
-    """Return the number that exponentials are relative to, which is exact."""
+    """Return the number that exponentials are relative to, which is exact unless it is capped."""
     import numpy as np
 
     x = arrays["input"]
     maximum, _ = maximum_and_sum(np.where(np.isnan(x), -np.inf, x))
-    return Truth(maximum, np.zeros_like(maximum))
+    return Truth(maximum, np.abs(maximum) * ("slope" in arrays))
 
 
 def _log_sum(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
@@ -84,6 +112,26 @@ def _log_sum(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
         is_greatest = _is_class(arrays) & (chosen(x, arrays["ids"][:, :1]) == maximum)
     size = np.abs(log_sum) * grown
     return Truth(log_sum, np.where(is_greatest, size, np.maximum(1.0, size)), exact_sums(x))
+
+
+LEAST_GAP = 2.0**-90
+"""Mean gaps that are smaller may lose digits: kernels add them up times 2^-34."""
+
+
+def _mean_gap(arrays: Mapping[str, Any], _factor: Any, _lost: Any) -> Truth:
+    """Return the mean of what a row's elements are below the maximum: infinite if one is -inf.
+
+    Label smoothing adds a part of it to a loss. No term is negative: nothing cancels.
+    """
+    import numpy as np
+
+    x = arrays["input"]
+    maximum, _ = maximum_and_sum(np.where(np.isnan(x), -np.inf, x))
+    with np.errstate(invalid="ignore", over="ignore"):
+        values = ((maximum - x) / x.shape[1]).sum(axis=1, keepdims=True).astype(np.float64)
+    taken = _rounding(arrays, maximum, _greatest_size(arrays))
+    size = np.maximum(np.abs(values) + taken, LEAST_GAP)
+    return Truth(values, np.where((values == 0) & ("slope" not in arrays), 0.0, size))
 
 
 def _of_ones(n: Doubles, _: float) -> tuple[Doubles, Doubles]:
@@ -120,6 +168,7 @@ CROSS_ENTROPY = Operator(
         Result(_lse, Extent.ROW, "lse"),
         Result(_maximum, Extent.ROW, "maximum"),
         Result(_log_sum, Extent.ROW, "log_sum"),
+        Result(_mean_gap, Extent.ROW, "mean_gap", combines=("gaps", "numbers")),
     ),
     of_ones=_of_ones,
     patterns=(
@@ -133,7 +182,7 @@ CROSS_ENTROPY = Operator(
     ),
     takes=_takes("cross_entropy"),
     operands={"input": Extent.MATRIX, "ids": Extent.IDS},
-    options=("ignore_index",),
+    options=("ignore_index", "softcap"),
     is_log=True,
     torch="cross_entropy_loss",
 )
@@ -184,8 +233,10 @@ def _gradient(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Truth:
         less = np.where(is_target, np.expm1(exponents), shares)
         lse = np.add(arrays["maximum"], arrays["log_sum"], dtype=x.dtype)
         factors = factor * arrays["loss_grad"]
-        grown = np.where(is_target, 1.0, growth(gaps))
+        rounding = _rounding(arrays, arrays["maximum"], x)
+        grown = np.where(is_target, 1.0, growth(gaps) + rounding)
         values, size = _of_shares(arrays, shares, less, lse, grown)
+        size = size + np.where(is_target, rounding * shares, 0.0) * arrays.get("slope", 1.0)
         of_1 = np.maximum(1.0, np.exp(-arrays["log_sum"]))
         underflow = _lost(arrays, lse, lost, np.abs(factors) * of_1)
         flushed = _flushed(arrays, np.minimum(gaps, exponents), values, lost)
@@ -213,6 +264,8 @@ def _of_shares(
     size = np.abs(less) * grown + given_back + each
     if arrays["z_loss"]:
         values, size = values + added * shares, size + np.abs(added) * shares * grown
+    if "slope" in arrays:
+        values, size = values * arrays["slope"], size * arrays["slope"] * arrays["slope_growth"]
     return values, size
 
 
@@ -238,7 +291,8 @@ def _flushed(arrays: Mapping[str, Any], gaps: Wide, values: Wide, lost: Any) -> 
     with np.errstate(divide="ignore"):
         gone = gaps < np.log(lost.flushes_below)
     gone &= np.arange(cols)[None, :] != arrays["ids"][:, :1]
-    return np.asarray(np.where(gone, -arrays["label_smoothing"] / cols, values))
+    left = -arrays["label_smoothing"] / cols * arrays.get("slope", 1.0)
+    return np.asarray(np.where(gone, left, values))
 
 
 def _of_counted_rows(arrays: Mapping[str, Any], truth: Truth) -> Truth:
@@ -268,7 +322,7 @@ CROSS_ENTROPY_BACKWARD = Operator(
         "log_sum": Extent.ROW,
         "loss_grad": Extent.ROW,
     },
-    options=("ignore_index", "label_smoothing", "z_loss"),
+    options=("ignore_index", "label_smoothing", "z_loss", "softcap"),
 )
 """Of the logits themselves, and of what the forward operator has kept of each row."""
 
@@ -288,7 +342,7 @@ def _gradient_at_once(arrays: Mapping[str, Any], factor: Any, lost: Any) -> Trut
     maximum, log_sum, _, of_others = _apart(arrays)
     with np.errstate(invalid="ignore", over="ignore"):
         gaps = x - maximum
-        grown = np.where(is_target, of_others, growth(gaps))
+        grown = np.where(is_target, of_others, growth(gaps) + _rounding(arrays, maximum, x))
         exponentials = np.exp(gaps)
         rest = np.where(is_target, 0.0, exponentials).sum(axis=1, keepdims=True)
         total = exponentials.sum(axis=1, keepdims=True)
@@ -325,7 +379,7 @@ CROSS_ENTROPY_WITH_GRADIENT = Operator(
     patterns=CROSS_ENTROPY.patterns,
     takes=_OF_BOTH,
     operands={"input": Extent.MATRIX, "ids": Extent.IDS, "loss_grad": Extent.ROW},
-    options=("ignore_index", "label_smoothing", "z_loss"),
+    options=("ignore_index", "label_smoothing", "z_loss", "softcap"),
 )
 """The gradient is that of the losses times `loss_grad`, which must be known beforehand."""
 

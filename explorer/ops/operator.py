@@ -63,7 +63,8 @@ class Result:
     combines: tuple[str, ...] = ()
     """What a row's threads combine for it, beside their maxima and sums: `weighted`, the sum of
     e^(x - max) (x - max); `above`, how many elements exceed that of the first id; `greatest` and
-    `first`, the greatest number and its first column."""
+    `first`, the greatest number and its first column; `gaps` and `numbers`, by how much the
+    elements are below the maximum, all together, and how many of them are not -inf."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -86,6 +86,23 @@ class Truth:
         return Truth(self.values[rows], self.magnitude[rows], *parts)
 
 
+def capped(x: Wide, softcap: float) -> dict[str, Wide]:
+    """Return the logits as they count, and the derivatives of these, by the names of operands.
+
+    Those are softcap * tanh(u), of u = x / softcap, and 1 - tanh(u)^2, as a product of which no
+    digit cancels. A kernel's derivatives are made of e^(-2 |u|): `slope_growth` says how much more
+    than an exponential's their errors are, which grow as the rounding of the exponent does.
+    """
+    import numpy as np
+
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        u = x / softcap
+        small = np.exp(-2 * np.abs(u))
+        slopes = 4 * small / (1 + small) ** 2
+        growth = 1 + np.where(slopes > 0, np.abs(u), 0.0) / 8
+        return {"input": softcap * np.tanh(u), "slope": slopes, "slope_growth": growth}
+
+
 @dataclass(frozen=True, slots=True)
 class Underflow:
     """What an arithmetic does with exponentials that are no normal numbers."""

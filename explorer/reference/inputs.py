@@ -21,7 +21,7 @@ from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
 from explorer.model.problem import Mask, Problem
 from explorer.ops import OPERATORS, Extent, Op
-from explorer.ops.truth import EXACT_TERMS, exact_sums
+from explorer.ops.truth import EXACT_TERMS, capped, exact_sums
 from explorer.reference.attention import attention_arrays, normal_heads
 from explorer.reference.distances import EQUAL_TERMS
 from explorer.reference.gradients import vary_gradients
@@ -36,7 +36,7 @@ from explorer.reference.patterns import (
 )
 from explorer.reference.rows import Pattern, Shares
 from explorer.reference.specials import with_nans
-from explorer.reference.truth import truth_of, truths_of
+from explorer.reference.truth import counted, truth_of, truths_of
 
 PATTERN_COLS = 2**20
 """Wider rows repeat their pattern, since the host could not hold them otherwise."""
@@ -481,8 +481,8 @@ def _kept_of_rows(
     for op, operator in OPERATORS.items():
         also = ",".join(name for name in names if name in operator.on_request)
         if also and list(operator.operands) == ["input"]:
-            keeps = Problem(problem.rows, problem.cols, problem.dtype, op, also=also)
-            truths |= truths_of(replace(keeps, scale=problem.scale), arrays)
+            keeps = Problem(problem.rows, problem.cols, problem.dtype.arithmetic, op, also=also)
+            truths |= truths_of(keeps, {"input": _counted_numbers(problem, arrays)})
     number = problem.dtype.arithmetic.numpy
     shape = (problem.rows, 1)
     factors = rng.standard_normal(shape) * rng.choice([0.0, 1e-4, 1.0, 1.0, 100.0], shape)
@@ -495,6 +495,13 @@ def _kept_of_rows(
             name: (truths[name].values if name in truths else factors).astype(number)
             for name in names
         }
+
+
+def _counted_numbers(problem: Problem, arrays: dict[str, Array]) -> Array:
+    """Return the elements that enter the op, scaled and capped, of the arithmetic's type."""
+    x = counted(problem, arrays)
+    x = capped(x, problem.softcap)["input"] if problem.softcap else x
+    return x.astype(problem.dtype.arithmetic.numpy)
 
 
 def _greatest_last(matrix: Array) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.model.problem import Mask, Problem
-from explorer.ops.truth import Truth, Underflow, Wide
+from explorer.ops.truth import Truth, Underflow, Wide, capped
 from explorer.reference.layout import Array
 
 # ------------------------------------------------------------------ sums that lose nothing
@@ -139,6 +139,8 @@ def truths_of(problem: Problem, arrays: dict[str, Array]) -> dict[str, Truth]:
             operands["lengths"] = arrays["lengths"]
     elif not operator.is_gradient:
         operands["input"] = counted(problem, arrays)
+        if problem.softcap:
+            operands |= capped(operands["input"], problem.softcap)
     factor = wide(factor_of(problem))
     return {
         result.name: result.truth(operands, factor, underflow(problem))

@@ -7,7 +7,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from explorer.model.errors import ExplorerError, InvalidInput
-from explorer.model.problem import MOST_Z_LOSS
+from explorer.model.problem import LEAST_SOFTCAP, MOST_SOFTCAP, MOST_Z_LOSS
 from explorer.runtime.layout import BAD_TARGETS, GRADIENTS, REDUCTIONS, LossKeywords, check_switch
 from explorer.system.plain_data import kind_of, shown, whole_of
 
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
 Array = TypeVar("Array")
 """The type of an array, which the result has as well; the functions that compute it are untyped."""
-
-MOST_SOFTCAP = 1e6
-"""The largest cap of logits: it changes those of 1000 by 3e-7 of their size, hardly more than f32
-rounds them by."""
 
 
 def softmax(
@@ -216,10 +212,9 @@ def cross_entropy(
     reduction        "mean" over the rows that count, or over their weights, "sum", or "none" for a
                      loss of each row.
     label_smoothing  The part of each target, from 0 to 1, that is spread evenly over all classes.
-                     The mean of each row is then read apart.
     z_loss           The factor of each row's squared log-sum-exp, which is added to its loss.
-    softcap          Logits count as softcap * tanh(scale * x / softcap). The functions of x's
-                     library compute these, as a matrix of f32 (of f64 for such x), before the loss.
+    softcap          Logits count as softcap * tanh(scale * x / softcap), also an infinity, whose
+                     gradient is 0. A kernel is compiled for each cap.
     scale            The factor that x is multiplied with first, in f32 for 16-bit types.
     dim              The axis of classes; None is 1 as in PyTorch, or 0 where x has one axis alone.
                      An x whose axes lie in another order in memory is copied unless it is the
@@ -288,14 +283,20 @@ class RowLosses(NamedTuple):
 
 
 def cross_entropy_forward(
-    x: Any, target: Any, *, ignore_index: int = -100, scale: float = 1, dim: int | None = None
+    x: Any,
+    target: Any,
+    *,
+    ignore_index: int = -100,
+    softcap: float | None = None,
+    scale: float = 1,
+    dim: int | None = None,
 ) -> RowLosses:
     """Return the loss of each row, and what `cross_entropy_backward` takes.
 
     They are for one's own autograd. Arguments are those of `cross_entropy`; tensors get no gradient
     by themselves. A row's log-sum-exp is the sum of its maximum and log_sum.
     """
-    told = _told(ignore_index=ignore_index, scale=scale, dim=dim)
+    told = _told(ignore_index=ignore_index, softcap=softcap, scale=scale, dim=dim)
     return RowLosses(*function_for(x, "cross_entropy_forward_of")(x, target, told))
 
 
@@ -309,6 +310,7 @@ def cross_entropy_backward(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
+    softcap: float | None = None,
     scale: float = 1,
     dim: int | None = None,
     out: Any = None,
@@ -326,6 +328,7 @@ def cross_entropy_backward(
         ignore_index=ignore_index,
         label_smoothing=label_smoothing,
         z_loss=z_loss,
+        softcap=softcap,
         scale=scale,
         dim=dim,
     )
@@ -389,12 +392,16 @@ def _told(**given: Any) -> LossKeywords:
         )
     for name in ("return_lse", "return_z_loss"):
         check_switch(name, getattr(told, name))
-    if told.softcap is not None and not _part("softcap", told.softcap, MOST_SOFTCAP):
+    softcap = None if told.softcap is None else _part("softcap", told.softcap, MOST_SOFTCAP)
+    if softcap == 0:
         raise InvalidInput("softcap is 0; it must be more than 0, or None for no cap")
+    if softcap is not None and softcap < LEAST_SOFTCAP:
+        raise InvalidInput(f"softcap is {softcap}; it must be at least {LEAST_SOFTCAP}, or None")
     return told._replace(
         ignore_index=index,
         label_smoothing=_part("label_smoothing", told.label_smoothing, 1.0),
         z_loss=_part("z_loss", told.z_loss, MOST_Z_LOSS),
+        softcap=softcap,
     )
 
 

@@ -388,6 +388,7 @@ class LossKeywords(NamedTuple):
         """Those that decide a row's loss and gradient, with their values (`Call.options`)."""
         names = ("ignore_index", "label_smoothing", "z_loss")
         taken = tuple((name, getattr(self, name)) for name in names)
+        taken = (*taken, ("softcap", self.softcap or 0.0))
         return (*taken, IN_PLACE) if self.gradient == "in_place" else taken
 
 

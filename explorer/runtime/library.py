@@ -213,10 +213,6 @@ class Library(ABC):
             results = numbers(self.numpy, x, call.dim, call.arrays.get("ids"), names)
         return [self.cast(results[0], target, x), *results[1:]]
 
-    def sums(self, x: Any, dim: int) -> Any:
-        """Return the sums of rows in f64, which keep the axis as one element."""
-        return x.sum(dim, keepdims=True, dtype=self.type_of(TYPE_OF_SUMS.array_name))
-
     def scaled(self, x: Any, scale: float | None) -> Any:
         """Return an array times a scale, as kernels count it: -inf stays -inf whatever it is."""
         if scale is None:
@@ -313,8 +309,6 @@ class RowFunctions(Library):
         self, x: Any, target: Any, weight: Any, told: LossKeywords, out: Any = None
     ) -> Any:
         """Compute the losses of rows, or their sum or mean, as `explorer.cross_entropy` says it."""
-        if told.softcap is not None:
-            x, told = self._capped(x, target, told)
         if told.gradient != "later":
             self.check_gradient(x, target, weight, told)
         call, rows = self.losses_call(x, target, told)
@@ -363,20 +357,6 @@ class RowFunctions(Library):
             squared = told.z_loss * others[0] * others[0]
             results.append(reduced(self.numpy.where(counts, squared, 0)))
         return results[0] if len(results) == 1 else tuple(results)
-
-    def _capped(self, x: Any, target: Any, told: LossKeywords) -> tuple[Any, LossKeywords]:
-        """Return the capped logits, a matrix of their own in the type of the loss, and the rest.
-
-        A NaN in a row that is ignored is 0 there: its gradient would be NaN times 0.
-        """
-        call, _ = self.losses_call(x, target, told)
-        axis = positive(told.axis_of(x.ndim), x.ndim)
-        wide = self.cast(x, self.result_type(call, x), x)
-        ignored = with_axis(target == told.ignore_index, axis)
-        wide = self.numpy.where(ignored & self.numpy.isnan(wide), 0.0, wide)
-        wide = wide if call.scale is None else wide * call.scale
-        capped = told.softcap * self.numpy.tanh(wide / told.softcap)
-        return capped, told._replace(softcap=None, scale=1)
 
     def check_gradient(self, x: Any, target: Any, weight: Any, told: LossKeywords) -> None:
         """Raise InvalidInput for an x whose gradient cannot be formed in the way that is asked."""
@@ -555,8 +535,10 @@ def numbers(library: Any, x: Any, axis: int, ids: Any, names: Iterable[str]) -> 
     total = along(library.sum, weights)
     log_sum = library.log(total)
     made = {"maximum": maximum, "log_sum": log_sum, "lse": maximum + log_sum}
-    made["output"] = made["lse"] if ids is None else _chosen(library, gaps, ids, log_sum, axis)
     names = list(names)
+    if MEAN_GAP in names:
+        made[MEAN_GAP] = -along(library.sum, gaps / x.shape[axis])
+    made["output"] = made["lse"] if ids is None else _chosen(library, gaps, ids, log_sum, axis)
     if "entropy" in names:  # without the products of 0 and -inf
         terms = weights * library.clip(gaps, -LEAST_GAP, None)
         made["entropy"] = log_sum - along(library.sum, terms) / total
@@ -602,6 +584,7 @@ def are_bad(target: Any, classes: int, ignore_index: int) -> Any:
 def losses(library: Library, x: Any, call: Call) -> list[Any]:
     """Return the results of a call whose rows have targets, by a library's functions."""
     ids, functions, told = call.arrays["ids"], library.numpy, dict(call.options)
+    x, uncapped = capped(library, x, told["softcap"]), x
     if call.op is Op.CROSS_ENTROPY:
         names = [result.name for result in call.results]
         first, *others = numbers(functions, x, call.dim, ids, names)
@@ -618,21 +601,25 @@ def losses(library: Library, x: Any, call: Call) -> list[Any]:
     if told["z_loss"]:
         less = less + 2 * told["z_loss"] * (arrays["maximum"] + arrays["log_sum"]) * shares
     less = less - smoothing / cols
+    if told["softcap"]:
+        small = functions.exp(-2 * abs(uncapped / told["softcap"]))
+        less = less * (4 * small / (1 + small) ** 2)
     return [functions.where(counts, less * (arrays["loss_grad"] * scale), 0.0)]
+
+
+def capped(library: Library, x: Any, softcap: float) -> Any:
+    """Return logits as they count under a cap, of which 0 is none."""
+    return softcap * library.numpy.tanh(x / softcap) if softcap else x
 
 
 def with_terms(library: Library, compute: Compute, x: Any, call: Call) -> list[Any]:
     """Return the results of a loss's call, of which `compute` has the plain cross-entropy.
 
-    Label smoothing takes the mean of each row, which is a pass of its own. `compute` may be
-    differentiable; then so is the result.
+    `compute` may be differentiable; then so is the result.
     """
-    told = dict(call.options)
-    if not (told["label_smoothing"] or told["z_loss"]):
-        return compute(call, x)
-    every = call.asking_for(*TERMS)
+    every = call.asking_for(*loss_terms(call))
     made = by_name(every.results, compute(every, x))
-    made["output"] = whole_loss(library, x, call, made)
+    made["output"] = whole_loss(library, call, made)
     return [made[result.name] for result in call.results]
 
 
@@ -642,19 +629,26 @@ cross-entropy. Exponentials are relative to the first, and their sum has the sec
 logarithm. One number for both would round each probability, by 4e-6 where it is 64."""
 
 
-def whole_loss(library: Library, x: Any, call: Call, made: Mapping[str, Any]) -> Any:
-    """Return the loss of each row from the results of its cross-entropy.
+MEAN_GAP = "mean_gap"
+"""The mean of what a row's elements are below its maximum, of which a smoothed loss is made."""
 
-    The mean of a row is a sum in f64 and is taken from its maximum, which is as large: their
-    difference keeps its digits.
-    """
+
+def loss_terms(call: Call) -> tuple[str, ...]:
+    """Return the names of the results of a cross-entropy of which its call's loss is made."""
+    told = dict(call.options)
+    if told["label_smoothing"]:
+        return (*TERMS, MEAN_GAP)
+    return TERMS if told["z_loss"] else ()
+
+
+def whole_loss(library: Library, call: Call, made: Mapping[str, Any]) -> Any:
+    """Return the loss of each row from the results of its cross-entropy."""
     told, loss = dict(call.options), made["output"]
     smoothing, factor = told["label_smoothing"], told["z_loss"]
+    if not (smoothing or factor):
+        return loss
     if smoothing:
-        mean = library.sums(x, call.dim) / x.shape[call.dim]
-        mean = mean if call.scale is None else mean * call.scale
-        above = library.cast(made["maximum"] - mean, loss.dtype, loss)
-        loss = (1 - smoothing) * loss + smoothing * (above + made["log_sum"])
+        loss = (1 - smoothing) * loss + smoothing * (made[MEAN_GAP] + made["log_sum"])
     if factor:
         loss = loss + factor * (made["maximum"] + made["log_sum"]) ** 2
     return library.numpy.where(call.arrays["ids"] == told["ignore_index"], 0.0, loss)
@@ -666,8 +660,12 @@ def smoothed_by_weights(library: Library, x: Any, call: Call, weight: Any) -> An
     It is computed by the library's functions, in several passes.
     """
     told, ids, functions = dict(call.options), call.arrays["ids"], library.numpy
-    log = Call(Op.LOG_SOFTMAX, call.dim, call.scale, library.result_type(call, x))
+    dtype, scale = library.result_type(call, x), call.scale
     x = functions.where(ids == told["ignore_index"], 0.0, x)  # whose NaN would have a gradient
+    if told["softcap"]:
+        x = capped(library, library.scaled(library.cast(x, dtype, x), scale), told["softcap"])
+        scale = None
+    log = Call(Op.LOG_SOFTMAX, call.dim, scale, dtype)
     (logs,) = library.framework(log, x)
     weight = library.cast(weight, logs.dtype, logs)
     weighted, smoothing = functions.moveaxis(logs, call.dim, -1) * weight, told["label_smoothing"]

@@ -297,13 +297,6 @@ class Tensors(Library):
                 whole.narrow(axis, number * step, part.shape[axis]).copy_(part)
         return results
 
-    def sums(self, x: Tensor, dim: int) -> Tensor:
-        """Return the sums of rows in f64, for which PyTorch converts each element first."""
-        axis, step = part_of(x, dim)
-        return torch.cat(
-            [super(Tensors, self).sums(rows, dim) for rows in x.split(step, axis)], axis
-        )
-
     def recipe(self, call: Told, x: Tensor, out: Tensor | None = None) -> Recipe | Apart | None:
         """Return how a call is served; None if PyTorch must compute it.
 

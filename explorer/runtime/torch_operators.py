@@ -35,6 +35,7 @@ from explorer.runtime.library import (
     TERMS,
     RowFunctions,
     are_bad,
+    loss_terms,
     whole_loss,
     with_axis,
     with_terms,
@@ -385,7 +386,7 @@ def has_kernel(call: Call, x: Tensor) -> bool:
 
 def has_kernels(call: Call, x: Tensor) -> bool:
     """Return whether kernels would serve the call of losses and that of their gradient."""
-    recipe = TENSORS.recipe(call.asking_for(*TERMS), x)
+    recipe = TENSORS.recipe(call.asking_for(*TERMS, *loss_terms(call)), x)
     if recipe is None or not recipe.takes(x):
         return False
     if recipe.gradient is None:
@@ -579,12 +580,13 @@ _ROW_OPERATORS = {op: _rows_operator(op) for op in (Op.LOGSUMEXP, Op.LOG_PROB)}
 
 _LOSSES = (
     "cross_entropy(Tensor x, int dim, float? scale, Tensor ids, int ignore_index, "
-    "float label_smoothing=0., float z_loss=0., str also='') -> Tensor[]"
+    "float label_smoothing=0., float z_loss=0., str also='', float softcap=0.) "
+    "-> Tensor[]"
 )
 _LOSSES_BACKWARD = (
     "cross_entropy_backward(Tensor x, int dim, float? scale, Tensor ids, int ignore_index, "
-    "float label_smoothing, float z_loss, Tensor maximum, Tensor log_sum, Tensor loss_grad) "
-    "-> Tensor"
+    "float label_smoothing, float z_loss, Tensor maximum, Tensor log_sum, Tensor loss_grad, "
+    "float softcap=0.) -> Tensor"
 )
 
 
@@ -596,16 +598,20 @@ def _losses_call(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     also: str = "",
+    softcap: float = 0.0,
 ) -> Call:
-    options = LossKeywords(ignore_index, "", label_smoothing, z_loss).options
+    options = LossKeywords(ignore_index, "", label_smoothing, z_loss, softcap).options
     return Call(Op.CROSS_ENTROPY, dim, scale, also=also, arrays={"ids": ids}, options=options)
 
 
+_OF_ROWS = ("maximum", "log_sum", "loss_grad")
+"""What a loss's gradient reads of each row, in the order of its operator's arguments."""
+
+
 def _losses_backward_call(*told: Any) -> Call:
-    names = ("maximum", "log_sum", "loss_grad")
-    (*own, maximum, log_sum, loss_grad) = told
-    call, of_rows = _losses_call(*own), (maximum, log_sum, loss_grad)
-    arrays = {**call.arrays, **dict(zip(names, of_rows, strict=True))}
+    own, of_rows = (*told[:6], "", *told[9:]), told[6:9]
+    call = _losses_call(*own)
+    arrays = {**call.arrays, **dict(zip(_OF_ROWS, of_rows, strict=True))}
     return call._replace(op=Op.CROSS_ENTROPY_BACKWARD, arrays=arrays)
 
 
@@ -624,10 +630,11 @@ def arguments_of(call: Call) -> tuple[Any, ...]:
     """Return a call's arguments beside x, as its operator of `torch.library` takes them."""
     dim, scale, arrays = call.dim, call.scale, call.arrays
     if call.options:
-        told = dim, scale, arrays["ids"], *dict(call.options).values()
-        if call.op is Op.CROSS_ENTROPY:
-            return (*told, call.also)
-        return (*told, *(arrays[name] for name in ("maximum", "log_sum", "loss_grad")))
+        options = dict(call.options)
+        numbers = (options[name] for name in ("ignore_index", "label_smoothing", "z_loss"))
+        is_loss = call.op is Op.CROSS_ENTROPY
+        too = [call.also] if is_loss else [arrays[name] for name in _OF_ROWS]
+        return (dim, scale, arrays["ids"], *numbers, *too, options["softcap"])
     if call.op in _ROW_OPERATORS:
         return dim, scale, arrays.get("ids"), call.also
     mask, lengths, log = arrays.get("mask"), arrays.get("lengths"), OPERATORS[call.op].is_log
@@ -882,16 +889,14 @@ class TensorFunctions(Tensors, RowFunctions):
         if shares.requires_grad:  # by weights, of which the loss then has a gradient, too
             return None
         shares = with_axis(shares.to(self.result_type(call, x)).contiguous(), call.dim)
-        told = dict(call.options)
-        terms = TERMS if told["label_smoothing"] or told["z_loss"] else ()
-        every = call.asking_for("loss", *terms)._replace(
+        every = call.asking_for("loss", *loss_terms(call))._replace(
             op=Op.CROSS_ENTROPY_WITH_GRADIENT, arrays={**call.arrays, "loss_grad": shares}
         )
         results = self.serve(every, x.detach())
         if results is None:
             return None
         made = by_name(every.results, results)
-        loss = whole_loss(self, x.detach(), call, made | {"output": made["loss"]})
+        loss = whole_loss(self, call, made | {"output": made["loss"]})
         total = reduced(loss.squeeze(call.dim))
         others = [made[result.name].squeeze(call.dim) for result in call.results[1:]]
         return [_LossWithGradient.apply(x, total, made["output"], call.dim), *others]

@@ -11,7 +11,7 @@ from explorer.model.errors import ExplorerError
 from explorer.ops import BACKWARD, FORWARD, OPERATORS, Op
 from explorer.runtime import torch_attention, torch_fast_calls
 from explorer.runtime.layout import DTYPES, REDUCTIONS, Call, LossKeywords, positive
-from explorer.runtime.library import TERMS
+from explorer.runtime.library import loss_terms
 from explorer.runtime.service import options
 from explorer.runtime.torch_calls import TENSORS, backward_served
 from explorer.runtime.torch_operators import (
@@ -281,4 +281,4 @@ def _is_ready(call: Call, x: Tensor, told: LossKeywords) -> bool:
         return True
     if needs_gradient(x):
         return has_kernels(call, x)
-    return has_kernel(call.asking_for(*(TERMS if told.label_smoothing else ())), x)
+    return has_kernel(call.asking_for(*loss_terms(call)), x)

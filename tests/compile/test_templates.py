@@ -181,6 +181,30 @@ OF_THEIR_OWN = {
         Problem(64, 1000, F64, LOSS, scale=2.0, also="lse,maximum,log_sum", ignore_index=7),
         SPLITS,
     ),
+    "capped cross-entropy, ragged": (Problem(64, 1001, F16, LOSS, softcap=30.0), SPLITS),
+    "capped cross-entropy with its gradient, scaled, clusters": (
+        Problem(64, 16385, BF16, LOSS_AND_GRADIENT, also="loss", softcap=30.0, scale=0.5),
+        {"cluster": (2, 4, 8, 16)},
+    ),
+    "columns, gradient of capped cross-entropy, f64": (
+        Problem(96, 300, F64, LOSS_BACKWARD, inner=48, softcap=30.0),
+        {},
+    ),
+    "cross-entropy and mean gaps, ragged": (Problem(64, 1001, F16, LOSS, also="mean_gap"), SPLITS),
+    "cross-entropy and mean gaps, clusters": (
+        Problem(64, 16385, BF16, LOSS, also="lse,mean_gap"),
+        {"cluster": (2, 4, 8, 16)},
+    ),
+    "columns, cross-entropy and mean gaps, f64": (
+        Problem(96, 300, F64, LOSS, inner=48, also="mean_gap"),
+        {},
+    ),
+    "columns, cross-entropy with its gradient and mean gaps": (
+        Problem(
+            96, 300, BF16, LOSS_AND_GRADIENT, inner=48, also="loss,mean_gap", label_smoothing=0.1
+        ),
+        {},
+    ),
     "gradient of cross-entropy, ragged": (Problem(64, 1001, BF16, LOSS_BACKWARD), SPLITS),
     "gradient of cross-entropy, in place, clusters": (
         Problem(64, 16385, F16, LOSS_BACKWARD, in_place=True, ids_dtype="int32"),

@@ -55,6 +55,15 @@ KINDS = {
         "input_gap": 24,
         "output_gap": 2,
     },
+    "losses and mean gaps": {"op": Op.CROSS_ENTROPY, "also": "mean_gap", "scale": 0.7},
+    "capped losses": {"op": Op.CROSS_ENTROPY, "also": "lse", "softcap": 30.0, "scale": 0.7},
+    "capped losses, backward": {"op": Op.CROSS_ENTROPY_BACKWARD, "softcap": 5.0},
+    "capped losses with gradients": {
+        "op": Op.CROSS_ENTROPY_WITH_GRADIENT,
+        "also": "loss",
+        "softcap": 5.0,
+        "label_smoothing": 0.1,
+    },
     "losses, backward": {"op": Op.CROSS_ENTROPY_BACKWARD},
     "losses, backward, in place": {
         "op": Op.CROSS_ENTROPY_BACKWARD,
@@ -76,6 +85,17 @@ KINDS = {
         "in_place": True,
     },
     "losses, middle axis": {"op": Op.CROSS_ENTROPY, "also": "lse", "inner": 100},
+    "capped losses with gradients, middle axis": {
+        "op": Op.CROSS_ENTROPY_WITH_GRADIENT,
+        "also": "loss",
+        "softcap": 5.0,
+        "inner": 100,
+    },
+    "losses and mean gaps, middle axis": {
+        "op": Op.CROSS_ENTROPY,
+        "also": "mean_gap",
+        "inner": 100,
+    },
     "losses, middle axis, backward, in place": {
         "op": Op.CROSS_ENTROPY_BACKWARD,
         "ignore_index": 0,
@@ -174,6 +194,90 @@ SABOTAGE = {
         "losses, bf16, scale, gaps",
         " * ids_stride];",
         "];",
+    ),
+    "a mean over all but the target": (
+        "losses and mean gaps",
+        "static_cast<float>(kCols)",
+        "static_cast<float>(kCols - has_target)",
+    ),
+    "the gap of the target forgotten": (
+        "losses and mean gaps",
+        "gaps += gap_of(target, maximum);",
+        "",
+    ),
+    "gaps from the maximum of some elements": (
+        "losses and mean gaps",
+        "gap_of(state.maximum, reference)",
+        "0.0f",
+    ),
+    "a gap of -inf forgotten": (
+        "losses and mean gaps",
+        "? mean + infinity() : mean",
+        "? mean : mean",
+    ),
+    "a gap of what is beside the row": (
+        "losses and mean gaps",
+        "numbers = 0;\n",
+        "",
+    ),
+    "the gaps of one share alone over a middle axis": (
+        "losses and mean gaps, middle axis",
+        "total.gaps += gaps_from(share, total.maximum);",
+        "total.gaps = gaps_from(share, total.maximum);",
+    ),
+    "gaps from a thread's own maximum over a middle axis": (
+        "losses and mean gaps, middle axis",
+        "total.gaps += gaps_from(share, total.maximum);",
+        "total.gaps += share.gaps;",
+    ),
+    "the cap left out of the loss": ("capped losses", "kSoftcap * tanh_u", "x"),
+    "capped before it is scaled": (
+        "capped losses",
+        "capped(__fmul_rn(scale, x[i])).number",
+        "scale * capped(x[i]).number",
+    ),
+    "-inf left out instead of capped": ("capped losses", "if (lowest <= 0)", "if (true)"),
+    "what is beside the row capped": (
+        "capped losses",
+        "const int lowest = kCols",
+        "const int lowest = kRowVectors * kWidth + kThreadsPerRow",
+    ),
+    "tanh that cancels near 0": ("capped losses", "fabsf(u) < 0.6f", "fabsf(u) < 0.0f"),
+    "the target not capped": (
+        "capped losses",
+        "const float chosen = own.number;",
+        "const float chosen = element_of(first_id, elements, scale);",
+    ),
+    "the cap left out of the gradient": ("capped losses, backward", "slopes[i] * (", "("),
+    "the cap left out of the target's gradient": (
+        "capped losses, backward",
+        "own.slope * factor",
+        "factor",
+    ),
+    "the derivative that cancels near the cap": (
+        "capped losses, backward",
+        "4.0f * e * inverse * inverse",
+        "1.0f - tanh_u * tanh_u",
+    ),
+    "the derivative of what is not capped": (
+        "capped losses with gradients",
+        "x[i] = own.number;",
+        "",
+    ),
+    "what smoothing takes from each not capped": (
+        "capped losses with gradients",
+        "y[i] = slopes[i] * (share * exponential(x[i], whole.maximum) - lost)",
+        "y[i] = slopes[i] * share * exponential(x[i], whole.maximum) - lost",
+    ),
+    "the target's slope left out over a middle axis": (
+        "capped losses with gradients, middle axis",
+        "of_targets[i] *= target_slopes[i];",
+        "",
+    ),
+    "the target capped with the others over a middle axis": (
+        "capped losses with gradients, middle axis",
+        "states[i].target = own;\n    vector.elements[i] = -infinity();",
+        "states[i].target = own;",
     ),
     "the gradient of a row that is ignored": (
         "losses, backward, in place",

@@ -173,6 +173,10 @@ def test_losses_of_each_width_of_an_access(emulator, op, dtype, inner, vector_by
     [
         {"op": Op.CROSS_ENTROPY, "also": "lse,maximum,log_sum", "scale": -0.7},
         {"op": Op.CROSS_ENTROPY, "dtype": DType.F16},
+        {"op": Op.CROSS_ENTROPY, "dtype": DType.F16, "also": "mean_gap"},
+        {"op": Op.CROSS_ENTROPY, "dtype": DType.F16, "softcap": 5.0, "scale": 0.5},
+        {"op": Op.CROSS_ENTROPY_WITH_GRADIENT, "in_place": True, "also": "loss", "softcap": 30.0},
+        {"op": Op.CROSS_ENTROPY_WITH_GRADIENT, "also": "loss,mean_gap", "label_smoothing": 0.1},
         {"op": Op.CROSS_ENTROPY_WITH_GRADIENT, "in_place": True, "also": "loss", "z_loss": 0.01},
         {"op": Op.CROSS_ENTROPY_WITH_GRADIENT, "dtype": DType.BF16, "label_smoothing": 0.1},
     ],
@@ -183,7 +187,9 @@ def test_losses_by_each_way_to_work(emulator, changes, choices):
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.2, "scale": 0.5}, {"z_loss": 0.1}])
+@pytest.mark.parametrize(
+    "options", [{}, {"label_smoothing": 0.2, "scale": 0.5}, {"z_loss": 0.1, "softcap": 5.0}]
+)
 @pytest.mark.parametrize(
     "choices", [{}, {"unroll": 4, "static_cols": False}, {"threads_per_row": 1}, {"cluster": 4}]
 )

@@ -33,7 +33,7 @@ from explorer.reference.truth import truths_of
 
 AGREEMENT = 1e-14
 
-KEPT = "lse,maximum,log_sum"
+KEPT = "lse,maximum,log_sum,mean_gap"
 
 EVERY = "lse,entropy,rank,argmax,maximum,log_sum"
 
@@ -89,6 +89,9 @@ KINDS = [
     Problem(130, 37, op=Op.CROSS_ENTROPY, ids_dtype=IndexType.INT32, ids_stride=3, output_stride=2),
     Problem(130, 37, op=Op.CROSS_ENTROPY_BACKWARD, scale=-0.7, ignore_index=36),
     Problem(130, 37, DType.BF16, Op.MULTIPLY_ROWS, scale=-0.7),
+    *(Problem(130, 37, op=Op.CROSS_ENTROPY, also=KEPT, softcap=c) for c in (2.0, 30.0)),
+    Problem(130, 37, DType.F64, Op.CROSS_ENTROPY_BACKWARD, softcap=5.0, label_smoothing=0.1),
+    Problem(130, 37, op=Op.CROSS_ENTROPY_WITH_GRADIENT, softcap=30.0, scale=0.3, z_loss=1e-3),
     Problem(130, 37, op=Op.CROSS_ENTROPY_BACKWARD, label_smoothing=0.1, z_loss=1e-3),
     Problem(70, 33, DType.BF16, Op.CROSS_ENTROPY_WITH_GRADIENT, label_smoothing=0.2, z_loss=1e-3),
     Problem(130, 37, op=Op.CROSS_ENTROPY_WITH_GRADIENT, also=f"loss,{KEPT}", scale=0.3),

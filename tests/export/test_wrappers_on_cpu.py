@@ -165,6 +165,8 @@ def own(torch, problem, x, *arrays):
         limits = rows % problem.mask_rows + 1 + problem.cols - problem.mask_rows
     elif problem.mask is Mask.LENGTHS:
         limits = arrays[0][:, None]
+    if problem.softcap:
+        counted = problem.softcap * torch.tanh(counted / problem.softcap)
     if problem.mask in (Mask.CAUSAL, Mask.LENGTHS):
         counted = counted.masked_fill(torch.arange(problem.cols) >= limits, -1e30)
     logs = torch.log_softmax(counted, 1)
@@ -174,6 +176,7 @@ def own(torch, problem, x, *arrays):
     made |= {"maximum": maximum, "log_sum": lse - maximum}
     if problem.is_product:
         made["multiply_rows"] = counted * arrays[0][:, None]
+    made["mean_gap"] = maximum - counted.mean(1)
     if problem.has_target:
         kept = {"ignore_index": problem.ignore_index, "reduction": "none"}
         made["cross_entropy"] = torch.nn.functional.cross_entropy(counted, arrays[-1], **kept)
@@ -224,7 +227,8 @@ GRADIENTS = [
     {"op": Op.LOG_PROB, "ids_per_row": 3, "scale": 0.5, "also": EVERY_RESULT},
     {"op": Op.CROSS_ENTROPY, "scale": 0.5, "ignore_index": 2},
     {"op": Op.CROSS_ENTROPY, "inner": 2, "also": "lse"},
-    {"op": Op.CROSS_ENTROPY, "also": "lse,maximum,log_sum"},
+    {"op": Op.CROSS_ENTROPY, "softcap": 3.0, "scale": 0.5},
+    {"op": Op.CROSS_ENTROPY, "also": "lse,maximum,log_sum,mean_gap"},
     {"op": Op.MULTIPLY_ROWS},
     {"op": Op.MULTIPLY_ROWS, "scale": -0.5, "input_stride": 9, "output_stride": 8},
 ]

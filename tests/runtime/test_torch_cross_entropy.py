@@ -724,6 +724,7 @@ def test_a_mean_over_no_row_may_be_0(problems):
         ({"softcap": math.inf}, "softcap is inf; it must be from 0 to"),
         ({"softcap": 0}, "softcap is 0; it must be more than 0, or None for no cap"),
         ({"softcap": -2.0}, "softcap is -2.0; it must be from 0"),
+        ({"softcap": 1e-9}, "softcap is 1e-09; it must be at least 1e-06, or None"),
     ],
 )
 def test_bad_parts_of_a_loss_are_one_sentence(more, says):
@@ -744,6 +745,36 @@ def test_logits_may_be_capped(problems, scale, dtype, gradient):
     got.backward()
     step = 2**-7 if dtype is BF16 else 1e-5
     torch.testing.assert_close(x.grad.double(), wide.grad, rtol=step, atol=1e-7)
+    if problems is not None:
+        assert {problem.softcap for problem in problems if problem.has_target} == {4.0}
+
+
+@pytest.mark.parametrize("more", [{}, {"label_smoothing": 0.1, "z_loss": 0.01}], ids=str)
+@pytest.mark.parametrize("shape", [(6, 33), (2, 33, 5)], ids=str)
+def test_capped_infinities_are_the_cap_and_have_no_gradient(problems, shape, more):
+    x, target = 10 * torch.randn(shape), torch.randint(0, 33, (shape[0], *shape[2:]))
+    x[0, 3], x[0, 7], x[1] = math.inf, -math.inf, -math.inf
+    wide = (3.0 * torch.tanh(x.double() / 3)).requires_grad_()
+    wanted = explorer.cross_entropy(wide, target, reduction="sum", **more)
+    got = explorer.cross_entropy(x.requires_grad_(), target, reduction="sum", softcap=3.0, **more)
+    torch.testing.assert_close(got.double(), wanted, rtol=4e-6, atol=0)
+    wanted.backward()
+    got.backward()
+    slope = 1 / torch.cosh(x.detach().double() / 3) ** 2
+    torch.testing.assert_close(x.grad.double(), wide.grad * slope, rtol=1e-5, atol=1e-7)
+    assert (x.grad[x.isinf()] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+def test_the_two_passes_of_capped_logits(problems, dtype):
+    x, target = (10 * torch.randn(5, 33)).to(dtype), torch.randint(0, 33, (5,))
+    wide = x.double().requires_grad_()
+    own(5 * torch.tanh(wide / 5), target).backward()
+    made = explorer.cross_entropy_forward(x, target, softcap=5.0)
+    kept = made.maximum, made.log_sum, torch.full((5,), 0.2)
+    got = explorer.cross_entropy_backward(x, target, *kept, softcap=5.0)
+    step = 2**-7 if dtype is BF16 else 1e-5
+    torch.testing.assert_close(got.double(), wide.grad, rtol=step, atol=1e-7)
 
 
 @pytest.mark.parametrize(

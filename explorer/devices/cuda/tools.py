@@ -238,6 +238,7 @@ def _truths(problem: Problem, asked: Sequence[Operand]) -> Iterator[str]:
     yield f"#define IGNORED {problem.ignore_index or 0}"
     yield f"#define SMOOTHING {problem.label_smoothing or 0.0!r}"
     yield f"#define Z_LOSS {problem.z_loss or 0.0!r}"
+    yield f"#define SOFTCAP {problem.softcap or 0.0!r}"
     yield source_part("truth")
 
 

@@ -4,6 +4,7 @@
 constexpr double kNearGap = 32.0;
 constexpr int kExactTerms = 1 << 24;
 constexpr double kFlushesBelow = kWide ? 0.0 : 0x1p-126 * (1 + 1e-3);  // exponentials that may be 0
+constexpr double kLeastGap = 0x1p-90;  // smaller mean gaps may lose digits
 constexpr double kGreatest = kWide ? 1.7976931348623157e308 : 3.4028234663852886e38;
 
 enum Op {
@@ -19,6 +20,7 @@ enum Op {
   kMultiplyRows
 };
 constexpr Op kOp = OP;
+constexpr bool kIsCapped = SOFTCAP != 0.0;
 // Ops whose rows have a target, which is added apart from the others.
 constexpr bool kSetsApart = kOp == kCrossEntropy || kOp == kCrossEntropyWithGradient;
 enum Mask { kNone, kCausal, kLengths, kAdditive };
@@ -71,8 +73,8 @@ __device__ int limit_of(const Question& q, long long row) {
   return q.masked == kLengths ? min(max(static_cast<const int*>(q.columns)[row], 0), q.cols) : q.cols;
 }
 
-// An element that enters the op: scaled, masked, rounded once to the precision of the arithmetic.
-__device__ double counted(const Question& q, long long row, int limit, int col) {
+// An element that enters the op, or is capped: scaled, masked, rounded once to the precision of the arithmetic.
+__device__ double scaled(const Question& q, long long row, int limit, int col) {
   if (col >= limit) return -INFINITY_64;
   double x = widen(q.input[place_in_input(q, row, col)]);
   const double factor = x != -INFINITY_64 ? q.scale : 1.0;
@@ -83,6 +85,30 @@ __device__ double counted(const Question& q, long long row, int limit, int col) 
   }
   x = __dmul_rn(x, factor);  // which keeps the compiler from contracting it with an addition
   return kWide ? x : static_cast<double>(static_cast<float>(x));
+}
+
+// An element that enters the op.
+__device__ double counted(const Question& q, long long row, int limit, int col) {
+  const double x = scaled(q, row, limit, col);
+  return kIsCapped ? SOFTCAP * tanh(x / SOFTCAP) : x;
+}
+
+// The derivative of a capped element by what it was before, and how much its error grows.
+struct Slope {
+  double value, growth;
+};
+
+__device__ Slope slope_of(const Question& q, long long row, int limit, int col) {
+  if (!kIsCapped) return {1.0, 1.0};
+  const double u = scaled(q, row, limit, col) / SOFTCAP;
+  const double small = exp(-2.0 * fabs(u));
+  const double value = 4.0 * small / ((1.0 + small) * (1.0 + small));
+  return {value, 1.0 + (value > 0.0 ? fabs(u) : 0.0) / 8.0};
+}
+
+// The error of a difference of capped numbers, in those that are allowed; 0 of others.
+__device__ double rounding_of(double x, double y) {
+  return kIsCapped ? ((isnan(x) ? 0.0 : fabs(x)) + (isnan(y) ? 0.0 : fabs(y))) / 16.0 : 0.0;
 }
 
 __device__ double gradient(const Question& q, long long row, int col) {
@@ -114,6 +140,7 @@ struct Row {
   double size;  // backward: sum of absolute terms
   bool exact;   // all terms of the sum are 0 or 1
   double of_asked;  // what the result that is asked about needs beside these
+  double rounding;  // of a row of capped numbers, the error of a difference from the maximum
 };
 
 // Whether all elements of a row satisfy a condition.
@@ -161,7 +188,7 @@ __device__ double of_asked(const Question& q, long long row, const Row& r, doubl
 }
 
 __device__ Row row_of(const Question& q, long long row) {
-  Row r = {limit_of(q, row), 0.0, 0.0, 0.0, false, 0.0};
+  Row r = {limit_of(q, row), 0.0, 0.0, 0.0, false, 0.0, 0.0};
   if (kOp == kCrossEntropyBackward || kOp == kMultiplyRows) return r;
   if (kOp == kSoftmax || kOp == kLogSoftmax || kOp == kLogsumexp || kOp == kLogProb || kSetsApart) {
     double maximum = -INFINITY_64;
@@ -171,8 +198,16 @@ __device__ Row row_of(const Question& q, long long row) {
     const bool is_clamped = kOp == kLogsumexp || kOp == kLogProb || kSetsApart;
     r.maximum = is_clamped ? fmax(fmin(greatest, kGreatest), -kGreatest) : greatest;
     if (kOp == kLogProb) r.of_asked = of_asked(q, row, r, greatest);
+    if (kIsCapped) {
+      double size = 0.0;
+      for (int i = threadIdx.x; i < q.cols; i += blockDim.x) size = fmax(size, fabs(counted(q, row, r.limit, i)));
+      size = reduce_block(size, 0.0, [](double a, double b) { return fmax(a, b); });
+      r.rounding = rounding_of(r.maximum, size);
+    }
     r.sum = sum_row(q, [&](int i) { return exp_of_difference(counted(q, row, r.limit, i), r.maximum); });
-    if (kSetsApart) {
+    if (kSetsApart && asks(q, kMeanGap)) {
+      r.of_asked = sum_row(q, [&](int i) { return (r.maximum - counted(q, row, r.limit, i)) / q.cols; });
+    } else if (kSetsApart) {
       const Id target = id_of(q, row, 0);
       r.of_asked = sum_row(q, [&](int i) {
         return i == target ? 0.0 : exp_of_difference(counted(q, row, r.limit, i), r.maximum);
@@ -238,12 +273,16 @@ __device__ double growth_of(double gap) {
 
 // The same of the sum of all but the target, whose terms are as small as their mean.
 __device__ double growth_of_others(const Question& q, const Row& r) {
-  return growth_of(log(static_cast<double>(q.cols)) - log(r.of_asked));
+  return growth_of(log(static_cast<double>(q.cols)) - log(r.of_asked)) + r.rounding;
 }
 
 // The truth of a result of a row that has a target: its loss, or what is kept of it.
 __device__ Truth truth_of_target(const Question& q, long long row, const Row& r) {
-  if (asks(q, kMaximum)) return plain(r.maximum, 0.0, false);
+  if (asks(q, kMaximum)) return plain(r.maximum, kIsCapped ? fabs(r.maximum) : 0.0, false);
+  if (asks(q, kMeanGap)) {
+    const double size = fmax(fabs(r.of_asked) + r.rounding, kLeastGap);
+    return plain(r.of_asked, r.of_asked == 0.0 && !kIsCapped ? 0.0 : size, false);
+  }
   const double target = chosen(q, row, r.limit, 0);
   const double log_sum = target == r.maximum ? log1p(r.of_asked) : log(r.sum);
   if (asks(q, kLse)) return of_size(r.maximum + log_sum, fmax(fabs(r.maximum), fabs(log_sum)), r);
@@ -253,7 +292,8 @@ __device__ Truth truth_of_target(const Question& q, long long row, const Row& r)
   }
   const bool is_ignored = id_of(q, row, 0) == IGNORED;
   const double loss = is_ignored ? 0.0 : (r.maximum - target) + log_sum;
-  return plain(loss, fabs(loss) * growth_of_others(q, r), r.exact, is_ignored);
+  const double taken = is_ignored || target == r.maximum ? 0.0 : rounding_of(r.maximum, target);
+  return plain(loss, fabs(loss) * growth_of_others(q, r) + taken, r.exact, is_ignored);
 }
 
 // The truth of an element of the gradient of a loss.
@@ -276,12 +316,15 @@ __device__ Truth truth_of_loss_gradient(const Question& q, long long row, const 
     share = exp_of_difference(x, maximum) / r.sum;
     less = col == target ? -(r.of_asked + (r.sum - r.sum)) / r.sum : share;
   }
-  double growth = isfinite(x) ? growth_of(maximum - x) : 1.0;
+  const double rounding = rounding_of(maximum, x);
+  const Slope slope = slope_of(q, row, r.limit, col);
+  double growth = (isfinite(x) ? growth_of(maximum - x) : 1.0) + rounding;
   if (col == target) growth = is_known ? 1.0 : growth_of_others(q, r);
   const double each = SMOOTHING / q.cols, given_back = col == target ? SMOOTHING : 0.0;
   const bool gone = least < kFlushesBelow && col != target;
   double y = less + given_back - each;
   double size = fabs(factor) * (fabs(less) * growth + given_back + each);
+  if (is_known && col == target) size += fabs(factor) * rounding * share;
   if (Z_LOSS != 0.0) {
     const double more = 2.0 * Z_LOSS * (maximum + log_sum) * share;
     y += more;
@@ -290,8 +333,11 @@ __device__ Truth truth_of_loss_gradient(const Question& q, long long row, const 
   const bool is_some = isfinite(x) && factor != 0.0;
   const double times = fabs(2.0 * Z_LOSS * (maximum + log_sum));
   const double underflow = kSubnormalError * (fabs(factor) * lost * (1.0 + times) + times);
-  const double flushed = gone ? given_back - each : y;
-  return {factor * y, is_some ? not_zero(size) : size, r.exact, underflow, factor * flushed, false};
+  const double flushed = (gone ? given_back - each : y) * slope.value;
+  y *= slope.value;
+  size *= slope.value * slope.growth;
+  const bool is_positive = is_some && slope.value > 0.0;
+  return {factor * y, is_positive ? not_zero(size) : size, r.exact, underflow, factor * flushed, false};
 }
 
 __device__ Truth truth_of(const Question& q, long long row, const Row& r, int col) {
