@@ -424,6 +424,38 @@ STEPS = {
 
 
 @figure
+def nsight() -> str:
+    """What Nsight Compute measured of three kernels, by its own names."""
+    made = json.loads((RESULTS / "nsight-h200.json").read_text())
+    kernels = made["kernels"]
+    table = Table([*words(""), *numbers(*kernels)])
+    for name, title in OF_NSIGHT.items():
+        of_kernels = (kernel[name] for kernel in kernels.values())
+        table.add(title, *("–" if number is None else f"{number:.4g}" for number in of_kernels))
+    return (
+        f"{as_markdown(table)}\n\nNsight Compute on an {made['gpu']}, driver {made['driver']}, nvcc "
+        f"{made['nvcc']}, {made['date']}. A dash is a remark that ncu did not make."
+    )
+
+
+OF_NSIGHT = {
+    "us": "Duration, µs",
+    "sm_ghz": "SM Frequency, GHz",
+    "dram": "DRAM Throughput, % of the peak",
+    "compute": "Compute (SM) Throughput, %",
+    "l1_hits": "L1/TEX Hit Rate, %",
+    "l2_hits": "L2 Hit Rate, %",
+    "excess": "excessive sectors, %",
+    "waves": "Waves Per SM",
+    "warps": "Achieved Active Warps Per SM, of 64",
+    "eligible": "Eligible Warps Per Scheduler",
+    "none": "No Eligible, % of cycles",
+    "memory_stalls": "stalled for memory (L1TEX), % of stalls",
+}
+"""The rows of that table, by the names of its numbers."""
+
+
+@figure
 def loss_steps() -> str:
     """What steps of training take from the logits to their gradient, and what options add."""
     shapes = json.loads((RESULTS / "loss-steps-h200.json").read_text())["shapes"]

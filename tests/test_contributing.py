@@ -233,7 +233,7 @@ NOT_NAMED = {
     },
     "runtime/recipes.py:_problem": {},
     "export/programs.py": dict.fromkeys(
-        ("label_smoothing", "z_loss", *OF_CACHES),
+        ("label_smoothing", "z_loss", "softcap", *OF_CACHES),
         "templates/programs, templates/host and export/caches.py say it",
     ),
 }

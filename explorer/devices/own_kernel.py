@@ -252,7 +252,9 @@ def _planned(
         grid = _in_rows(grid, launches, passed)
     numbers = {"blocks": grid, **({"shared": shared} if shared != "0" else {})}
     sizes = {f"sizeof({name})": str(size) for name, size in TYPE_BYTES.items()}
-    plan = LaunchPlan((PlannedLaunch(ENTRY, str(block), taken),), numbers, sizes)
+    plan = LaunchPlan(
+        (PlannedLaunch(ENTRY, str(block), taken, takes_shared="shared" in numbers),), numbers, sizes
+    )
     tile_rows = _tile_rows(plan, grid, problem.cols)
     template = f"<{', '.join(arguments)}>" if arguments else ""
     third = f", {shared}" if shared != "0" else ""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from explorer.model.element import DType
 from explorer.model.problem import Problem
 from explorer.ops import DEFAULT_OP, OPERATORS, Extent, Op
 
@@ -161,7 +162,7 @@ RUNGS = (*LADDER, *ATTENTION_LADDER)
 
 USUAL: Mapping[Extent, Mapping[str, Any]] = {
     Extent.MATRIX: {"cols": 4096},
-    Extent.CACHE: {"cols": 4096, "rows": 32, "group": 4, "key_heads": 8, "dtype": "bf16"},
+    Extent.CACHE: {"cols": 4096, "rows": 32, "group": 4, "key_heads": 8, "dtype": str(DType.BF16)},
 }
 """The problem that a ladder is walked on if none is named: one that was timed, or the next token
 of one sequence of a model whose 32 query heads share 8 key heads."""

@@ -150,7 +150,7 @@ def _of_attention(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
     """Yield kernels of attention whose blocks come to half an SM's warps and up to four times that.
 
     By the tensor cores with a block of two to eight warps; by multiply-adds where elements have 32
-    bits. Keys and values straight from memory, or two or three steps of them staged.
+    bits. Keys and values straight from memory, or two steps of them staged by large blocks.
     """
     plain = Config(exp="ex2.approx", static_cols=False, heads_per_thread=problem.of_group)
     cores = [replace(plain, core="mma")]
@@ -163,10 +163,18 @@ def _of_attention(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
         ]
     launches = "two-overlapped" if gpu.overlaps_launches else "two"
     splits = [n for n in map(int, parameters(problem.dtype, problem.operator)["splits"]) if n > 1]
-    staged = [replace(core, staging="async", stages=stages) for core in cores for stages in (2, 3)]
-    for core, threads, unroll in product([*cores, *staged], (64, 128, 256), (1, 2)):
-        idea = replace(core, threads=threads, unroll=unroll)
-        one, wave = KeySplit(problem, idea).blocks * threads, BUSY_WARPS * WARP * gpu.sm_count
+    ideas = [
+        *(
+            replace(core, threads=threads, unroll=unroll)
+            for core, threads, unroll in product(cores, (64, 128, 256), (1, 2))
+        ),
+        *(
+            replace(core, threads=threads, staging="async", stages=2)
+            for core, threads in product(cores, (128, 256))
+        ),
+    ]
+    for idea in ideas:
+        one, wave = KeySplit(problem, idea).blocks * idea.threads, BUSY_WARPS * WARP * gpu.sm_count
         yield from (replace(idea, min_blocks=blocks) for blocks in (1, 2, 3))
         for number in splits:
             if 2 * wave <= 3 * number * one <= 12 * wave and number * 64 <= problem.cols:
