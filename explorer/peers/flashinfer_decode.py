@@ -11,6 +11,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -101,6 +102,10 @@ class Call(ctypes.Structure):
     )
 
 
+_PLACE = re.compile(r"^Error in function .*?:\d+: ")
+"""What FlashInfer's messages begin with."""
+
+
 class Library:
     """A built library's functions. They raise PeerRefuses for what FlashInfer refuses, and
     RuntimeError for what CUDA does.
@@ -131,7 +136,7 @@ class Library:
             return
         text = self._functions.decode_failure().decode(errors="replace")
         if status == self.REFUSED:
-            raise PeerRefuses(f"flashinfer refuses: {text.rpartition(': ')[2]}")
+            raise PeerRefuses(f"flashinfer refuses: {_PLACE.sub('', text)}")
         raise RuntimeError(f"{name}: {text}")
 
 

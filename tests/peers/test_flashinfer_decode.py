@@ -244,7 +244,8 @@ static char text[1000];
 extern "C" const char* decode_failure() {{ return text; }}
 extern "C" int decode_single(const Call* c, void* stream) {{
   std::snprintf(text, sizeof text,
-    "in f: %ld %ld %ld %ld %ld %ld %ld %ld %ld %ld %ld %ld %ld %ld %d %d %d %d %d %d %d %g %ld",
+    "Error in function 'f' at /x.cuh:9: "
+    "%ld %ld %ld %ld %ld %ld %ld %ld %ld %ld %ld %ld %ld %ld %d %d %d %d %d %d %d %g %ld",
     (long)c->query, (long)c->key, (long)c->value, (long)c->output, (long)c->lse, (long)c->parts,
     (long)c->schedule, (long)c->pages, (long)c->page_starts, (long)c->on_last_page,
     (long)c->parts_bytes, (long)c->schedule_bytes, (long)c->plan[0], (long)c->plan[9],
