@@ -215,9 +215,12 @@ def pages_of(problem: Problem, lengths: Tensor) -> Pages:
 # ------------------------------------------------------------------ calls
 
 
-PARTS_BYTES, SCHEDULE_BYTES = 128 * 2**20, 8 * 2**20
-"""Bytes for the parts of sequences and for a schedule, as its documentation and its wrapper have
-them."""
+PARTS_BYTES = 128 * 2**20
+"""Bytes for the parts of sequences, as its documentation has them: no plan needs so many."""
+
+MOST_BLOCKS = 2**13
+"""Blocks that a GPU holds at most, with room: 148 multiprocessors hold 32 each. A plan has no more
+parts, unless there are more sequences."""
 
 
 class Decoder:
@@ -255,10 +258,11 @@ class Decoder:
         pages = pages_of(problem, lengths)
         device = arrays[0].device
         placed = [table.to(device) for table in pages]
-        schedule = torch.empty(SCHEDULE_BYTES, dtype=torch.uint8, device=device)
+        size = 16 * (call.sequences + MOST_BLOCKS)  # three numbers a part, and some padding
+        schedule = torch.empty(size, dtype=torch.uint8, device=device)
         self._kept += [*placed, schedule]
         call.page_starts, call.pages, call.on_last_page = (one.data_ptr() for one in placed)
-        call.schedule, call.schedule_bytes = schedule.data_ptr(), SCHEDULE_BYTES
+        call.schedule, call.schedule_bytes = schedule.data_ptr(), size
         self._library.plan(call, pages.starts)
         self._planned[call.key] = call
         padded, *_ = call.plan

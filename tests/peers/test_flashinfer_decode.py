@@ -48,7 +48,7 @@ class FlashInfer:
     def plan(self, call, page_starts):
         assert page_starts.dtype is torch.int32 and page_starts.device.type == "cpu"
         assert page_starts.tolist() == _numbers(call.page_starts, call.sequences + 1)
-        assert len(_memory(call.schedule, call.schedule_bytes, ctypes.c_uint8)) >= 2**23
+        assert call.schedule and call.schedule_bytes >= 12 * (call.sequences + 148 * 32)
         self.planned += 1
         call.plan[0] = 9
 
@@ -315,3 +315,198 @@ def test_it_compiles_with_flashinfers_headers(dtype, head_dim, tmp_path, monkeyp
     assert kept.stat().st_size < 4e6 and Path(nvcc).is_file()
     monkeypatch.setattr(flashinfer_decode, "_nvcc", lambda: "built twice")
     load()
+
+
+# ------------------------------------------------------------------ what it launches
+
+
+CUDA_RUNTIME = r"""
+// CUDA's runtime for a GPU that is not there: its memory is the host's, launches are noted down.
+#include <cstddef>
+#include <cstring>
+struct Grid { unsigned x, y, z; };
+struct Config { Grid grid, block; size_t shared; void* stream; void* attributes; unsigned count; };
+static const int kMultiprocessors = 132, kBlocks = 4;
+extern "C" {
+int launches = 0, overlapped = 0;
+Grid first;
+void note_launch(const void* params);
+static int launched(Grid grid, void** arguments, bool is_overlapped) {
+  if (launches++ == 0) {
+    first = grid;
+    overlapped = is_overlapped;
+    note_launch(arguments[0]);
+  }
+  return 0;
+}
+int cudaLaunchKernel(const void*, Grid grid, Grid, void** arguments, size_t, void*) {
+  return launched(grid, arguments, false);
+}
+int cudaLaunchKernelExC(const Config* config, const void*, void** arguments) {
+  return launched(config->grid, arguments, config->count == 1);
+}
+int cudaGetDevice(int* device) { return *device = 0; }
+int cudaDeviceGetAttribute(int* value, int attribute, int) {
+  *value = attribute == 16 ? kMultiprocessors : attribute == 75 ? 9 : 0;
+  return 0;
+}
+int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    int* blocks, const void*, int, size_t, unsigned) {
+  *blocks = kBlocks;
+  return 0;
+}
+int cudaMemcpyAsync(void* to, const void* from, size_t size, int, void*) {
+  std::memcpy(to, from, size);
+  return 0;
+}
+int cudaStreamSynchronize(void*) { return 0; }
+int cudaFuncSetAttribute(const void*, int, int) { return 0; }
+const char* cudaGetErrorString(int) { return "an error"; }
+void** __cudaRegisterFatBinary(void*) { static void* handle; return &handle; }
+void __cudaRegisterFatBinaryEnd(void**) {}
+void __cudaUnregisterFatBinary(void**) {}
+void __cudaRegisterFunction(
+    void**, const char*, char*, const char*, int, void*, void*, void*, void*, int*) {}
+int __cudaGetKernel(void** kernel, const void* entry) {
+  *kernel = const_cast<void*>(entry);
+  return 0;
+}
+int __cudaLaunchKernel(void*, Grid, Grid, void**, size_t, void*) { return 1; }
+unsigned __cudaPopCallConfiguration(Grid*, Grid*, size_t*, void*) { return 1; }
+}
+"""
+
+READ_BY_HEADERS = """
+#include "{source}"
+static decode::Batch batch;
+static decode::Single single;
+static bool is_batch;
+extern "C" void note_of(int kind) {{ is_batch = kind != 0; }}
+extern "C" void note_launch(const void* params) {{
+  if (is_batch) {{
+    batch = *static_cast<const decode::Batch*>(params);
+  }} else {{
+    single = *static_cast<const decode::Single*>(params);
+  }}
+}}
+extern "C" int64_t element_of_batch(int sequence, int head, int key) {{
+  const auto& kv = batch.paged_kv;
+  uint32_t page, entry;
+  kv.page_size.divmod(kv.indptr[sequence] * kv.page_size + key, page, entry);
+  return kv.get_elem_offset(kv.indices[page], head, entry, 0);
+}}
+extern "C" int length_in_batch(int sequence) {{ return batch.paged_kv.get_length(sequence); }}
+extern "C" int request_of(int part) {{ return batch.request_indices[part]; }}
+extern "C" int keys_of_a_part() {{ return *batch.kv_chunk_size_ptr; }}
+extern "C" int64_t element_of_single(int head, int key) {{
+  return int64_t{{key}} * single.kv_stride_n + head * single.kv_stride_h;
+}}
+extern "C" int keys_of_a_chunk() {{ return single.kv_chunk_size; }}
+"""
+
+
+@pytest.fixture(scope="module")
+def on_host(tmp_path_factory):
+    """The library with a runtime of CUDA that launches nothing: FlashInfer's own host code runs."""
+    try:
+        folder, nvcc = flashinfer_decode.headers().folder, flashinfer_decode._nvcc()
+    except ImportError as error:
+        pytest.skip(str(error))
+    at = tmp_path_factory.mktemp("flashinfer")
+    (at / "runtime.cpp").write_text(CUDA_RUNTIME)
+    (at / "read.cu").write_text(READ_BY_HEADERS.format(source=flashinfer_decode.SOURCE))
+    given = ["-DELEMENT=__nv_bfloat16", "-DOF_HEAD=64", f"-I{folder}", "-cudart", "none"]
+    command = [nvcc, *flashinfer_decode.FLAGS, *given, "-O1", "-arch=sm_90a"]
+    files = [at / "runtime.cpp", at / "read.cu"]
+    subprocess.run([*command, "-o", at / "host.so", *files], check=True, timeout=240)
+    functions = ctypes.CDLL(str(at / "host.so"))
+    functions.element_of_batch.restype = functions.element_of_single.restype = ctypes.c_int64
+    return functions
+
+
+ROOM = 132 * 4
+"""Blocks that the GPU of `CUDA_RUNTIME` holds."""
+
+
+def launched(functions, problem, kind, lengths=None):
+    """The grid of the first of the launches, and how many there are."""
+    names = [array.name for array in flashinfer_decode.read_by(problem)]
+    tensors = [torch.zeros(8, dtype=torch.bfloat16) for _ in names]
+    if lengths is not None:
+        tensors[names.index("lengths")] = torch.tensor(lengths, dtype=torch.int32)
+    decoder = Decoder(problem, Library(functions), 0, overlapped=True)
+    arrays = (*tensors, torch.zeros(8, dtype=torch.bfloat16))
+    functions.note_of(kind == "batch")
+    parts = decoder.plan(*arrays) if kind == "batch" else None
+    number = ctypes.c_int.in_dll(functions, "launches")
+    number.value = 0
+    getattr(decoder, kind)(*arrays)
+    grid = (ctypes.c_uint * 3).in_dll(functions, "first")
+    assert ctypes.c_int.in_dll(functions, "overlapped").value == (kind == "batch")
+    assert parts in (None, grid[0]) and grid[2] == 1
+    functions.kept = decoder  # its schedule and its pages are read later
+    return grid[0], grid[1], number.value
+
+
+def element(problem, sequence, head, key):
+    """Where a key's vector begins in a cache."""
+    order = (head, key) if problem.layout == "HND" else (key, head)
+    heads, keys = problem.key_heads, problem.cols
+    extents = (heads, keys) if problem.layout == "HND" else (keys, heads)
+    return int(np.ravel_multi_index((sequence, *order), (sequence + 1, *extents))) * 64
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("layout", ["HND", "NHD"])
+@pytest.mark.parametrize("keys", [256, 257, 4099, 131072])
+def test_one_sequence_is_cut_to_fill_the_gpu(on_host, layout, keys):
+    heads = {"head_dim": 64, "group": 4, "key_heads": 8, "layout": layout}
+    problem = Problem(32, keys, DType.BF16, Op.DECODE_ATTENTION, **heads)
+    chunks, of_heads, launches = launched(on_host, problem, "single")
+    chunk = max(-(-keys // (ROOM // 8)), 256)
+    assert (chunks, of_heads) == (-(-keys // chunk), 8) and launches == 1 + (keys > 256)
+    assert on_host.keys_of_a_chunk() == (chunk if keys > 256 else keys)
+    for head, key in ((0, 0), (7, keys - 1), (3, 77)):
+        assert on_host.element_of_single(head, key) == element(problem, 0, head, key)
+
+
+BATCHES = {
+    "some": [700, 1, 0, 4099],
+    "whole": [4099] * 4,
+    "short": [100, 16, 17, 15],
+    "many": [4099] * 66,
+    "uneven": [4099, *[5] * 40],
+}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("layout", ["HND", "NHD"])
+@pytest.mark.parametrize("lengths", BATCHES.values(), ids=BATCHES)
+def test_a_batch_is_cut_where_all_of_it_fits_the_gpu(on_host, layout, lengths):
+    heads = {"head_dim": 64, "group": 4, "key_heads": 8, "layout": layout, "mask": "lengths"}
+    rows = 32 * len(lengths)
+    problem = Problem(rows, 4099, DType.BF16, Op.DECODE_ATTENTION, **heads)
+    parts, of_heads, launches = launched(on_host, problem, "batch", lengths)
+    expected, keys = cut(lengths)
+    assert (parts, of_heads) == (len(expected), 8)
+    assert [on_host.request_of(part) for part in range(parts)] == expected
+    is_cut = parts > len(lengths)
+    assert launches == 1 + is_cut and (not is_cut or on_host.keys_of_a_part() == keys)
+    for sequence, length in enumerate(lengths):
+        assert on_host.length_in_batch(sequence) == length
+        for head, key in ((0, 0), (7, length - 1), (3, length // 2)):
+            if 0 <= key < length:
+                here = on_host.element_of_batch(sequence, head, key)
+                assert here == element(problem, sequence, head, key)
+
+
+def cut(lengths):
+    """The sequence of each part, and the keys of a part: the fewest with which all parts fit."""
+    pages = [max(-(-length // PAGE_KEYS), 1) for length in lengths]
+    of_part = 128 // PAGE_KEYS
+    if 8 * len(lengths) >= ROOM:
+        return list(range(len(lengths))), 0
+    while 8 * sum(-(-count // of_part) for count in pages) > ROOM:
+        of_part += 1
+    parts = [at for at, count in enumerate(pages) for _ in range(-(-count // of_part))]
+    return parts, of_part * PAGE_KEYS
