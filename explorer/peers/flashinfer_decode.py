@@ -54,13 +54,13 @@ def headers() -> Headers:
     """
     named = os.environ.get(FOLDER)
     if named:
-        folder, told = Path(named) / "include", Path(named) / "version.txt"
+        folder = Path(named) / "include"
         if not (folder / _DECODE).is_file():
             raise ImportError(
                 f"{FOLDER} is {named}, which has no include/{_DECODE}; "
                 "name the unpacked sdist of flashinfer-python"
             )
-        return Headers(folder, read_text(told).strip() if told.is_file() else "of no version")
+        return Headers(folder, _version_of(Path(named)))
     spec = importlib.util.find_spec("flashinfer")
     for root in (spec.submodule_search_locations or []) if spec else []:
         if (Path(root, "data", "include") / _DECODE).is_file():
@@ -68,6 +68,13 @@ def headers() -> Headers:
     raise ImportError(
         f"pip install flashinfer-python, or unpack its sdist and name that folder in {FOLDER}"
     )
+
+
+def _version_of(sdist: Path) -> str:
+    """Return the version of an unpacked sdist; a checkout does not say which it has."""
+    about = sdist / "PKG-INFO"
+    told = re.search(r"^Version: (\S+)", read_text(about), re.M) if about.is_file() else None
+    return told[1] if told else "of a checkout"
 
 
 # ------------------------------------------------------------------ library

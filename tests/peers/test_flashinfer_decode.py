@@ -198,7 +198,7 @@ def with_headers(folder):
     path = folder / "include" / "flashinfer" / "attention" / "decode.cuh"
     path.parent.mkdir(parents=True)
     path.write_text("")
-    (folder / "version.txt").write_text("0.3.1\n")
+    (folder / "PKG-INFO").write_text("Metadata-Version: 2.4\nName: it\nVersion: 0.3.1\n")
     return folder
 
 
@@ -215,6 +215,8 @@ def test_headers_are_of_the_named_folder(nothing, monkeypatch):
         flashinfer_decode.headers()
     with_headers(nothing)
     assert flashinfer_decode.headers() == (nothing / "include", "0.3.1")
+    (nothing / "PKG-INFO").unlink()
+    assert flashinfer_decode.headers().version == "of a checkout"
 
 
 def test_without_nvcc_it_is_missing_too(nothing):
