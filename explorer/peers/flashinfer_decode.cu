@@ -6,11 +6,12 @@
 #include <cstdio>
 #include <exception>
 #include <iterator>
+#include <vector>
+
 #include <flashinfer/attention/decode.cuh>
 #include <flashinfer/attention/default_decode_params.cuh>
 #include <flashinfer/attention/scheduler.cuh>
 #include <flashinfer/attention/variants.cuh>
-#include <vector>
 
 // `Call` of flashinfer_decode.py has the same fields. Its pointers are to device memory.
 struct Call {
