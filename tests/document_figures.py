@@ -433,8 +433,8 @@ def nsight() -> str:
         of_kernels = (kernel[name] for kernel in kernels.values())
         table.add(title, *("–" if number is None else f"{number:.4g}" for number in of_kernels))
     return (
-        f"{as_markdown(table)}\n\nNsight Compute on an {made['gpu']}, driver {made['driver']}, nvcc "
-        f"{made['nvcc']}, {made['date']}. A dash is a remark that ncu did not make."
+        f"{as_markdown(table)}\n\nNsight Compute on an {made['gpu']}, driver {made['driver']}, "
+        f"nvcc {made['nvcc']}, {made['date']}. A dash is a remark that ncu did not make."
     )
 
 

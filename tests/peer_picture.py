@@ -25,6 +25,7 @@ LABELS = {
     "torch-compile": "torch.compile",
     "triton-tuned": "Triton, tuned",
     "fa3": "FlashAttention 3",
+    "flashinfer": "FlashInfer",
     "quack": "QuACK",
     "liger": "Liger",
 }

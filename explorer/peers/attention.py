@@ -15,8 +15,8 @@ from explorer.ops import Op
 from explorer.peers.registry import FOUR, check_scope
 from explorer.peers.torch_softmax import Call, Results, TorchContender, read_by
 
-_HEADS = ("head_dim", "group", "key_heads", "layout", "scale")
-"""The fields of a problem that both take."""
+HEADS = ("head_dim", "group", "key_heads", "layout", "scale")
+"""The fields of a problem that all take."""
 
 # ------------------------------------------------------------------ PyTorch
 
@@ -46,7 +46,7 @@ def _prepare_torch(
 ) -> ReadyPeer:
     if problem.mask is Mask.LENGTHS:
         raise PeerRefuses("torch's scaled_dot_product_attention takes no lengths of sequences")
-    scope: dict[str, Any] = {"ops": (Op.DECODE_ATTENTION,), "dtypes": FOUR, "takes": _HEADS}
+    scope: dict[str, Any] = {"ops": (Op.DECODE_ATTENTION,), "dtypes": FOUR, "takes": HEADS}
     check_scope("torch-sdpa", problem, **scope)
     contender = TorchContender(problem, buffers, stream, attention_of(problem, backend))
     contender.note = backend.name.lower()
@@ -96,7 +96,7 @@ def try_once(contender: ReadyPeer) -> None:
 def prepare_fa3(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPeer:
     """Prepare FlashAttention 3's function for a cache, of the wheel fa3-fwd."""
     scope: dict[str, Any] = {"ops": (Op.DECODE_ATTENTION,), "dtypes": (DType.BF16,)}
-    check_scope("fa3", problem, **scope, also=("lse",), takes=(*_HEADS, "mask"))
+    check_scope("fa3", problem, **scope, also=("lse",), takes=(*HEADS, "mask"))
     if problem.layout is not Layout.NHD:
         raise PeerRefuses("fa3 is adapted for caches of the layout NHD, which is its own")
     import fa3_fwd_interface
@@ -105,6 +105,8 @@ def prepare_fa3(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPee
         raise PeerRefuses("fa3 is compiled for GPUs of compute capability 9.0 alone")
     contender = TorchContender(problem, buffers, stream, fa3_of(problem, fa3_fwd_interface))
     contender.version = f"fa3-fwd {version('fa3-fwd')}"
+    for index in range(len(contender.arrays)):
+        contender.launch(index)  # plans the lengths of each set, before any is timed
     return contender
 
 

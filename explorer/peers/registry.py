@@ -69,6 +69,8 @@ BUILT_IN = {
     "torch-sdpa.efficient": "explorer.peers.attention:prepare_efficient",
     "torch-sdpa.math": "explorer.peers.attention:prepare_math",
     "fa3": "explorer.peers.attention:prepare_fa3",
+    "flashinfer.single": "explorer.peers.flashinfer_decode:prepare_single",
+    "flashinfer.batch": "explorer.peers.flashinfer_decode:prepare_batch",
     "cudnn": "explorer.peers.cudnn:prepare",
     "quack": "explorer.peers.quack_kernels:prepare",
     "liger": "explorer.peers.liger:prepare",

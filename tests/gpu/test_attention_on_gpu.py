@@ -190,7 +190,7 @@ def test_peers_come_to_the_same(problem):
         PeerBenches("cuda:0", "cold", 0, Accuracy.DEFAULT) as benches,
         benches.on(problem) as bench,
     ):
-        peers = chosen_peers(["torch-sdpa", "fa3"])
+        peers = chosen_peers(["torch-sdpa", "fa3", "flashinfer"])
         ours = unsearched(bench)
         one = compare_with_peers(bench, ours, peers, rounds=ROUNDS, tell=replies.append)
     traces = "\n".join(f"{r.reason}\n{r.trace}" for r in replies if isinstance(r, NotEntered))

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from explorer.compile import built_libraries
+from explorer.compile.built_libraries import Unavailable
 from explorer.runtime import fast_call
-from explorer.runtime.fast_call import Unavailable, build, compiler, load
+from explorer.runtime.fast_call import build, compiler, load
 
 INCLUDE = sysconfig.get_paths()["include"]
 
@@ -141,7 +143,7 @@ DAMAGE = {
     "a bit of its digest": lambda path: flip(path, -1),
     "without a digest": lambda path: path.write_bytes(path.read_bytes()[:-32]),
     "another library, whole": lambda path: path.write_bytes(
-        b"other" + fast_call._digest("another key", b"other")
+        b"other" + built_libraries.digest("another key", b"other")
     ),
     "a folder": lambda path: (path.unlink(), path.mkdir()),
     "a pipe": replaced_by_a_pipe,
@@ -158,25 +160,25 @@ def test_a_damaged_library_is_not_loaded_but_made_anew(damage, builds, folder, m
             load()
         return
     load()
-    assert len(builds) == 2 and fast_call._is_whole(path, path.stem)
+    assert len(builds) == 2 and built_libraries.is_whole(path, path.stem)
 
 
 @needs_compiler
 def test_a_library_that_does_not_load_is_made_anew(builds, folder, monkeypatch):
     path = stored(folder, monkeypatch)
-    fast_call._store(path, path.stem, bad := b"whole, but no library")
+    built_libraries.store(path, path.stem, bad := b"whole, but no library")
     ran = python("print(fast_call.load().call)")  # this process may know a library of that name
     assert ran.returncode == 0 and ran.stdout.startswith("<built-in function call>"), ran.stderr
-    assert not path.read_bytes().startswith(bad) and fast_call._is_whole(path, path.stem)
+    assert not path.read_bytes().startswith(bad) and built_libraries.is_whole(path, path.stem)
 
 
 @needs_compiler
 def test_another_users_library_is_not_loaded(builds, folder, monkeypatch):
     path = stored(folder, monkeypatch)
     whose = os.stat_result((0, 0, 0, 0, os.geteuid() + 1, 0, 0, 0, 0, 0))
-    assert fast_call._is_whole(path, path.stem)
+    assert built_libraries.is_whole(path, path.stem)
     monkeypatch.setattr(Path, "stat", lambda self, **_: whose)
-    assert not fast_call._is_whole(path, path.stem)
+    assert not built_libraries.is_whole(path, path.stem)
 
 
 @needs_compiler
@@ -218,7 +220,7 @@ def test_a_link_in_place_of_the_folder_is_refused(builds, folder, tmp_path):
 def test_a_cache_that_is_swapped_after_the_check_is_not_loaded(builds, folder, monkeypatch):
     """Whoever can write the cache folder may rename what lies in it at any time."""
     stored(folder, monkeypatch)
-    checked = fast_call._is_whole
+    checked = built_libraries.is_whole
 
     def swapped_after(path, key):
         is_whole = checked(path, key)
@@ -228,7 +230,7 @@ def test_a_cache_that_is_swapped_after_the_check_is_not_loaded(builds, folder, m
         planted.write_bytes(b"planted")
         return is_whole
 
-    monkeypatch.setattr(fast_call, "_is_whole", swapped_after)
+    monkeypatch.setattr(built_libraries, "is_whole", swapped_after)
     assert load().call is not None and len(builds) == 1
     assert kept(folder).read_bytes() == b"planted"
 
