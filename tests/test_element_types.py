@@ -16,6 +16,7 @@ NAMING = {
     "peers/attention.py": "as in peers/registry.py",
     "peers/cudnn.py": "cuDNN's own number of each type that it takes",
     "peers/flashinfer_decode.py": "as in peers/registry.py",
+    "presets/ladder.py": "the type that language models mostly decode in",
     "peers/registry.py": "the types that a library takes are a fact of the library",
     "presets/preset.py": "the types that a published kernel takes are a fact of that kernel",
     "presets/published.py": "as in presets/preset.py",
