@@ -504,8 +504,8 @@ def attention_wins() -> str:
     return (
         f"At {len(drawn)} problems drawn at random on an H200, the kernel that is taken without a "
         "search is faster than PyTorch's fastest attention, FlashAttention 3 and FlashInfer at "
-        f"{found['win']} (ties at {found['tie']}, slower at {found['loss']}): {geometric_mean(factors):.2f} times "
-        "as fast in the geometric mean."
+        f"{found['win']} (ties at {found['tie']}, slower at {found['loss']}): "
+        f"{geometric_mean(factors):.2f} times as fast in the geometric mean."
     )
 
 
