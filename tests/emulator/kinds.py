@@ -242,7 +242,6 @@ SABOTAGE = {
         "const int lowest = kCols",
         "const int lowest = kRowVectors * kWidth + kThreadsPerRow",
     ),
-    "tanh that cancels near 0": ("capped losses", "fabsf(u) < 0.6f", "fabsf(u) < 0.0f"),
     "the target not capped": (
         "capped losses",
         "const float chosen = own.number;",

@@ -65,8 +65,15 @@ def test_choices_of_gradients_are_right(device, op, rows, cols, dtype):
     check_choices(device, Problem(rows, cols, dtype, op), strength=1)
 
 
+LONG_SUM = 2**15
+"""Terms whose plain sum in fp32 may be off by an ulp of fp16."""
+
+
 def check_choices(device, problem, strength):
-    """The one rejection in verification that is no bug: a long serial sum's rounding."""
+    """The one rejection in verification that is no bug: a long serial sum's rounding.
+
+    Results of 16 bits show it only where a thread adds up more than LONG_SUM terms.
+    """
     outcomes = Counter()
     with DeviceEvaluator(problem, device, keep_device=True) as live:
         configs = covering_array(Space(problem, live.gpu), strength=strength)
@@ -81,7 +88,8 @@ def check_choices(device, problem, strength):
                 assert outcome.stage not in BUGS, (config, outcome)
                 if outcome.stage is Stage.VERIFY:
                     wide = problem.dtype in (DType.F32, DType.F64)
-                    assert is_rounding(outcome.reason) and wide, (config, outcome)
+                    long = problem.cols > LONG_SUM * config.threads_per_row
+                    assert is_rounding(outcome.reason) and (wide or long), (config, outcome)
     assert sum(outcomes.values()) <= 0.75 * len(configs)
 
 

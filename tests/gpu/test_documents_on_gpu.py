@@ -32,6 +32,8 @@ def test_a_block_of_the_documents_runs(block, tmp_path, monkeypatch):
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    for earlier in writers(block):
+        assert process(tmp_path, ["-c", earlier.body]).code == 0, earlier
     runner = Runner(tmp_path, lambda words: process(tmp_path, ["-m", "explorer", *words]))
     if block.language != "python":
         runner.run(block)
@@ -40,6 +42,16 @@ def test_a_block_of_the_documents_runs(block, tmp_path, monkeypatch):
     program.write_text(block.body)
     ran = process(tmp_path, [str(program)])
     assert ran.code == 0, replace(block, body=ran.err)
+
+
+def writers(block):
+    """The programs before a block in its document that write the files which it names."""
+    return [
+        one
+        for one in blocks(block.path)
+        if one.line < block.line and one.language == "python" and not one.needs
+        if ".write_text(" in one.body
+    ]
 
 
 def process(folder, words):

@@ -36,6 +36,9 @@ from explorer.space import Space
 from explorer.space.covering import covering_array
 
 MOST_ULPS = 2
+MOST_ULPS_OF_CAPPED = 16
+"""Where logits are capped: what two roundings of tanh differ by, times the cap, is the difference
+of two exponents."""
 EXACT = {"exp": ("expf", "exp2f")}
 """Values of the parameters that leave the exponential to the compiler's own functions."""
 
@@ -145,7 +148,7 @@ def told(gpu, problem, found, record_property, figure):
         print(f"{most:4g}  {config.to_json(brief=True)}")
     record_property(f"figure.{figure}_compared", len(found))
     record_property(f"figure.{figure}_same_bits", sum(most == 0 for most in found.values()))
-    assert max(found.values()) <= MOST_ULPS, found
+    assert max(found.values()) <= (MOST_ULPS_OF_CAPPED if problem.softcap else MOST_ULPS), found
 
 
 @pytest.mark.parametrize("part", range(PARTS))
