@@ -45,10 +45,10 @@ def _call(problem: Problem, x: Tensor, *others: Tensor) -> Results:
 
 
 class _OverLogits(TorchContender):
-    """It writes gradients over the logits, so that it has logits of its own.
+    """It writes gradients over the logits, so that each launch of a graph has logits of its own.
 
-    What is timed computes from what the last launch has written, as a kernel in place does. The
-    logits are copied before a launch whose results are checked. These are of losses whose gradient
+    What is timed computes from what the last replay has written, as a kernel in place does. The
+    logits are copied before a replay whose results are checked. These are of losses whose gradient
     is 1: Liger multiplies by others in a pass of its own, after its backward has waited for the
     GPU.
     """
@@ -58,9 +58,17 @@ class _OverLogits(TorchContender):
         self._given = self.arrays
         self.arrays = [(x.clone(), *others) for x, *others in self._given]
 
+    def capture(self, count: int) -> int:
+        """Return a graph; a second launch on the same logits would take those of a gradient."""
+        for index in range(len(self.arrays), count):
+            x, *others = self._given[index % len(self._given)]
+            self.arrays.append((x.clone(), *others))
+        return super().capture(count)
+
     def renew(self) -> None:
         """Copy the logits, and make the gradient of each loss 1."""
-        for (own, *_), (x, _, loss_grad, *_) in zip(self.arrays, self._given, strict=True):
+        for index, (own, *_) in enumerate(self.arrays):
+            x, _, loss_grad, *_ = self._given[index % len(self._given)]
             own.copy_(x)
             loss_grad.fill_(1)
 
