@@ -89,7 +89,6 @@ for name, wrong in (
     ("a part without keys is merged", "part.parts = (part.length - 1) / keys + 2;"),
     ("a last part that is short is left out", "part.parts = max(part.length / keys, 1);"),
     ("parts are counted by the least", "part.parts = (part.length - 1) / kPartKeys + 1;"),
-    ("a sequence without keys has no part", "part.parts = (part.length + keys - 1) / keys;"),
 ):
     parts(name, TILES, ("part.parts = (part.length - 1) / keys + 1;", wrong))
 parts(
