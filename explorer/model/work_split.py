@@ -197,15 +197,11 @@ class WorkSplit:
         """Numbers that a row's threads combine: a gradient's sum, else a maximum and a sum.
 
         An online (maximum, sum) pair is two, as well; a compensated sum is two numbers by itself.
-        Three are padded where they are exchanged by words of 8 bytes, or where one has as many.
         """
         if self.problem.operator.is_gradient:
             return 1
         too = len(self.combined_too)
-        mailed = self.config.cluster > 1 and self.config.exchange == "mbarrier"
-        moved = mailed or self.config.splits_launches
-        dense = self.across_rows or (self.combined_too == ("numbers",) and not moved)
-        padding = 0 if dense else too % 2
+        padding = 0 if self.across_rows else too % 2
         return (2 if self.config.sum == "plain" else 3) + too + padding
 
     @property
