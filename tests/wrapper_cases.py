@@ -140,4 +140,12 @@ CASES = [
     (Problem(64, 100_000), OVERLAPPED),
     (Problem(64, 100_000), replace(OVERLAPPED, launches="two")),
     (Problem(64, 1000), replace(RUN_TIME, launches="three")),
+    (
+        Problem(64, 1000, op=Op.CROSS_ENTROPY_BACKWARD, softcap=0.5, scale=2.0),
+        SIMPLE,
+    ),
+    (
+        Problem(64, 1000, op=Op.CROSS_ENTROPY_WITH_GRADIENT, softcap=0.5, also="loss"),
+        GATHERING,
+    ),
 ]

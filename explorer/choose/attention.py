@@ -39,6 +39,7 @@ MOST_STEPS = 16
 """Parts of one step of a narrow block, at most: of more keys, a wide block has fewer parts."""
 
 STAGES = 2
+"""Steps of a warp on their way at once, where keys are staged."""
 
 STAGED_PART_KEYS = 256
 """Keys of a part that is staged, at least: two steps of a block."""

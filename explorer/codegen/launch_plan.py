@@ -16,11 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from explorer.codegen.variant import (
-    Launch,
-    has_one_row,
-    launches,
-)
+from explorer.codegen.variant import Launch, has_one_row, launches
 from explorer.model.config import Config
 from explorer.model.element import TYPE_BYTES
 from explorer.model.errors import InvalidInput
@@ -87,14 +83,13 @@ class LaunchPlan:
     @classmethod
     def of(cls, problem: Problem, config: Config, overlapped: bool = False) -> "LaunchPlan":
         """Return the plan that a config's file has, its constants not known yet."""
-        numbers = _numbers(problem, config)
         steps = tuple(
             PlannedLaunch(
                 launch.entry, "kThreads", launch.arguments, launch.overlaps, launch.shared_bytes > 0
             )
             for launch in launches(problem, config, overlapped)
         )
-        return cls(steps, numbers)
+        return cls(steps, _numbers(problem, config))
 
     @classmethod
     def read(cls, source: str) -> "LaunchPlan | None":

@@ -30,7 +30,7 @@ from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Environment, Measured, Outcome, Rejected, Stage
 from explorer.model.peer import Entered, NotEntered, PeerName
 from explorer.model.problem import Problem
-from explorer.presets.preset import IDLE_THREADS
+from explorer.presets.preset import fault_of
 from explorer.space import Space
 
 AHEAD_OF_A_CATALOGUE = 8
@@ -226,13 +226,9 @@ class DeviceEvaluator:
         """Compile if that was not started yet, verify, time; failures are outcomes."""
         if self.catalogue is not None:
             return self.device.evaluate(Job(config))
-        foreign = self._space.foreign_value(config)
-        if foreign is not None:
-            return Rejected(Stage.INVALID, foreign)
-        # Threads without work are slow, not wrong: published kernels have some at few columns.
-        broken = [r for r in self._space.broken_rules(config) if r.name != IDLE_THREADS]
-        if broken:
-            return Rejected(Stage.INVALID, self._space.reason(broken[0], config))
+        fault = fault_of(config, self._space)
+        if fault is not None:
+            return Rejected(Stage.INVALID, fault)
         self.submit(config)
         return self._evaluated_once(self._compiling.pop(config))
 

@@ -105,8 +105,9 @@ def prepare_fa3(problem: Problem, buffers: PeerBuffers, stream: int) -> ReadyPee
         raise PeerRefuses("fa3 is compiled for GPUs of compute capability 9.0 alone")
     contender = TorchContender(problem, buffers, stream, fa3_of(problem, fa3_fwd_interface))
     contender.version = f"fa3-fwd {version('fa3-fwd')}"
-    for index in range(len(contender.arrays)):
-        contender.launch(index)  # plans the lengths of each set, before any is timed
+    if problem.mask is Mask.LENGTHS:
+        for index in range(len(contender.arrays)):
+            contender.launch(index)  # plans the lengths of each set, before any is timed
     return contender
 
 

@@ -67,9 +67,7 @@ class Preset:
         limit = self.limit(problem) if self.limit is not None else ""
         if limit:
             return limit
-        space, config = Space(problem, gpu), fitted(self.design, problem, gpu)
-        broken = [rule for rule in space.broken_rules(config) if rule.name != IDLE_THREADS]
-        return space.foreign_value(config) or (space.reason(broken[0], config) if broken else None)
+        return fault_of(fitted(self.design, problem, gpu), Space(problem, gpu))
 
     def idle(self, problem: Problem, gpu: GpuSpec) -> str:
         """Return a warning where half of a row's threads or more have no work; else ""."""
@@ -92,7 +90,21 @@ class Preset:
 
 
 IDLE_THREADS = "idle-threads"
-"""The rule that a preset may break: its author's kernel is right where threads have no work."""
+"""The rule that a kernel may break: threads without work are slow, not wrong, and published kernels
+have some at few columns."""
+
+
+def fault_of(config: Config, space: Space) -> str | None:
+    """Return why a config has no kernel in a space; None where it has one, with idle threads too.
+
+    A search leaves kernels with idle threads out, as illegal.
+    """
+    foreign = space.foreign_value(config)
+    if foreign is not None:
+        return foreign
+    broken = (rule for rule in space.broken_rules(config) if rule.name != IDLE_THREADS)
+    rule = next(broken, None)
+    return None if rule is None else space.reason(rule, config)
 
 
 def fitted(design: Design, problem: Problem, gpu: GpuSpec) -> Config:

@@ -667,12 +667,22 @@ SHARED_KEYS: Design = {
 """The query heads that share a key head take each key at once."""
 
 
+def _needs_few_heads(problem: Problem) -> str:
+    few = problem.of_group <= 4
+    return "" if few else f"group is {problem.of_group}; 4 heads fit a thread"
+
+
 def _parts(problem: Problem, gpu: GpuSpec) -> int:
     """Return the fewest parts of the keys whose blocks come to two for each SM, or two parts."""
     heads = problem.rows // problem.of_group
     most = max(2, problem.cols // 128)
-    values = [n for n in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128) if n <= most]
+    values = [n for n in _splits(problem) if 1 < n <= most]
     return next((n for n in values if n * heads >= 2 * gpu.sm_count), values[-1])
+
+
+def _splits(problem: Problem) -> list[int]:
+    """Return the numbers of parts that the space has, the fewest first."""
+    return list(map(int, parameters(problem.dtype, problem.operator)["splits"]))
 
 
 def _needs_parts(problem: Problem) -> str:
@@ -705,13 +715,12 @@ PARTITION = 512
 
 
 def _partitions(problem: Problem, _: GpuSpec) -> int:
-    """Return the fewest parts, as the space has them, that are no longer than a partition."""
-    values = map(int, parameters(problem.dtype, problem.operator)["splits"])
-    return next((n for n in values if n * PARTITION >= problem.cols), MOST_PARTITIONS)
+    """Return the fewest parts, as the space has them, that are no longer than a partition.
 
-
-MOST_PARTITIONS = 128
-"""Parts of the keys that the space has; longer caches have longer parts."""
+    Where even the most of them are longer, it is these.
+    """
+    values = _splits(problem)
+    return next((n for n in values if n * PARTITION >= problem.cols), values[-1])
 
 
 def _needs_partitions(problem: Problem) -> str:
@@ -763,7 +772,7 @@ _ATTENTION = (
         "loads. The original also copies keys to shared memory ahead, as the next one does.",
         Source("FlashInfer", "include/flashinfer/attention/decode.cuh", "fb28d72"),
         SHARED_KEYS,
-        limit=lambda p: "" if p.of_group <= 4 else f"group is {p.of_group}; 4 heads fit a thread",
+        limit=_needs_few_heads,
         **ATTENTION,
     ),
     Preset(
@@ -772,7 +781,7 @@ _ATTENTION = (
         "their way. Here a warp copies what it reads; the original's blocks copy tiles for all.",
         Source("FlashInfer", "include/flashinfer/attention/decode.cuh", "fb28d72"),
         {**SHARED_KEYS, "staging": "async", "stages": 2},
-        limit=lambda p: "" if p.of_group <= 4 else f"group is {p.of_group}; 4 heads fit a thread",
+        limit=_needs_few_heads,
         **ATTENTION,
     ),
     Preset(

@@ -87,8 +87,7 @@ def parts_meet(p: Point) -> bool:
     config = p.config
     if config.splits_launches:
         return config.splits > 1 and config.cluster == 1
-    most = config.cluster if config.launches == "one" else 1
-    return config.splits == config.cluster == most
+    return config.splits == config.cluster and (config.launches == "one" or config.cluster == 1)
 
 
 @attention_rule(
@@ -120,8 +119,11 @@ def copies_have_stages(p: Point) -> bool:
 
 @attention_rule(
     "cache",
+    "core",
     "threads",
     "lanes_per_key",
+    "heads_per_thread",
+    "unroll",
     "splits",
     "part_keys",
     "cluster",
@@ -136,9 +138,13 @@ def scores_fit(p: Point) -> bool:
 
 def _most_kept_keys(p: Point) -> int:
     """Return the most keys whose scores fit the shared memory of a block, beside all else there."""
+    return max(0, _most_shared_bytes(p) - p.keys.shared_bytes) // SCORE_BYTES
+
+
+def _most_shared_bytes(p: Point) -> int:
+    """Return the most shared memory of a block of which an SM holds min_blocks."""
     of_an_sm = p.gpu.shared_per_sm_bytes // p.config.min_blocks - p.gpu.shared_reserved_bytes
-    size = min(p.gpu.shared_per_block_bytes, of_an_sm) - p.keys.shared_bytes
-    return max(0, size) // SCORE_BYTES
+    return min(p.gpu.shared_per_block_bytes, of_an_sm)
 
 
 # The order of rules is that in which a search draws parameters.
@@ -171,28 +177,23 @@ def heads_fit(p: Point) -> bool:
     says="what warps have found fits 48 KiB of shared memory, and an SM for min_blocks blocks",
 )
 def findings_fit(p: Point) -> bool:
-    size = p.keys.shared_bytes
-    a_block = size + p.gpu.shared_reserved_bytes
-    return (
-        size <= STATIC_SHARED_BYTES and p.config.min_blocks * a_block <= p.gpu.shared_per_sm_bytes
-    )
+    return p.keys.shared_bytes <= min(STATIC_SHARED_BYTES, _most_shared_bytes(p))
 
 
 @attention_rule(
+    "core",
     "threads",
     "staging",
     "stages",
     "unroll",
     "lanes_per_key",
     "heads_per_thread",
+    "cache",
+    "launches",
+    "cluster",
     "min_blocks",
     says="the keys and values on their way fit a block's shared memory, and an SM's for min_blocks "
     "blocks",
 )
 def stages_fit(p: Point) -> bool:
-    size = p.keys.shared_bytes + p.keys.staged_bytes
-    a_block = size + p.gpu.shared_reserved_bytes
-    return (
-        size <= p.gpu.shared_per_block_bytes
-        and p.config.min_blocks * a_block <= p.gpu.shared_per_sm_bytes
-    )
+    return p.keys.shared_bytes + p.keys.staged_bytes <= _most_shared_bytes(p)

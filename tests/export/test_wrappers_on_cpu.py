@@ -651,7 +651,7 @@ def stand_in(variant, launched):
         return kernel
 
     cupy = ModuleType("cupy")
-    functions = "where arange exp amax stack ascontiguousarray"
+    functions = "where arange exp tanh amax stack ascontiguousarray"
     for name in f"{functions} float64 float32 float16 int64 int32 uint8".split():
         setattr(cupy, name, getattr(np, name))
     cupy.empty = lambda shape, dtype: np.empty(shape, dtype).view(Array)

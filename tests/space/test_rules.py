@@ -13,7 +13,7 @@ from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu, known_gpu_for
 from explorer.model.problem import Mask, Problem
 from explorer.ops import BACKWARD, FORWARD, Op
-from explorer.space import RULES, Space, parameters
+from explorer.space import ATTENTION_RULES, RULES, Space, parameters
 from explorer.space.covering import covering_array
 from explorer.space.rules import Point
 from explorer.space.space import MOST_JUDGED, RuleCache
@@ -42,13 +42,23 @@ class Spy:
         return getattr(self.config, name)
 
 
+OF_ROWS = [Problem(64, cols, DType.BF16) for cols in (5, 4096, 100000)]
+OF_ROWS.append(Problem(96, 100, DType.BF16, Op.LOG_SOFTMAX_BACKWARD, inner=48))
+OF_KEYS = [
+    Problem(64, cols, dtype, Op.DECODE_ATTENTION, group=4, key_heads=2)
+    for cols in (5, 1000, 100000)
+    for dtype in (DType.BF16, DType.F32)
+]
+
+
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize(
+    "rule", dict.fromkeys((*RULES, *ATTENTION_RULES)), ids=lambda rule: rule.name
+)
 def test_a_rule_reads_only_what_it_declares(rule):
     """What a rule excludes is counted from the parameters that it declares."""
     rng = random.Random(1)
-    problems = [Problem(64, cols, DType.BF16) for cols in (5, 4096, 100000)]
-    problems.append(Problem(96, 100, DType.BF16, Op.LOG_SOFTMAX_BACKWARD, inner=48))
+    problems = [*(OF_ROWS if rule in RULES else ()), *(OF_KEYS if rule in ATTENTION_RULES else ())]
     for problem in problems:
         space = Space(problem, H200)
         for _ in range(200):
