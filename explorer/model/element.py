@@ -355,7 +355,7 @@ def _name_of(value: Any) -> str:
     """Return the name of a library's type of elements; an empty one for any other value."""
     if isinstance(value, type):  # numpy.float16; Python's own float is left out: it has 64 bits
         return "" if value.__module__ == "builtins" else value.__name__
-    kind = type(value)
-    if kind.__module__.partition(".")[0] == "numpy":
+    kind = type(value)  # of a dtype, NumPy's class or, from ml_dtypes 0.7 on, one derived from it
+    if any(base.__module__.partition(".")[0] == "numpy" for base in kind.__mro__):
         return str(getattr(value, "name", ""))
     return str(value) if (kind.__module__, kind.__name__) == ("torch", "dtype") else ""

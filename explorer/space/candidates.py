@@ -149,24 +149,21 @@ def _ideas(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
 def _of_attention(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
     """Yield kernels of attention whose blocks come to half an SM's warps and up to four times that.
 
-    By the tensor cores with a block of two to eight warps; by multiply-adds where elements have 32
-    bits. Keys and values straight from memory, or two steps of them staged by large blocks.
+    By the tensor cores with a block of two to eight warps. Where elements have 32 bits, by
+    multiply-adds with four or eight: two took 3 and 15 % longer at two problems on an H200. Keys
+    and values come straight from memory, or two steps of them are staged by large blocks.
     """
     plain = Config(exp="ex2.approx", static_cols=False, heads_per_thread=problem.of_group)
-    cores = [replace(plain, core="mma")]
+    cores, sizes = [replace(plain, core="mma")], [64, 128, 256]
     if not problem.dtype.is_half:
-        heads = min(4, problem.of_group)
-        by_lanes = (8, 16)
-        cores = [
-            replace(plain, core="fma", heads_per_thread=heads, lanes_per_key=lanes)
-            for lanes in by_lanes
-        ]
+        by_lanes = replace(plain, core="fma", heads_per_thread=min(4, problem.of_group))
+        cores, sizes = [replace(by_lanes, lanes_per_key=lanes) for lanes in (8, 16)], [128, 256]
     launches = "two-overlapped" if gpu.overlaps_launches else "two"
     splits = [n for n in map(int, parameters(problem.dtype, problem.operator)["splits"]) if n > 1]
     ideas = [
         *(
             replace(core, threads=threads, unroll=unroll)
-            for core, threads, unroll in product(cores, (64, 128, 256), (1, 2))
+            for core, threads, unroll in product(cores, sizes, (1, 2))
         ),
         replace(cores[-1], threads=256, staging="async", stages=2),
     ]
