@@ -364,7 +364,7 @@ def drawn() -> tuple[Sampled, ...]:
     adds = {kernel: set(_told(kernel)) for kernel in pool}
     taken: list[Sampled] = []
     while any(adds.values()):
-        best = max(pool, key=lambda kernel: len(adds[kernel]) / _cost(kernel))
+        best = max(pool, key=lambda kernel: len(adds[kernel]) / cost(kernel))
         taken.append(best)
         seen = frozenset(adds[best])
         for told in adds.values():
@@ -385,7 +385,7 @@ def _told(kernel: Sampled) -> Iterator[object]:
     yield from ((family, *two) for two in combinations(structure, 2))
 
 
-def _cost(kernel: Sampled) -> float:
+def cost(kernel: Sampled) -> float:
     """About how long it takes to emulate, in no unit: by the elements that a thread works on.
 
     Kernels that are told the columns at run time are emulated at several numbers of them, of which

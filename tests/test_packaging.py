@@ -174,7 +174,7 @@ for words in json.loads(sys.argv[2]):
         assert not ended.code, words
     print(end="\\0", flush=True)
 """
-"""Runs the installed script for each command, which imports modules for all of them once."""
+"""Runs the installed script for each command."""
 
 PROGRAM = """
 import explorer
@@ -231,15 +231,12 @@ def empty(tmp_path):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("version", PYTHONS)
 def test_every_command_works_on_each_python_in_an_empty_folder(environments, empty, version):
-    """In a process of its own on the oldest Python, and one after another in one on the others."""
+    """One after another in one process, which imports modules for all of them once."""
     programs = environments(version) / "bin"
     folder, variables = empty
-    if version == PYTHONS[0]:
-        said = [run(programs / "explorer", *w, cwd=folder, **variables) for w in COMMANDS]
-    else:
-        session = ("-c", IN_ONE_PROCESS, programs / "explorer", json.dumps(COMMANDS))
-        *said, rest = run(programs / "python", *session, cwd=folder, **variables).split("\0")
-        assert rest == ""
+    session = ("-c", IN_ONE_PROCESS, programs / "explorer", json.dumps(COMMANDS))
+    *said, rest = run(programs / "python", *session, cwd=folder, **variables).split("\0")
+    assert rest == ""
     for words, out in zip(COMMANDS, said, strict=True):
         assert out or words[0] == "emit", words
     assert "Split:" in (folder / "softmax.cu").read_text()

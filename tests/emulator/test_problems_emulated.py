@@ -94,13 +94,13 @@ def problem_of(kind: str, cols: int) -> Problem:
 def test_a_kind_is_verified(emulator, kind):
     """37 columns, by turns, are ragged, and fewer than a causal mask has rows: some see nothing.
 
-    What either width changes is the same for every kind, and so are the choices.
+    What either width changes is the same for every kind, and so are the choices, of which each
+    kind meets a different one.
     """
     number = list(KINDS).index(kind)
     problem = problem_of(kind, (37, 128)[number % 2])
-    few = 1 if problem.dtype is DType.F64 else 2
-    for config in sampled(Space(problem, H200, FEW), few, seed=number):
-        verify(emulator, problem, config)
+    (config,) = sampled(Space(problem, H200, FEW), 1, seed=number)
+    verify(emulator, problem, config)
 
 
 TWO_ROWS = Config(threads=64, threads_per_row=32, vector_bytes=16)

@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from space_sample import space_sample, templates_of
+from space_sample import cost, space_sample, templates_of
 from test_batch_invariance import FEW, first_rows
 from verified import FAULTLESS
 
@@ -19,12 +19,12 @@ PARTS = 8
 
 @cache
 def one_of_each_unit():
-    """Kernels of the sample in which each unit of the templates occurs, cheap ones first."""
-    met, chosen = set(), []
-    for kernel in sorted(space_sample(), key=lambda one: one.problem.cols):
-        if not templates_of(kernel) <= met:
-            met |= templates_of(kernel)
-            chosen.append(kernel)
+    """Kernels of the sample in which each unit of the templates occurs, few and cheap ones."""
+    left, chosen = set().union(*map(templates_of, space_sample())), []
+    while left:
+        kernel = max(space_sample(), key=lambda one: len(templates_of(one) & left) / cost(one))
+        left -= templates_of(kernel)
+        chosen.append(kernel)
     return chosen
 
 

@@ -83,17 +83,9 @@ def test_every_rule_excludes_something_somewhere(rule):
     assert any(space.excluded_share(rule) for space in spaces)
 
 
-@pytest.mark.parametrize(
-    "narrowed",
-    [
-        {"threads": (256,), "threads_per_row": (32, 256)},
-        pytest.param({"threads": (32, 256, 1024)}, marks=pytest.mark.exhaustive),
-    ],
-    ids=len,
-)
-def test_the_share_that_a_rule_of_many_parameters_excludes_is_close(narrowed):
+def test_the_share_that_a_rule_of_many_parameters_excludes_is_close():
     rule = next(rule for rule in RULES if rule.name == "registers-fit")
-    space = Space(Problem(64, 4096), H200, narrowed)
+    space = Space(Problem(64, 4096), H200, {"threads": (256,), "threads_per_row": (32, 256)})
     values = [space.parameters[name] for name in rule.reads]
     points = [Config(**dict(zip(rule.reads, point, strict=True))) for point in product(*values)]
     assert len(points) > MOST_JUDGED

@@ -197,7 +197,7 @@ def killed_at(path, statement):
     return process.exitcode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("step", [31, pytest.param(2, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("step", [31, pytest.param(7, marks=pytest.mark.exhaustive)])
 def test_a_new_database_that_was_killed_while_it_was_created_is_completed(tmp_path, step):
     """Whenever that was: it has all tables and indices, and a search goes on with it."""
     whole = tmp_path / "whole.db"
