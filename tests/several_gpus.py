@@ -22,8 +22,8 @@ from signal import SIGKILL
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "tuning")]
 
-from databases import digests, trials_of  # noqa: E402
 from dask_processes import Processes, wait_until  # noqa: E402
+from databases import digests, trials_of  # noqa: E402
 
 from explorer.devices.names import gpus_here  # noqa: E402
 from explorer.model.tuned_table import read_table  # noqa: E402
