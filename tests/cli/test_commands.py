@@ -87,6 +87,7 @@ def test_a_gpu_on_which_nothing_runs_is_named_as_such(explorer, words, monkeypat
     assert "64x128 for NVIDIA H200" in named.out and "no GPU here" not in named.out
 
 
+@pytest.mark.exhaustive
 def test_space_as_json(explorer):
     data = json.loads(explorer("space", "--cols", "64", "--op", "softmax_backward", "--json").out)
     assert data["gpu"] == "NVIDIA H200" and 0 < data["legal"] < data["points"]
@@ -171,6 +172,7 @@ def test_dashboard_opens_the_storage(explorer, searched, monkeypatch):
     assert called == [["/bin/dash", "sqlite:///studies/explorer.db", "--port", "8099"]]
 
 
+@pytest.mark.exhaustive
 def test_dashboard_names_a_problem_s_study_and_asks_where_several_fit(
     explorer, searched, monkeypatch
 ):

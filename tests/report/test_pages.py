@@ -176,6 +176,7 @@ def test_a_page_of_what_is_committed(path):
     check_page(page_of(path))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "path",
     [TUNED / "nvidia-h200.json", TUNED / "held-out" / "nvidia-h200.json"],
@@ -237,6 +238,7 @@ def test_a_family_loses_nothing_where_it_is_the_best_and_neighbours_lose_what_wa
         )
 
 
+@pytest.mark.exhaustive
 def test_families_whose_names_have_commas_are_told_apart_by_semicolons():
     figures = [
         block
@@ -368,6 +370,7 @@ def test_commands_are_code_and_no_line_ends_before_a_unit():
     )
 
 
+@pytest.mark.exhaustive
 def test_a_long_table_is_folded_below_what_it_comes_to():
     page = page_of(TUNED / "nvidia-h200.json")
     section = page.partition("The best kernel of each problem</h2>")[2].partition("</section>")[0]

@@ -294,6 +294,7 @@ def test_what_others_found_out_is_heard_of_before_much_more_is_claimed(monkeypat
     assert max(gaps) <= 12
 
 
+@pytest.mark.exhaustive
 def test_what_is_begun_ends_within_a_time_budget():
     class Slow(FakeEvaluator):
         def evaluate(self, config):
