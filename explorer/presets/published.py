@@ -851,6 +851,24 @@ def find_preset(name: str) -> Preset:
     raise InvalidInput(f"preset '{name}' is not known{but}; explorer presets lists them all")
 
 
+def _between(of: str, what: str, **design: Any) -> Preset:
+    """Return a published kernel with other values of some parameters."""
+    one, source = find_preset(of), Source("explorer journey --ladder", f"beside {of}")
+    name, said, own = f"{of}-{what}", f"A variation of {of}.", {**one.design, **design}
+    return Preset(name, said, source, own, ops=one.ops, dtypes=one.dtypes)
+
+
+BETWEEN = (
+    _between("shared-tree-float4", "256", threads=256),
+    _between("warp-reduce-float4", "uncached", cache="none", cache_holds="input"),
+    _between("fast-softmax-4", "fast-exp", exp="__expf"),
+    _between("register-float4", "256", threads=find_preset("tile").design["threads"]),
+)
+"""Unpublished steps of the ladder: one idea each, where published kernels differ by several."""
+
+_BY_NAME |= {preset.name: preset for preset in BETWEEN}
+
+
 @dataclass(frozen=True, slots=True)
 class ReportedRatio:
     """How many times as fast one preset was as another, where it was published."""
