@@ -14,13 +14,17 @@ from explorer.ops import DEFAULT_OP, OPERATORS, Extent, Op
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A published kernel that adds an idea to the one before it, and what the idea does."""
+    """A kernel that adds an idea to another one, and what the idea does."""
 
     preset: str
     idea: str
     why: str
     """Why it gains or loses where rows have a few thousand columns, on a GPU such as an H200; of
     attention what it saves, or what it costs."""
+    after: str = ""
+    """The preset that it changes; empty if that is the one before it."""
+    besides: tuple[str, ...] = ()
+    """Parameters that the published kernel also has otherwise, which are no part of the idea."""
 
 
 LADDER = (
@@ -30,20 +34,23 @@ LADDER = (
         "31 of the 32 lanes of each warp are idle, and a load of 4 bytes moves a sector of 32.",
     ),
     Rung(
-        "unfused",
-        "A warp of threads, each with a row of its own. Each pass is a launch (the naive kernels).",
+        "thread-per-row",
+        "A warp of threads, each with a row of its own.",
         "All lanes work. But neighbouring threads read elements that are a row apart, so that no "
-        "access is coalesced, and exponentials go through a scratch matrix.",
+        "access is coalesced, and as many sectors move as before.",
     ),
     Rung(
-        "thread-per-row",
-        "The three launches are fused into one.",
-        "No scratch matrix is written and read: fewer bytes move.",
+        "unfused",
+        "Each pass is a launch (the naive kernels).",
+        "It loses: exponentials go through a scratch matrix, and half as many sectors again move, "
+        "though the other arithmetic takes fewer instructions. To fuse the launches is to go back.",
+        besides=("exp", "normalise"),
     ),
     Rung(
         "thread-per-row-online",
         "Online: the maximum and the sum are found in one pass.",
         "The row is read twice instead of three times, for one more exponential an element.",
+        after="thread-per-row",
     ),
     Rung(
         "shared-serial",
@@ -52,6 +59,7 @@ LADDER = (
         "Neighbouring threads read neighbouring elements, so that each access uses every byte of "
         "its sectors (coalescing), though each of three passes reads the row. And 256 times as "
         "many threads have loads in flight: a thread a row leaves most of the GPU idle.",
+        after="thread-per-row",
     ),
     Rung(
         "shared-tree",
@@ -60,33 +68,74 @@ LADDER = (
         "time.",
     ),
     Rung(
+        "llm.c-2",
+        "Exponentials are stored to the output, and divided there.",
+        "A quarter of the instructions is saved. It loses, since a quarter more sectors move: the "
+        "output is written, read back and written again.",
+    ),
+    Rung(
+        "shared-tree-float4-256",
+        "Accesses of 16 bytes (float4).",
+        "Fewer instructions move the same sectors. But at 4096 columns the compiler gives a thread "
+        "80 registers instead of 32, so that an SM holds three blocks instead of eight.",
+    ),
+    Rung(
         "shared-tree-float4",
-        "Accesses of 16 bytes (float4). Exponentials are stored to the output and divided there.",
-        "It executes fewer instructions, and loses. At 4096 columns the compiler gives a thread so "
-        "many registers that an SM holds one block of 512 threads. While it waits at a barrier or "
-        "for memory, nothing else runs. The exponentials also go to the output and back. On a GPU "
-        "or at a width where more blocks are resident it can gain, as was published.",
+        "Blocks of 512 threads.",
+        "An SM holds one at 4096 columns. While it waits at a barrier or for memory, nothing else "
+        "runs. Where more blocks are resident it can gain, as was published.",
     ),
     Rung(
         "warp-reduce-float4",
         "Warps reduce by shuffles, without barriers; the first warp reduces their results.",
-        "Two barriers replace one for each step of a tree. Registers still let an SM hold one "
-        "block.",
+        "Two barriers replace one for each step of a tree. An SM still holds one block.",
+    ),
+    Rung(
+        "warp-reduce-float4-uncached",
+        "The row is read a third time, instead of exponentials.",
+        "A fifth fewer sectors move, for more instructions. An SM still holds one block.",
+    ),
+    Rung(
+        "pytorch-block-uncached",
+        "Blocks of 1024 threads.",
+        "Twice as many warps are resident. But they are of one block, and wait together.",
+    ),
+    Rung(
+        "fast-softmax-4",
+        "Accesses of 4 bytes again.",
+        "Half as many registers let an SM hold two blocks: while one waits, the other one works.",
+    ),
+    Rung(
+        "fast-softmax-4-fast-exp",
+        "A cheaper exponential (__expf), which is less accurate.",
+        "Almost a third fewer instructions move as many sectors. At 4096 columns on an H200 "
+        "fast-softmax-6, which is pytorch-block-uncached with it, gained nothing.",
     ),
     Rung(
         "online-warp-state",
         "Online again, for a block: pairs of a maximum and a sum are merged by shuffles.",
-        "The row is read twice, nothing is stored in between, and all warps of an SM are resident.",
+        "The row is read twice instead of three times, for some more instructions.",
     ),
     Rung(
         "register-float4",
-        "The row is read once, by 16 bytes, and stays in registers.",
-        "One read and one write: no kernel can move less.",
+        "The row is read once, and stays in registers.",
+        "One read and one write: no kernel can move less. The compiler has to know the columns: an "
+        "array in registers holds a thread's share of them.",
+        after="pytorch-block-uncached",
+        besides=("exp",),
+    ),
+    Rung(
+        "register-float4-256",
+        "A thread has four vectors of a row, and a block as many fewer threads.",
+        "A thread has four loads in flight. At 4096 columns eight warps reduce their results "
+        "instead of 32, and an SM holds six blocks instead of two.",
     ),
     Rung(
         "tile",
         "A block works on two rows at once.",
-        "A thread has more loads in flight, and two rows share each barrier.",
+        "A thread has more loads in flight, and two rows share each barrier. All warps reduce for "
+        "themselves, since a first warp does so for one row only.",
+        besides=("exp",),
     ),
 )
 
@@ -141,9 +190,9 @@ ATTENTION_LADDER = (
         "Split keys: parts of a sequence's keys have blocks of their own, whose results a second "
         "launch combines.",
         "A block for each head is too few for a GPU where a batch is small: with parts all SMs "
-        "read. It begins with the fused kernel again, whose heads share no keys, and whose scores "
-        "now fit. Each part leaves a vector, a maximum and a sum, and the second launch waits for "
-        "the last of them.",
+        "read, and their scores fit. Each part leaves a vector, a maximum and a sum, and the "
+        "second launch waits for the last of them.",
+        after="vllm-paged-v1",
     ),
     Rung(
         "flash-decoding",
@@ -152,6 +201,7 @@ ATTENTION_LADDER = (
         "One instruction does the work of up to 64 multiply-adds of a warp, on numbers of 16 bits "
         "as they come from memory: no key is converted or shuffled. Groups of up to 8 heads take "
         "as many instructions as one head. There are as many parts as the SMs need.",
+        after="flashinfer-decode",
     ),
 )
 """The same of attention."""

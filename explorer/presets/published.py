@@ -57,15 +57,16 @@ F32_SOFTMAX: dict[str, Any] = {"ops": ("softmax",), "dtypes": (DType.F32,)}
 
 
 FAMILY = Source("an article on three f16 kernels", "one thread a row, measured on a Tesla T4")
-THREE = "a journey in three kernels"
-STEPS = "a worklog of fused softmax in CUDA"
+THREE = "Darshan Baslani, Softmax Optimization Journey, github.com/Darshan-Baslani/cuda_practice"
+TILES = "NVIDIA, cuTile Rust, nvlabs.github.io/cutile-rs/tutorials/05-fused-softmax.html"
+STEPS = "Saman, Fused Softmax::P3::Cuda Kernel, github.com/samanamp/fusedkernels-blog"
 
 _THREAD_A_ROW = (
     Preset(
         "one-thread-block",
         "A block of one thread for each row: three passes, 3 reads and 1 write. Corrected: sums of "
         "f32 are compensated.",
-        Source(STEPS, "its first step, f32"),
+        Source(STEPS, "its first step, f32", "4042516"),
         {"threads": 1, **CAREFUL},
     ),
     Preset(
@@ -98,7 +99,7 @@ _THREAD_A_ROW = (
         "thread-per-row-online-branchy",
         "A thread for each row; maximum and sum in one pass, the sum rescaled only when the "
         "maximum moves. Corrected: sums of f32 are compensated (llm.c has them in double).",
-        Source(THREE, "its second, online, f32, f16 and bf16"),
+        Source(THREE, "kernel 2, online, f32, f16 and bf16", "7d3b37b"),
         {**ONE_WARP, "algorithm": "online-branchy", **CAREFUL},
         other_names=("llm.c-5",),
     ),
@@ -107,8 +108,8 @@ _THREAD_A_ROW = (
 # ------------------------------------------------------------------ series, a block a row
 
 
-WORKLOG = Source(STEPS, "its steps in shared memory, f32")
-LAUNCH_RULE = Source(STEPS, "its steps with float4, whose threads depend on cols, f32")
+WORKLOG = Source(STEPS, "its steps in shared memory, f32", "4042516")
+LAUNCH_RULE = Source(STEPS, "its steps with float4, whose threads depend on cols, f32", "4042516")
 
 BY_COLS: Design = {"threads": lambda problem, _: 512 if problem.cols <= 14080 else 1024}
 
@@ -153,7 +154,7 @@ _BLOCK_A_ROW = (
         "tile",
         "A block for a tile of two whole rows, read once by 16-byte accesses and kept in "
         "registers: 1 read and 1 write.",
-        Source("a tutorial on tiles", "its fused kernel, a tile of rows and all cols, f32"),
+        Source(TILES, "a tile of rows and all cols, f32", "027cf85"),
         {
             "threads": lambda problem, _: warps_for(row_vectors(problem), VECTORS_OF_A_TILE),
             **WIDE,
@@ -174,7 +175,7 @@ _BLOCK_A_ROW = (
         "online-warp-state",
         "A block of 1024 threads for each row; (maximum, sum) pairs, found in one pass, are merged "
         "by shuffles, one pair a warp, then by the first warp.",
-        Source(THREE, "its last, online, measured at 1024x32768, f32"),
+        Source(THREE, "kernel 3, online, measured at 1024x32768, f32", "7d3b37b"),
         {
             "threads": 1024,
             "algorithm": "online-branchy",
@@ -848,6 +849,24 @@ def find_preset(name: str) -> Preset:
     near = get_close_matches(name, _BY_NAME, n=3)
     but = f", but {', '.join(near)} {'is' if len(near) == 1 else 'are'}" if near else ""
     raise InvalidInput(f"preset '{name}' is not known{but}; explorer presets lists them all")
+
+
+def _between(of: str, what: str, **design: Any) -> Preset:
+    """Return a published kernel with other values of some parameters."""
+    one, source = find_preset(of), Source("explorer journey --ladder", f"beside {of}")
+    name, said, own = f"{of}-{what}", f"A variation of {of}.", {**one.design, **design}
+    return Preset(name, said, source, own, ops=one.ops, dtypes=one.dtypes)
+
+
+BETWEEN = (
+    _between("shared-tree-float4", "256", threads=256),
+    _between("warp-reduce-float4", "uncached", cache="none", cache_holds="input"),
+    _between("fast-softmax-4", "fast-exp", exp="__expf"),
+    _between("register-float4", "256", threads=find_preset("tile").design["threads"]),
+)
+"""Unpublished steps of the ladder: one idea each, where published kernels differ by several."""
+
+_BY_NAME |= {preset.name: preset for preset in BETWEEN}
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,9 +230,9 @@ HALF_LINE = 6.5
 """Pixels: Vega centres the first line of a label on its row, and not all of its lines."""
 
 
-def _linear(**more: Any) -> Any:
-    """Return an axis of round numbers, few enough that each of them has its label."""
-    return altair().Axis(tickCount={"expr": f"ceil(width / {TICK_STEP})"}, **more)
+def _linear(most: int = 99, fit: str = f"ceil(width / {TICK_STEP})", **more: Any) -> Any:
+    """Return an axis of about `most` round numbers, or as few as have room for their labels."""
+    return altair().Axis(tickCount={"expr": f"min({most}, {fit})"}, **more)
 
 
 def _on_lines(when: str = "true") -> Any:
@@ -333,11 +333,13 @@ def kernels_chart(
     """
     alt = altair()
     brush = alt.selection_interval(name="brush", encodings=["x"])
+    # At most one number a kernel, since `tickMinStep` leaves halves; the width is not known here.
+    most = {field: max(row[field] for row in kernels) for field in ("trial", "rank")}
+    whole = {field: _linear(last or 1, "6") for field, last in most.items()}
     points = alt.Chart(_data(kernels)).mark_point()
-    whole = alt.Axis(tickCount=6, tickMinStep=1)  # of one of two charts the width is not known
     chosen = _chosen(kernels, families)
     search = points.encode(
-        x=alt.X("trial:Q", title="trial, in the order of the search", axis=whole),
+        x=alt.X("trial:Q", title="trial, in the order of the search", axis=whole["trial"]),
         y=_above("above_limit", f"% above {limit}'s time", "y"),
         **chosen,
     )
@@ -345,13 +347,15 @@ def kernels_chart(
     search += stairs.encode(x="trial:Q", y="above_limit:Q")
     by = "rank by first times" + ("" if title else ": drag here to select kernels")
     curve = points.encode(
-        x=alt.X("rank:Q", title=by, axis=whole),
+        x=alt.X("rank:Q", title=by, axis=whole["rank"]),
         y=_above("above_best", "% above the best", "y"),
         **chosen,
     ).add_params(brush)
-    limits = [{"at": at, "text": f"{n} within {at} %"} for at, n in near.items()]
+    # A text stands where the curve is below its line, or else where it is far above.
+    ends = {at: "left" if n > most["rank"] / 3 else "right" for at, n in near.items()}
+    limits = [{"at": at, "text": f"{n} within {at} %", "end": ends[at]} for at, n in near.items()]
     size = {"width": PLOT_WIDTH, "height": 230}
-    found = (search + _limits([{"at": 0, "text": limit}])).properties(
+    found = (search + _limits([{"at": 0, "text": limit, "end": "right"}])).properties(
         **size, title="Every kernel, and the best so far"
     )
     ranked = (curve + _limits(limits)).properties(**size, title="The same kernels, the best first")
@@ -382,11 +386,14 @@ def _chosen(kernels: Sequence[Row], families: Sequence[str]) -> Row:
 
 
 def _limits(rows: Sequence[Row]) -> Chart:
-    """Draw lines across a chart. Rows have `at`, on the vertical axis, and the line's text."""
-    base = altair().Chart(_data(rows)).encode(y="at:Q")
-    text = base.mark_text(align="right", dx=-4, dy=-7, baseline="middle")
-    across = altair().value("width")
-    return base.mark_rule(style="limit") + text.encode(x=across, text="text:N")
+    """Draw lines across a chart. Rows have `at`, on the vertical axis, a text and its `end`."""
+    alt = altair()
+    drawn = alt.Chart(_data(rows)).mark_rule(style="limit").encode(y="at:Q")
+    for end, x, dx in (("left", 0, 4), ("right", "width", -4)):
+        if own := [row for row in rows if row["end"] == end]:
+            text = alt.Chart(_data(own)).mark_text(align=end, dx=dx, dy=-7, baseline="middle")
+            drawn += text.encode(x=alt.value(x), y="at:Q", text="text:N")
+    return drawn
 
 
 def _limit(channel: str, at: float) -> Chart:
@@ -491,7 +498,7 @@ def bars_chart(rows: Sequence[Row], title: str) -> Chart:
             scale=alt.Scale(
                 domainMin=0, domainMax={"expr": f"{most} / {_share_left(_room_beside(rows))}"}
             ),
-            axis=_linear(format=",.2~f", tickMinStep=1 if whole else 0),
+            axis=_linear(most if whole else 99, format=",.2~f"),
         ),
     )
     text = base.mark_text(align="left", dx=5).encode(text="told:N")
@@ -503,9 +510,9 @@ def front_chart(rows: Sequence[Row]) -> Chart:
 
     Rows have above_best in per cent, ulp, kind (`front` or `other kernel`) and what.
     """
-    alt = altair()
+    alt, above = altair(), [row["above_best"] for row in rows]
     base = alt.Chart(_data(rows)).encode(
-        x=_above("above_best", "% above the fastest"),
+        x=_above("above_best", "% above the fastest", domainMax=max([1, *above])),
         y=alt.Y("ulp:Q", title="largest error, ulp", scale=alt.Scale(zero=False)),
     )
     points = base.mark_point().encode(

@@ -313,10 +313,10 @@ def _large_numbers(journey: Journey) -> list[tuple[str, str, str]]:
 
 
 def _take(journey: Journey) -> Iterator[Block]:
-    """Yield the command that writes the fastest published kernel."""
+    """Yield the command that writes the fastest kernel that has a name."""
     named = [step for step in journey.steps if step.kernel and step.name != BEST]
     if named:
-        yield "This command writes the fastest published kernel to a file:"
+        yield "This command writes the fastest kernel that has a name to a file:"
         yield command(shlex.join(["explorer", "emit", named[-1].name, *_options(journey)]))
 
 

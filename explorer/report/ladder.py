@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -31,13 +31,16 @@ from explorer.tuning.journey import Journey
 class Step:
     """A rung on a problem: its config, and its time in a kept journey where it was in one."""
 
+    number: int
     rung: Rung
     config: Config | None
     problem: Problem
     gpu: GpuSpec
-    fault: str = ""
+    fault: str
     """Why there is no config."""
-    timed: Contender | None = None
+    timed: Contender | None
+    base: "Step | None"
+    """The step that it changes."""
 
     @cached_property
     def profile(self) -> Profile | str:
@@ -62,6 +65,11 @@ class Step:
         options = ProblemQuery.of(self.problem).options
         return shlex.join(["explorer", "emit", self.rung.preset, *options])
 
+    def called(self, other: "Step") -> str:
+        """Return what another step is called beside it."""
+        told = f"step {other.number}, {other.rung.preset}"
+        return told if other.number < self.number - 1 else "the step before"
+
 
 def kept_journey(problem: Problem) -> Journey | None:
     """Return the journey over a problem that comes with the package; None without one."""
@@ -71,13 +79,14 @@ def kept_journey(problem: Problem) -> Journey | None:
 
 def ladder_steps(problem: Problem, gpu: GpuSpec, journey: Journey | None) -> list[Step]:
     """Return the rungs on a problem, the first idea first."""
-    found = []
-    for rung in ladder_of(problem):
+    found: list[Step] = []
+    for number, rung in enumerate(ladder_of(problem), 1):
         preset = find_preset(rung.preset)
         fault = preset.fault(problem, gpu) or ""
         config = None if fault else preset.config(problem, gpu)
         timed = journey.find(rung.preset) if journey else None
-        found.append(Step(rung, config, problem, gpu, fault, timed))
+        bases = (s for s in reversed(found) if s.config and rung.after in ("", s.rung.preset))
+        found.append(Step(number, rung, config, problem, gpu, fault, timed, next(bases, None)))
     return found
 
 
@@ -90,6 +99,7 @@ def ladder_data(steps: list[Step], journey: Journey | None) -> dict[str, Any]:
             {
                 "preset": step.rung.preset,
                 "idea": step.rung.idea,
+                "changes": step.base.rung.preset if step.base else None,
                 "why": step.rung.why,
                 "config": step.config.as_dict() if step.config else None,
                 "fault": step.fault or None,
@@ -104,12 +114,10 @@ def ladder_data(steps: list[Step], journey: Journey | None) -> dict[str, Any]:
 def print_ladder(steps: list[Step], journey: Journey | None, console: Console) -> None:
     """Print the rungs as they are profiled, then where the times are from."""
     console.print(f"{steps[0].problem}: a ladder of {len(steps)} ideas", style="bold")
-    before: Step | None = None
-    for number, step in enumerate(steps, 1):
+    for step in steps:
         console.print()
-        console.print(f"{number}. {step.rung.preset}: {step.rung.idea}", style="bold")
-        console.print(notes([*_lines(step, before, journey)]))
-        before = step if step.config else before
+        console.print(f"{step.number}. {step.rung.preset}: {step.rung.idea}", style="bold")
+        console.print(notes([*_lines(step, journey)]))
     console.print()
     if journey is None:
         console.print(f"No journey over {steps[0].problem} was kept, so no times are known.")
@@ -119,24 +127,38 @@ def print_ladder(steps: list[Step], journey: Journey | None, console: Console) -
             console.print("The templates have changed since: files and profiles are of today's.")
 
 
-def _lines(step: Step, before: Step | None, journey: Journey | None) -> Iterator[tuple[str, str]]:
+def _lines(step: Step, journey: Journey | None) -> Iterator[tuple[str, str]]:
     if step.config is None:
         yield "left out", step.fault
         return
-    if step.timed is not None and journey is not None:
-        time = f"{microseconds(step.timed.time_us)} µs"
-        if before is not None and before.timed is not None:
-            ratio = journey.speedup(before.timed, step.timed).median
-            time += f", {times_as_fast(ratio)} × as fast as the step before"
-        yield "time", time
+    if journey is not None:
+        yield "time", _time(step, journey)
     counted = step.profile
     yield "profile", counted if isinstance(counted, str) else _counts(counted)
-    if before is None or before.config is None:
+    if step.base is None or step.base.config is None:
         yield "config", brief_words(step.config)
     else:
-        yield "changed", change_words(before.config, step.config)
+        base, where = step.base.config, step.called(step.base)
+        idea = replace(step.config, **{name: getattr(base, name) for name in step.rung.besides})
+        yield "changed", change_words(base, idea) + f", from {where}" * (where != "the step before")
+        if idea != step.config:
+            yield "besides", change_words(idea, step.config)
     yield "why", step.rung.why
     yield "file", step.command
+
+
+def _time(step: Step, journey: Journey) -> str:
+    """Return its time, and how it compares with that of the last timed step on the way to it."""
+    if step.timed is None:
+        return "not timed in the kept journey"
+    time, slower = f"{microseconds(step.timed.time_us)} µs", step.base
+    while slower and not slower.timed:
+        slower = slower.base
+    if slower and slower.timed:
+        ratio = times_as_fast(journey.speedup(slower.timed, step.timed).median)
+        time += f", {ratio} × as fast as {step.called(slower)}"
+        time += ", the last one that was timed" * (slower is not step.base)
+    return time
 
 
 def _counts(of: Profile) -> str:

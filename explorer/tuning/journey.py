@@ -15,7 +15,7 @@ from explorer.model.evaluator import Evaluator
 from explorer.model.outcome import Absent, Contender, Environment, Measured
 from explorer.model.peer import Entered, PeerBench, PeerName
 from explorer.model.problem import Problem
-from explorer.presets.published import PRESETS
+from explorer.presets.published import BETWEEN, PRESETS
 from explorer.space import can_emit
 from explorer.system.plain_data import read_fields, shown, write_fields
 from explorer.tuning.contest import ROUNDS, Contest, Entry, Ratio, check_rows
@@ -163,7 +163,8 @@ def _presets(evaluator: Evaluator) -> tuple[_Entered, list[Absent]]:
     """
     entered: _Entered = {}
     left_out = []
-    for preset in (one for one in PRESETS if evaluator.problem.op in one.ops):
+    known = PRESETS if evaluator.catalogue else (*PRESETS, *BETWEEN)  # no recording has these
+    for preset in (one for one in known if evaluator.problem.op in one.ops):
         fault = preset.fault(evaluator.problem, evaluator.gpu)
         if fault is None:
             _enter(entered, preset.name, preset.config(evaluator.problem, evaluator.gpu), evaluator)

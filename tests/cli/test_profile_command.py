@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import pytest
 from by_hand import SHAPE
@@ -105,6 +106,14 @@ def test_attention_has_a_ladder_of_its_own(explorer):
 def test_a_ladder_needs_no_gpu_and_no_columns(explorer):
     ran = explorer("journey", "--ladder", "--cols", 64, "--rows", 64)
     assert ran.code == 0, ran.err
-    assert "11. tile" in ran.out and "so no times are known" in ran.out
+    assert (
+        "18. tile" in ran.out
+        and "besides  __expf → expf" in ran.out
+        and "so no times are known" in ran.out
+    )
     data = json.loads(explorer("journey", "--ladder", "--json").out)
     assert data["rungs"][0]["time_us"] and data["circumstances"]["gpu"] == "NVIDIA H200"
+    (between,) = (one for one in data["rungs"] if one["preset"] == "register-float4-256")
+    assert between["time_us"] is None and between["changes"] == "register-float4"
+    ran = explorer(*shlex.split(between["emit"])[1:], "--output", "-")
+    assert ran.code == 0 and "a block of 256 threads" in ran.out

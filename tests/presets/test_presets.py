@@ -15,12 +15,14 @@ from explorer.model.problem import Problem
 from explorer.ops import Op
 from explorer.presets.ladder import LADDER
 from explorer.presets.preset import IDLE_THREADS
-from explorer.presets.published import PRESETS, REPORTED, find_preset
+from explorer.presets.published import BETWEEN, PRESET_NAMES, PRESETS, REPORTED, find_preset
+from explorer.report.ladder import kept_journey, ladder_data, ladder_steps
 from explorer.space import Space
 
 H200 = known_gpu("NVIDIA H200")
 ROWS = 8192
 INNER = 24
+USUAL = Problem(8192, 4096)
 
 ROUND = (8, 64, 1024, 4096, 16384)
 """Widths of which the narrowest that a preset is for is verified."""
@@ -135,17 +137,61 @@ def test_reported_ratios_are_of_presets():
         find_preset(ratio.faster)
 
 
-def test_the_ladder_is_of_presets_and_each_rung_has_a_time_in_the_kept_journey():
-    from explorer.report.ladder import kept_journey, ladder_data, ladder_steps
-
-    problem = Problem(8192, 4096)
-    journey = kept_journey(problem)
-    steps = ladder_steps(problem, H200, journey)
-    assert [step.rung for step in steps] == list(LADDER) and all(step.timed for step in steps)
+def test_each_published_rung_of_the_ladder_has_a_time_in_the_kept_journey():
+    journey = kept_journey(USUAL)
+    steps = ladder_steps(USUAL, H200, journey)
+    assert [step.rung for step in steps] == list(LADDER)
+    untimed = [step.rung.preset for step in steps if not step.timed]
+    assert untimed == [preset.name for preset in BETWEEN]
     rungs = ladder_data(steps, journey)["rungs"]
     assert rungs[0]["time_us"] > 20 * rungs[-1]["time_us"]
     small = ladder_steps(Problem(64, 64), H200, kept_journey(Problem(64, 64)))
     assert all(step.config for step in small) and not any(step.timed for step in small)
+
+
+IDEAS = {
+    "thread-per-row": {"threads"},
+    "unfused": {"launches"},
+    "thread-per-row-online": {"algorithm"},
+    "shared-serial": {"threads", "threads_per_row", "reduction", "sum"},
+    "shared-tree": {"reduction"},
+    "llm.c-2": {"cache", "cache_holds"},
+    "shared-tree-float4-256": {"vector_bytes"},
+    "shared-tree-float4": {"threads", "threads_per_row"},
+    "warp-reduce-float4": {"reduction"},
+    "warp-reduce-float4-uncached": {"cache", "cache_holds"},
+    "pytorch-block-uncached": {"threads", "threads_per_row"},
+    "fast-softmax-4": {"vector_bytes"},
+    "fast-softmax-4-fast-exp": {"exp"},
+    "online-warp-state": {"algorithm"},
+    "register-float4": {"cache", "cache_holds", "static_cols"},
+    "register-float4-256": {"threads", "threads_per_row"},
+    "tile": {"rows_per_thread", "reduction"},
+}
+"""The parameters of each step's idea: one, or those that it cannot be without."""
+
+
+def test_each_step_of_the_ladder_changes_one_idea():
+    for step in ladder_steps(USUAL, H200, None)[1:]:
+        changed = step.base.config.differences(step.config).keys()
+        assert changed - set(step.rung.besides) == IDEAS[step.rung.preset]
+        assert changed >= set(step.rung.besides)
+        assert step.base.rung.preset == step.rung.after or step.base.number == step.number - 1
+
+
+def test_steps_between_published_kernels_are_right_and_have_names_but_are_not_listed():
+    assert not {preset.name for preset in BETWEEN} & set(PRESET_NAMES)
+    for preset in BETWEEN:
+        program = ProgramUnderTest.of_config(Problem(2, 4096), preset.config(USUAL, H200))
+        assert Emulator("sm_90").verify(program).status is Status.VERIFIED
+        assert find_preset(preset.name) is preset
+
+
+def test_a_step_whose_base_is_left_out_changes_the_last_one_that_is_not():
+    of = {step.rung.preset: step for step in ladder_steps(Problem(8, 64, DType.BF16), H200, None)}
+    for name in ("llm.c-2", "shared-tree-float4-256", "warp-reduce-float4-uncached"):
+        assert of[name].config is None and "it is not for bf16" in of[name].fault
+    assert of["pytorch-block-uncached"].base is of["shared-tree"]
 
 
 @pytest.mark.parametrize("text", ["naive", "shuffle", "shared memory", "online", "fused"])

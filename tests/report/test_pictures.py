@@ -10,7 +10,14 @@ import pytest
 pytest.importorskip("altair", reason="charts need the extra softmax-explorer[report]")
 pytest.importorskip("vl_convert", reason="charts need the extra softmax-explorer[report]")
 
-from explorer.report.charts import DARK_HEAT, LIGHT_HEAT, bars_chart, theme, write_chart
+from explorer.report.charts import (
+    DARK_HEAT,
+    LIGHT_HEAT,
+    bars_chart,
+    kernels_chart,
+    theme,
+    write_chart,
+)
 from explorer.report.compare import comparison_page, read_compared
 from explorer.report.journey import journey_picture, read_journey
 from explorer.report.pages import kept_pages
@@ -104,6 +111,30 @@ def test_the_text_of_the_longest_bar_stays_within_the_frame(tmp_path):
     left, frame = map(int, re.search(r"translate\((\d+),\d+\).*?M0.5,0.5h(\d+)v", svg).groups())
     assert frame == 200
     assert max(right for _, right, _, text in texts_of(svg)[0] if " s, " in text) <= left + frame
+
+
+def study_texts(folder, count, near=()):
+    """The level texts of the chart of a study's kernels, each 0.1 % slower than the one before."""
+    kernels = [
+        {"rank": n + 1, "trial": n, "time_us": 1.0, "above_best": n / 10, "above_limit": n / 10}
+        | {"what": "", "kind": "other kernel", "family": FAMILIES[0]}
+        for n in range(count)
+    ]
+    within = {at: min(count, 10 * at + 1) for at in near}
+    best = [{"trial": 0, "above_limit": 0.0}]
+    write_chart(kernels_chart(kernels, within, best, "copy", FAMILIES, "a"), folder / "it.svg")
+    return texts_of((folder / "it.svg").read_text())[0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_the_axes_of_few_kernels_have_no_halves_of_one(tmp_path, count):
+    numbers = [text for *_, text in study_texts(tmp_path, count) if re.fullmatch(r"[\d.]+", text)]
+    assert str(count) in numbers and not {"1.0", "1.5", "2.5"} & set(numbers)
+
+
+def test_the_text_of_a_line_is_where_no_kernels_are(tmp_path):
+    at = {text: left for left, _, _, text in study_texts(tmp_path, 100, near=(1, 5))}
+    assert at["51 within 5 %"] < 200 < at["11 within 1 %"]
 
 
 # ------------------------------------------------------------------ marks and colours

@@ -13,7 +13,7 @@ from explorer.model.problem import Problem
 from explorer.model.query import query_from_keywords
 from explorer.ops import Op
 from explorer.presets.ladder import ATTENTION_LADDER, usual_problem
-from explorer.presets.published import PRESETS
+from explorer.presets.published import BETWEEN, PRESETS
 from explorer.report.tune import family
 from explorer.tuning.contest import Entry
 from explorer.tuning.journey import BEST, Journey, run_journey, stored_best
@@ -34,8 +34,9 @@ def test_every_legal_preset_and_the_best_is_a_step_slowest_first():
     )
     named = [name for step in journey.steps for name in step.names]
     left_out = {entry.name: entry.why for entry in journey.left_out}
+    between = [preset.name for preset in BETWEEN]
     of_softmax = [preset.name for preset in PRESETS if evaluator.problem.op in preset.ops]
-    assert sorted([*named, *left_out]) == sorted([*of_softmax, BEST])
+    assert sorted([*named, *left_out]) == sorted([*of_softmax, *between, BEST])
     assert "rows of at most 1024 columns" in left_out["oneflow-warp"]
     assert left_out["thread-per-row"] == "timeout: no end after 5 s"
     times = [step.time_us for step in journey.steps]
