@@ -295,9 +295,8 @@ def _read_twice(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
     looped = Config(
         exp="ex2.approx", algorithm="online-block-max", cache="none", cache_holds="input"
     )
-    untimed = has_plain_rows(problem) and not may_split(
-        problem
-    )  # others are `adapted` to one launch
+    # Of rows that are not plain `adapted` makes these ideas of one launch.
+    untimed = has_plain_rows(problem) and not may_split(problem)
     if problem.rows <= FEW_ROWS and not untimed:
         overlapped = "two-overlapped" if gpu.overlaps_launches else "two"
         for unroll in (2, 4, 8):
