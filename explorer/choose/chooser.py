@@ -18,8 +18,8 @@ from explorer.model.gpu_spec import WARP, GpuSpec, occupancy
 from explorer.model.outcome import Resources
 from explorer.model.problem import Mask, Problem
 from explorer.model.work_split import WorkSplit
-from explorer.space.candidates import adapted
-from explorer.space.design_rules import WIDE_ROW, is_plain
+from explorer.space.candidates import adapted, may_split
+from explorer.space.design_rules import WIDE_ROW
 from explorer.space.space import Space
 
 
@@ -79,7 +79,7 @@ def _first_legal(problem: Problem, gpu: GpuSpec, accuracy: Accuracy) -> tuple[Co
         idea = attention(problem, gpu)
         return idea, Space(problem, gpu).is_legal(idea)
     space, exactly, legal = Space(problem, gpu), _asks_exact(problem, accuracy), False
-    for idea in _ideas(problem, gpu, may_split=is_plain(problem) and not exactly):
+    for idea in _ideas(problem, gpu, may_split=may_split(problem) and not exactly):
         idea = exact(_finished(idea, problem, gpu), problem, accuracy)
         legal = space.is_legal(idea)
         if legal:

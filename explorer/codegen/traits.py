@@ -160,6 +160,8 @@ class Traits:
             "online": online,
             "block_max": config.algorithm == "online-block-max",
             "folded": self._folded,
+            # What three launches leave of each element: a logarithm is of the exponent itself.
+            "left": "differences" if self.problem.operator.is_log else "exponentials",
             "function": self._function(),
             "body": self._body(online),
             # A span is staged in shared memory: threads take 4 bytes of a row at a time there.

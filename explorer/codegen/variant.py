@@ -127,7 +127,8 @@ def _name_of_ids(problem: Problem) -> str:
 def entries(problem: Problem, config: Config) -> tuple[str, ...]:
     """Return the kernels' names, in the order of their launches."""
     name = namespace(problem, config)
-    three = ("_score", "_softmax", "_value") if problem.attends else ("_max", "_exp", "_sum")
+    of_rows = ("_max", "_shift" if problem.operator.is_log else "_exp", "_sum")
+    three = ("_score", "_softmax", "_value") if problem.attends else of_rows
     steps = {"three": three, "one": ("",)}
     two = ("_part", "_merge" if problem.attends else "_row")
     return tuple(f"{name}{step}_kernel" for step in steps.get(config.launches, two))

@@ -12,7 +12,7 @@ from explorer.model.outcome import Resources
 from explorer.model.problem import Problem, power_of_two
 from explorer.ops import FORWARD
 from explorer.space import Space
-from explorer.space.design_rules import is_plain
+from explorer.space.design_rules import has_plain_rows
 
 # ------------------------------------------------------------------ preset
 
@@ -170,7 +170,7 @@ IN_REGISTERS: Design = {"cache": "registers", "cache_holds": holds, "static_cols
 
 def careful_sum(problem: Problem, _: GpuSpec) -> str:
     """Return the sum of a thread that has a whole row: a plain one is too inexact in f32."""
-    is_careful = problem.dtype.itemsize == 4 and is_plain(problem)
+    is_careful = problem.dtype.itemsize == 4 and has_plain_rows(problem)
     return "compensated" if is_careful else "plain"
 
 
@@ -227,8 +227,8 @@ def largest_as_resident(problem: Problem, gpu: GpuSpec) -> int:
 
 
 def several_rows(problem: Problem, rows: int) -> int:
-    """Return how many rows threads work on together: several only of a plain softmax."""
-    return rows if is_plain(problem) else 1
+    """Return how many rows threads work on together: several only of plain rows."""
+    return rows if has_plain_rows(problem) else 1
 
 
 # ------------------------------------------------------------------ what a design is not for

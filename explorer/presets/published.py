@@ -48,8 +48,6 @@ from explorer.space.rules import Point
 ONE_WARP: Design = {"threads": WARP, "threads_per_row": 1}
 """A thread a row; blocks of a warp spread few rows over many SMs."""
 
-SOFTMAX_ALONE: dict[str, Any] = {"ops": ("softmax",)}
-
 F32_SOFTMAX: dict[str, Any] = {"ops": ("softmax",), "dtypes": (DType.F32,)}
 """For a design that stores exponentials in the output: 16 bits would round them twice."""
 
@@ -76,7 +74,6 @@ _THREAD_A_ROW = (
         "sums of f32 are compensated.",
         FAMILY,
         {**ONE_WARP, "launches": "three", "exp": "__expf", "normalise": "reciprocal", **CAREFUL},
-        **SOFTMAX_ALONE,
         reported="32x4096 f16: 1.063 ms on a Tesla T4",
     ),
     Preset(
@@ -161,7 +158,6 @@ _BLOCK_A_ROW = (
             **IN_REGISTERS,
             "rows_per_thread": 2,
         },
-        **SOFTMAX_ALONE,
     ),
     Preset(
         "register-float4",
@@ -396,7 +392,7 @@ _AITEMPLATE = (
             "normalise": "reciprocal",
             "staging": "span",
         },
-        **SOFTMAX_ALONE,
+        ops=("softmax",),
         limit=_few_cols,
     ),
     Preset(
@@ -603,7 +599,6 @@ _TRITON = (
         "read once and kept in registers: 1 read and 1 write.",
         Source("Triton", "tutorial 02-fused-softmax, num_warps=8", "2024"),
         {**TRITON, "persistent": _resident_blocks},
-        **SOFTMAX_ALONE,
     ),
 )
 

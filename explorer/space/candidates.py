@@ -16,7 +16,7 @@ from explorer.model.gpu_spec import WARP, GpuSpec, other_residencies
 from explorer.model.key_split import KeySplit
 from explorer.model.outcome import Resources
 from explorer.model.problem import Problem
-from explorer.space.design_rules import WIDE_ROW, widest_vector
+from explorer.space.design_rules import WIDE_ROW, has_plain_rows, widest_vector
 from explorer.space.rules import Point, has_working_registers
 from explorer.space.space import Space
 
@@ -178,6 +178,12 @@ def _of_attention(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
                     yield replace(divided, cluster=number)
 
 
+def may_split(problem: Problem) -> bool:
+    """Whether two launches were ever timed for such rows: dense, unscaled ones of softmax alone."""
+    plain = has_plain_rows(problem) and not problem.operator.is_log
+    return plain and problem.scale is None and problem.is_dense
+
+
 def _widths(problem: Problem) -> list[int]:
     """Bytes of an access: the widest at which all rows start, and what is half as wide or less."""
     least = problem.dtype.itemsize
@@ -289,7 +295,9 @@ def _read_twice(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
     looped = Config(
         exp="ex2.approx", algorithm="online-block-max", cache="none", cache_holds="input"
     )
-    if problem.rows <= FEW_ROWS:
+    # Of rows that are not plain `adapted` makes these ideas of one launch.
+    untimed = has_plain_rows(problem) and not may_split(problem)
+    if problem.rows <= FEW_ROWS and not untimed:
         overlapped = "two-overlapped" if gpu.overlaps_launches else "two"
         for unroll in (2, 4, 8):
             yield replace(looped, launches=overlapped, unroll=unroll)

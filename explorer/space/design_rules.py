@@ -20,17 +20,16 @@ def widest_vector(problem: Problem) -> int:
     return math.gcd(problem.row_bytes, problem.input_stride * problem.dtype.itemsize, 16)
 
 
-def is_plain(problem: Problem) -> bool:
-    """Whether every choice makes sense for its operator, and its rows are whole and unscaled."""
-    return (
-        not problem.operator.takes
-        and problem.scale is None
-        and problem.mask is Mask.NONE
-        and problem.inner == 1
-        and problem.is_dense
-        and problem.output_dtype is problem.dtype
-        and not problem.in_place
-    )
+def has_plain_rows(problem: Problem) -> bool:
+    """Return whether each row becomes another row of its type: whole, along memory, elsewhere.
+
+    Threads that work on several rows take the last row in place of rows past it: in place they
+    would read what others have stored. They also hide nothing of a row. Exponentials cannot wait in
+    an output of another type. What else would serve under a mask or in place was never tried.
+    """
+    of_each = problem.fills_rows and tuple(problem.operator.operands) == ("input",)
+    whole = problem.inner == 1 and problem.mask is Mask.NONE
+    return of_each and whole and problem.output_dtype is problem.dtype and not problem.in_place
 
 
 def has_spans(problem: Problem) -> bool:
@@ -42,7 +41,7 @@ def has_spans(problem: Problem) -> bool:
 
 
 def _is_usual(config: Config) -> bool:
-    """Whether it makes none of the choices that are for plain problems alone."""
+    """Whether it makes none of the choices that are for plain rows alone."""
     return (
         config.rows_per_thread == 1
         and config.cache != "output"
@@ -58,11 +57,11 @@ def _is_usual(config: Config) -> bool:
     "launches",
     "persistent",
     "sum",
-    says="this choice is for a plain softmax alone: no scale, mask, stride or second type, not in "
-    "place",
+    says="this choice is for softmax and log_softmax of whole rows along memory: no mask or second "
+    "type, not in place",
 )
-def plain_softmax_alone(p: Point) -> bool:
-    return _is_usual(p.config) or is_plain(p.problem)
+def plain_rows_alone(p: Point) -> bool:
+    return _is_usual(p.config) or has_plain_rows(p.problem)
 
 
 @rule(

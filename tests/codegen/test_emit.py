@@ -69,6 +69,7 @@ KINDS = {
     "in place": {"in_place": True},
     "f64 in place, gaps": {"dtype": DType.F64, "in_place": True, "gap": 2},
     "log": {"op": Op.LOG_SOFTMAX},
+    "log, scaled, gaps, f64": {"op": Op.LOG_SOFTMAX, "scale": 0.5, "gap": 3, "dtype": DType.F64},
     "causal, scaled, bf16": {"mask": Mask.CAUSAL, "scale": 0.5, "dtype": DType.BF16},
     "log of lengths, gaps": {"op": Op.LOG_SOFTMAX, "mask": Mask.LENGTHS, "gap": 8},
     "additive, scaled, f64": {"mask": Mask.ADDITIVE, "scale": 2.0, "dtype": DType.F64},
@@ -147,10 +148,18 @@ def test_code_of_clusters_is_clean_under_clang_format(cols, kind, tmp_path):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("dtype", [DType.BF16, DType.F64])
-@pytest.mark.parametrize("cols", [16384, 8193])
-def test_code_of_two_launches_is_clean_under_clang_format(cols, dtype, tmp_path):
-    check_format(Problem(64, cols, dtype), tmp_path, {"launches": ("two", "two-overlapped")})
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(64, 16384, DType.F64),
+        Problem(64, 16384, DType.BF16, Op.LOG_SOFTMAX, scale=0.5),
+        Problem(64, 8193, DType.F64, Op.LOG_SOFTMAX, scale=0.5, input_stride=8195),
+        Problem(64, 8193, DType.BF16),
+    ],
+    ids=str,
+)
+def test_code_of_two_launches_is_clean_under_clang_format(problem, tmp_path):
+    check_format(problem, tmp_path, {"launches": ("two", "two-overlapped")})
 
 
 @pytest.mark.exhaustive

@@ -318,6 +318,11 @@ HOSTS = [
         for cols in (65536, 65537)
         for launches in ("two", "two-overlapped")
     ),
+    (Problem(4, 65537, BF16, LOG, scale=0.5), replace(TWO, launches="two-overlapped")),
+    (
+        Problem(64, 1000, op=LOG, scale=0.5, input_stride=1008),
+        replace(TWO, algorithm="three-pass", launches="three"),
+    ),
 ]
 """Of the clusters, each has sixteen blocks and half of what an SM has of shared memory."""
 

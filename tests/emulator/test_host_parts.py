@@ -34,6 +34,9 @@ GRADIENT = Problem(64, 1000, op=Op.SOFTMAX_BACKWARD), Config(cache_holds="input"
 STRIDED = Problem(64, 1000, input_stride=1024, output_stride=1008), Config()
 CAUSAL = Problem(64, 1024, mask=Mask.CAUSAL, mask_rows=64), Config()
 SCALED = Problem(64, 1000, scale=0.5), Config()
+GAPS = {"scale": 0.5, "input_stride": 8200, "output_stride": 8208}
+SCALED_THREE = Problem(64, 8192, op=Op.LOG_SOFTMAX, **GAPS), THREE[1]
+SCALED_TWO = Problem(64, 8192, **GAPS), OVERLAPPED[1]
 GRID = "static_cast<unsigned>(blocks)"
 ALLOWED_ONCE = """static bool done = false;
   static int most = 0;
@@ -67,6 +70,18 @@ WRONG = {
         SCALED,
         "(input, output, scale)",
         "(input, output, 0.5f)",
+    ),
+    "the first of three launches alone is scaled": (
+        SCALED_THREE,
+        "shift_kernel<<<grid, kThreads, 0, stream>>>(\n"
+        "      input, output, scratch, rows, input_stride, output_stride, scale);",
+        "shift_kernel<<<grid, kThreads, 0, stream>>>(\n"
+        "      input, output, scratch, rows, input_stride, output_stride, 1.0f);",
+    ),
+    "strides in another order for the second launch": (
+        SCALED_TWO,
+        "row_kernel, input, output, scratch, input_stride,\n      output_stride, scale);",
+        "row_kernel, input, output, scratch, output_stride,\n      input_stride, scale);",
     ),
     "4096 rows": (LOOPED, GRID, f"{GRID} - (rows == 4096)"),
     "a number of columns": (

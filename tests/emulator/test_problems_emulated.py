@@ -20,6 +20,7 @@ from explorer.ops import Op
 from explorer.ptx_emulator.findings import Kind
 from explorer.reference.inputs import verification_inputs
 from explorer.space import Space
+from explorer.space.candidates import adapted
 from explorer.space.space import sampled
 
 H200 = known_gpu("NVIDIA H200")
@@ -63,6 +64,8 @@ KINDS = {
     "f32 to f16": {"out_dtype": DType.F16},
     "f16 to bf16": {"dtype": DType.F16, "out_dtype": DType.BF16},
     "bf16 to f16": {"dtype": DType.BF16, "out_dtype": DType.F16},
+    "log, scale and gaps": {**LOG, "scale": -0.5, "gaps": (8, 3)},
+    "bf16, scale and gaps": {"scale": 0.3, "gaps": (16, 8), "dtype": DType.BF16},
     "aligned gaps": {"gaps": (16, 4)},
     "a ragged gap": {"gaps": (16, 3)},
     "f64, a gap": {"dtype": DType.F64, "gaps": (0, 7)},
@@ -111,8 +114,91 @@ HOLDS_INPUT = replace(TWO_ROWS, cache_holds="input")
 SEVERAL_ROWS = Config(threads=64, threads_per_row=8, vector_bytes=8)
 SCALAR = replace(SEVERAL_ROWS, vector_bytes=4, threads_per_row=16)
 
+TILE = replace(SEVERAL_ROWS, rows_per_thread=2)
+THREE = replace(NO_CACHE, launches="three")
+TWO = Config(
+    algorithm="online-block-max",
+    threads=32,
+    threads_per_row=32,
+    vector_bytes=4,
+    cache="none",
+    cache_holds="input",
+    launches="two-overlapped",
+)
+
+OF_WIDE_ROWS = {"two-launches-of-wide-rows", "whole-block-of-a-part"}
+"""Rules that such small kernels as TWO break, which are right all the same."""
+
+OF_PLAIN_ROWS = {
+    "two rows a thread": TILE,
+    "four rows a thread, online, striding": replace(
+        TILE, rows_per_thread=4, algorithm="online", cache_holds="input", persistent=1
+    ),
+    "two rows a thread, their input": replace(TILE, cache_holds="input"),
+    "three launches": THREE,
+    "three launches, compensated": replace(THREE, sum="compensated", threads_per_row=16),
+    "two launches": replace(TWO, launches="two"),
+    "two overlapped launches": replace(TWO, unroll=2),
+    "striding": replace(HOLDS_INPUT, persistent=2),
+    "striding, compensated": replace(NO_CACHE, persistent=2, sum="compensated"),
+    "compensated online": replace(NO_CACHE, algorithm="online-branchy", sum="compensated"),
+    "exponentials in the output": replace(NO_CACHE, cache="output", cache_holds="exp"),
+}
+"""Choices that are for plain rows alone."""
+
+
+@pytest.mark.sampled(11)
+@pytest.mark.parametrize(
+    "kind",
+    ["log", "log, bf16", "scale", "a ragged gap", "log, scale and gaps", "bf16, scale and gaps"],
+)
+@pytest.mark.parametrize("choice", OF_PLAIN_ROWS)
+def test_choices_of_plain_rows_serve_each_kind(emulator, kind, choice):
+    problem = problem_of(kind, 131)
+    config = adapted(OF_PLAIN_ROWS[choice], problem)
+    broken = {rule.name for rule in Space(problem, H200).broken_rules(config)}
+    if config.cache == "output" and (problem.operator.is_log or problem.dtype.is_half):
+        assert broken & {"output-holds-exponentials", "output-holds-all-digits"}
+        return
+    assert broken <= OF_WIDE_ROWS
+    verdict = emulator.verify(ProgramUnderTest.of_config(problem, config), rows=9)
+    assert verdict.status is Status.VERIFIED, verdict.sentence
+
+
 FAULTS = {
     "-inf is scaled": ("scale 0, f16", TWO_ROWS, "x[i] == -infinity() ? x[i] : ", ""),
+    "no scale, two rows a thread": ("scale", TILE, "__fmul_rn(scale, x[i])", "x[i]"),
+    "scaled twice, two rows a thread": (
+        "scale",
+        replace(TILE, cache_holds="input"),
+        "y[i] = exponential(y[i], row_reference)",
+        "y[i] = exponential(scale * y[i], row_reference)",
+    ),
+    "the output's stride for the input, two rows a thread": (
+        "aligned gaps",
+        TILE,
+        "input + index * input_stride",
+        "input + index * output_stride",
+    ),
+    "the output's stride for the input, in the second launch": (
+        "aligned gaps",
+        TWO,
+        "index, input_stride, output_stride);\n  // This thread's share",
+        "index, output_stride, output_stride);\n  // This thread's share",
+    ),
+    "no logarithm, of three launches": ("log", THREE, "log_sum = logf(", "log_sum = ("),
+    "exponentials left of a logarithm": (
+        "log",
+        THREE,
+        "differences[k].elements[i] = x[i] - reference",
+        "differences[k].elements[i] = exponential(x[i], reference)",
+    ),
+    "scaled in the first of three launches alone": (
+        "scale",
+        THREE,
+        "exponential(x[i], reference)",
+        "exponential(x[i] / scale, reference)",
+    ),
     "no scale": ("scale", SHARED, "__fmul_rn(scale, x[i])", "x[i]"),
     "a -inf loses its mask": ("scale and additive", TWO_ROWS, "x[i] + added[i] : fmaf", "0 : fmaf"),
     "one column more": ("causal", TWO_ROWS, "mask_row + 1 +", "mask_row + 2 +"),

@@ -3,7 +3,7 @@
 import pytest
 from covering import covering
 from planted import planted
-from verified import find_out, some, verify
+from verified import find_out, verify
 
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.devices.verdict import Status
@@ -11,6 +11,7 @@ from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem
+from explorer.ops import Op
 from explorer.space import Space
 
 H200 = known_gpu("NVIDIA H200")
@@ -29,14 +30,19 @@ SPLIT = {
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("cols", "dtype"),
-    [(8193, DType.F32), (8200, DType.BF16)],
+    "problem",
+    [
+        Problem(3, 8193),
+        Problem(3, 8200, DType.BF16),
+        Problem(3, 8193, op=Op.LOG_SOFTMAX, scale=-0.5, input_stride=8195, output_stride=8196),
+        Problem(3, 8200, DType.BF16, scale=0.3, input_stride=8208),
+    ],
+    ids=str,
 )
-def test_every_choice_at_ragged_and_whole_rows(emulator, cols, dtype):
-    problem = Problem(3, cols, dtype)
+def test_every_choice_at_ragged_and_whole_rows(emulator, problem):
     configs = covering(Space(problem, H200, TWO))
     assert {config.launches for config in configs} == set(TWO["launches"])
-    for config in some(configs, dtype):
+    for config in configs:
         verify(emulator, problem, config)
 
 

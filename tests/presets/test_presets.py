@@ -125,6 +125,36 @@ def test_a_preset_may_have_idle_threads_which_is_said_and_its_kernel_is_right():
     assert Emulator("sm_90").verify(program).status is Status.VERIFIED
 
 
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("tile", Problem(9, 520, op=Op.LOG_SOFTMAX)),
+        ("tile", Problem(9, 520, scale=0.5)),
+        ("tile", Problem(9, 520, input_stride=1040)),
+        ("unfused", Problem(9, 65, scale=2.0)),
+        ("unfused", Problem(9, 65, input_stride=67, output_stride=66)),
+        ("unfused", Problem(9, 65, op=Op.LOG_SOFTMAX, scale=2.0)),
+        ("shared-tree-float4", Problem(3, 1028, input_stride=1032)),
+        ("shared-tree-float4", Problem(3, 1028, scale=2.0)),
+        ("llm.c-1", Problem(9, 65, scale=2.0)),
+        ("triton-tutorial", Problem(9, 520, op=Op.LOG_SOFTMAX, scale=0.5)),
+    ],
+    ids=str,
+)
+def test_a_scale_gaps_and_a_logarithm_are_no_reason_to_refuse(name, problem):
+    program = ProgramUnderTest.of_config(problem, find_preset(name).config(problem, H200))
+    verdict = Emulator("sm_90").verify(program, rows=5)
+    assert verdict.status is Status.VERIFIED, verdict.sentence
+
+
+@pytest.mark.parametrize("fields", [{"scale": 0.5}, {"op": Op.LOG_SOFTMAX}, {"input_stride": 1030}])
+def test_what_one_thread_sums_of_a_row_is_compensated(fields):
+    """A plain sum of 1024 terms of f32 is inaccurate, scaled or not."""
+    problem = Problem(3, 1024, **fields)
+    config = find_preset("thread-per-row").config(problem, H200)
+    assert config.sum == "compensated"
+
+
 def test_an_unknown_name_is_answered_with_near_ones():
     with pytest.raises(InvalidInput, match="'shared-three' is not known, but shared-tree"):
         find_preset("shared-three")
