@@ -893,7 +893,7 @@ def journey(
     from explorer.presets.published import unpublished
     from explorer.report.notebook import Journey
     from explorer.report.records import as_kind
-    from explorer.tuning.journey import run_journey
+    from explorer.tuning.journey import run_journey, without_gpu
 
     query = needed(query_of(journey, problem, keywords))
     wanted, kept, level = query.problem(), _storage(storage), Accuracy.parse(accuracy)
@@ -913,8 +913,7 @@ def journey(
                 if not why:
                     raise
                 raise InvalidInput(
-                    f"a journey needs a GPU, and there is none: {why}; show one that comes with "
-                    "the package: --from journey-h200-f32-4096"
+                    f"a journey needs a GPU, and there is none: {why}; {without_gpu(wanted)}"
                 ) from None
             for sentence in [*evaluator.notices, *rows_notice(wanted, query.rows)]:
                 heard(sentence)
@@ -1022,7 +1021,7 @@ def tune(
 
     heard = _Heard(notice, progress=progress)
     settings = (_text("device", device), timing, whole("seed", seed, 0), exactness)
-    without = "without one, explorer search replays a recording"
+    without = "without one, explorer search replays what explorer recordings lists"
     opened = _benches(settings, gpus, cluster, heard, wanted="tuning", instead=without)
     with opened as benches:
         path, kept = _table_so_far(file, benches.gpu)

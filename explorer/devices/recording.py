@@ -393,10 +393,12 @@ def find_recording(query: ProblemQuery, tell: Callable[[str], None] = lambda _: 
         return recording
     if damage:
         raise InvalidInput(f"no recording of {query} can be read: {damage[0]}")
-    there_are = ", ".join(file.name for file in files if file.header) or "none"
+    op = query.problem().op
+    names = ", ".join(f.name for f in files if f.header and f.header.problem.op == op)
+    others = f"there are: {names}" if names else f"there is none of {op}"
     raise NotFound(
-        f"no recording of {query}; there are: {there_are} (explorer recordings says of which "
-        f"problems); {_RECORD}, or take a kernel that needs neither: {query.without_search}"
+        f"no recording of {query}; {others} (explorer recordings says of which problems); "
+        f"{_RECORD}, or take a kernel that needs neither: {query.without_search}"
     )
 
 

@@ -11,7 +11,7 @@ from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.evaluate.residency import MeasuredWith
 from explorer.evaluate.verify import Checks
 from explorer.evaluate.without_search import without_search
-from explorer.model.config import COHERENT_HINTS, Config
+from explorer.model.config import COHERENT_HINTS, Config, config_values
 from explorer.model.errors import InvalidInput, NotFound
 from explorer.model.gpu_spec import GpuSpec, is_known_gpu, known_gpu, known_gpu_for
 from explorer.model.outcome import Environment, TrialRecord
@@ -35,7 +35,30 @@ HEURISTIC = "heuristic"
 MOST_DIGITS = 15
 """Of a trial's number."""
 
-Choice = str | int | Config | Preset
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A config that was written out, and the parameters that it names."""
+
+    config: Config
+    named: frozenset[str]
+
+    def fitted(self, problem: Problem, gpu: GpuSpec) -> Config:
+        """Return the config with values that the problem has for the parameters left out.
+
+        Their defaults are for softmax: attention has others, and a logarithm keeps no exponentials.
+        """
+        left = {n: v for n, v in Space(problem, gpu).parameters.items() if n not in self.named}
+        takes = problem.operator.takes
+        own: dict[str, Any] = {}
+        for name, values in left.items():
+            allowed = takes[name].values if name in takes else values
+            if getattr(self.config, name) not in allowed:
+                own[name] = allowed[0]
+        return replace(self.config, **own)
+
+
+Choice = str | int | Config | Written | Preset
 """BEST or HEURISTIC, a trial's number, a config, or a published kernel."""
 
 
@@ -51,7 +74,7 @@ What = str | int | Config | Mapping[str, Any]
 def parse_choice(what: What) -> Choice:
     """Read WHAT of `explorer emit`; raises InvalidInput saying its forms."""
     if isinstance(what, Mapping):
-        what = Config.from_dict(what)
+        return Written(Config.from_dict(what), frozenset(what))
     if isinstance(what, Config):
         what.check_known()
         return what
@@ -71,7 +94,7 @@ def parse_choice(what: What) -> Choice:
             )
         return int(stripped)
     if stripped.startswith("{"):
-        return Config.from_json(stripped)
+        return parse_choice(config_values(stripped))
     if stripped.endswith(".cu") or "/" in stripped:
         raise InvalidInput(
             f"{shown(what)} names a file; explorer verify, time, profile, diff and compare --with "
@@ -220,8 +243,9 @@ def _of_config(choice: Choice, query: ProblemQuery, scope: Scope) -> Chosen:
         )
         config, measured = taken.config, taken.measured
         scope.notice(f"without a search: {taken.origin}")
-    elif isinstance(choice, Config):
-        config = checked_config(choice, problem, limits)
+    elif isinstance(choice, Config | Written):
+        config = choice if isinstance(choice, Config) else choice.fitted(problem, limits)
+        checked_config(config, problem, limits)
     else:
         config = choice.config(problem, limits)
         if told := choice.idle(problem, limits):

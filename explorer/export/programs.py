@@ -7,6 +7,7 @@ each argument is given, beside the names of the kernel's own templates (`codegen
 import hashlib
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from explorer.export import caches
 from explorer.export.caches import Refusals
 from explorer.model.errors import InvalidInput
 from explorer.model.problem import Mask, Problem, inputs, results, scalars
+from explorer.model.query import command_of
 from explorer.model.work_split import WorkSplit
 from explorer.ops import Extent
 from explorer.system.plain_data import shown
@@ -367,10 +369,13 @@ def _check_for_cupy(variant: Variant) -> None:
             "kernel: write it --for torch, jax or cpp"
         )
     if any(launch.overlaps for launch in variant.launches):
+        other = "emit the kernel without --overlapped"
+        if variant.config.launches == "two-overlapped":
+            config = replace(variant.config, launches="two").to_json(brief=True)
+            other = f"emit one that waits: {command_of('emit', config, problem)} --for cupy"
         raise InvalidInput(
             "CuPy cannot launch a kernel that overlaps the one before it: write the program --for "
-            "torch, jax or cpp, or emit a kernel whose launches do not overlap, such as one with "
-            '"launches":"two" instead of "two-overlapped", or one without --overlapped'
+            f"torch, jax or cpp, or {other}"
         )
     cluster = max(launch.cluster for launch in variant.launches)
     if cluster > LARGEST_CLUSTER:

@@ -375,16 +375,20 @@ class Config:
     @classmethod
     def from_json(cls, text: str) -> "Config":
         """Read a config as `to_json` writes it; raises InvalidInput."""
-        try:
-            values = read_object(parse_json(text, "config"), "config")
-        except InvalidInput as error:
-            raise InvalidInput(f'{error}; write it as {{"threads":256}}') from None
-        return cls.from_dict(values)
+        return cls.from_dict(config_values(text))
 
     def differences(self, other: "Config") -> dict[str, tuple[Any, Any]]:
         """Return the parameters in which two configs differ: name to (own value, other's)."""
         mine, theirs = self.as_dict(), other.as_dict()
         return {k: (mine[k], theirs[k]) for k in mine if mine[k] != theirs[k]}
+
+
+def config_values(text: str) -> dict[str, Any]:
+    """Read the JSON of a config, unchecked; raises InvalidInput where it is no object."""
+    try:
+        return read_object(parse_json(text, "config"), "config")
+    except InvalidInput as error:
+        raise InvalidInput(f'{error}; write it as {{"threads":256}}') from None
 
 
 def _unknown(name: str, value: Any) -> str:

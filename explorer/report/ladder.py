@@ -18,7 +18,7 @@ from explorer.model.outcome import Contender
 from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery
 from explorer.presets.ladder import Rung, ladder_of
-from explorer.presets.published import find_preset
+from explorer.presets.published import find_preset, unpublished
 from explorer.report.journey import read_journey
 from explorer.report.profile import moved_bytes, occupancy_sentence
 from explorer.report.table import notes
@@ -78,7 +78,13 @@ def kept_journey(problem: Problem) -> Journey | None:
 
 
 def ladder_steps(problem: Problem, gpu: GpuSpec, journey: Journey | None) -> list[Step]:
-    """Return the rungs on a problem, the first idea first."""
+    """Return the rungs on a problem, the first idea first.
+
+    Raises InvalidInput where no kernel of a ladder computes its operator.
+    """
+    if all(problem.op not in find_preset(rung.preset).ops for rung in ladder_of(problem)):
+        others = f"explorer presets --op {problem.op} lists its published kernels"
+        raise InvalidInput(f"no ladder computes {problem.op}: {unpublished(problem.op) or others}")
     found: list[Step] = []
     for number, rung in enumerate(ladder_of(problem), 1):
         preset = find_preset(rung.preset)

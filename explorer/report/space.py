@@ -12,6 +12,7 @@ from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem
+from explorer.model.query import command_of
 from explorer.ops import Op
 from explorer.presets.ladder import RUNGS
 from explorer.presets.preset import Preset
@@ -234,11 +235,11 @@ class PresetFilter:
 
 
 def preset_lines(problem: Problem | None, gpu: GpuSpec | None) -> list[PresetLine]:
-    """Return all presets, for `problem` on `gpu` where both are given."""
+    """Return all presets; where both are given, those of the operator for `problem` on `gpu`."""
     if problem is None or gpu is None:
         return [PresetLine(preset) for preset in PRESETS]
     lines = []
-    for preset in PRESETS:
+    for preset in (preset for preset in PRESETS if problem.op in preset.ops):
         fault = preset.fault(problem, gpu)
         config = preset.config(problem, gpu) if fault is None else None
         lines.append(PresetLine(preset, config, fault))
@@ -267,9 +268,9 @@ def print_presets(
     told = f"{counted(len(lines), 'preset')}"
     if problem is not None:
         told += f", {legal} of them legal for {problem}"
-    cols = 4096 if problem is None else problem.cols
-    hint = f"; explorer emit NAME --cols {cols} writes one" if legal or problem is None else ""
-    console.print(told + hint)
+    emits = "explorer emit NAME --cols 4096" + (f" --op {op}" if op else "")
+    emits = command_of("emit", "NAME", problem) if problem else emits
+    console.print(f"{told}; {emits} writes one" if legal or problem is None else told)
 
 
 def _no_preset(text: str) -> str:

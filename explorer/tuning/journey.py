@@ -156,6 +156,13 @@ def _enter(entered: _Entered, name: str, config: Config, evaluator: Evaluator) -
     entered.setdefault(digest, (config, []))[1].append(name)
 
 
+def without_gpu(problem: Problem) -> str:
+    """Say what of a journey over a problem can be seen without a GPU."""
+    if problem.attends:
+        return "explorer journey --ladder --op decode_attention needs none"
+    return "show softmax's, which comes with the package: --from journey-h200-f32-4096"
+
+
 def _presets(evaluator: Evaluator) -> tuple[_Entered, list[Absent]]:
     """Presets of the operator that are legal, each code once; why others of it are not.
 
@@ -179,7 +186,7 @@ def _presets(evaluator: Evaluator) -> tuple[_Entered, list[Absent]]:
         raise NotFound(
             f"the recording made on {environment.gpu} on {environment.date[:10]} lacks "
             f"{lacking} of the {len(entered)} presets of {evaluator.problem}: a journey needs "
-            "a GPU; show one that comes with the package: --from journey-h200-f32-4096"
+            f"a GPU; {without_gpu(evaluator.problem)}"
         )
     return {digest: (recorded[digest], names) for digest, (_, names) in entered.items()}, left_out
 

@@ -37,7 +37,21 @@ H200 = known_gpu("NVIDIA H200")
 def test_choices():
     assert parse_choice("best") == "best"
     assert parse_choice("12") == 12
-    assert parse_choice('{"threads":512}') == Config(threads=512)
+    assert parse_choice('{"threads":512}').config == Config(threads=512)
+
+
+@pytest.mark.parametrize("op", [op for op in Op if op not in (Op.DECODE_ATTENTION, Op.LOG_PROB)])
+def test_what_a_config_leaves_out_is_what_the_operator_has(op):
+    problem = Problem(64, 1024, DType.F32, op)
+    assert checked_config(parse_choice('{"unroll":1}').fitted(problem, H200), problem, H200)
+
+
+def test_what_a_config_leaves_out_of_attention_is_what_its_type_has():
+    problem = Problem(32, 1024, DType.F32, Op.DECODE_ATTENTION, group=4, key_heads=8)
+    config = parse_choice('{"threads":64}').fitted(problem, H200)
+    assert (config.threads, config.core, config.static_cols) == (64, "fma", False)
+    with pytest.raises(InvalidInput, match="core is mma; its values for f32 are fma"):
+        checked_config(parse_choice('{"core":"mma"}').fitted(problem, H200), problem, H200)
 
 
 @pytest.mark.parametrize("text", ["worst", "-1", "1.5", "", "²", "{", '{"threads":"many"}', "[1]"])
