@@ -524,9 +524,9 @@ _SPLIT = {"threads", "threads_per_row"}
 
 def _split_words(config: Config) -> str:
     """Return the threads of a block and of a row, as one number if they are equal."""
-    if config.threads == config.threads_per_row:
-        return f"{config.threads} a row"
-    return f"{config.threads_per_row} of {config.threads} a row"
+    each, threads = config.threads_per_row, config.threads
+    told = f"{each} thread{'' if each == 1 else 's'} a row"
+    return told if threads == each else f"{told} in blocks of {threads}"
 
 
 def _lines(values: Sequence[str], width: int) -> list[str]:

@@ -57,8 +57,9 @@ LADDER = (
         "A block of threads shares a row. They leave their partial results in shared memory, where "
         "one thread reduces them.",
         "Neighbouring threads read neighbouring elements, so that each access uses every byte of "
-        "its sectors (coalescing), though each of three passes reads the row. And 256 times as "
-        "many threads have loads in flight: a thread a row leaves most of the GPU idle.",
+        "its sectors (coalescing), though each of three passes reads the row. And 33 times as many "
+        "threads have loads in flight at a time: of 8192 rows a thread each, an SM of 132 has two "
+        "warps, and could hold 64.",
         after="thread-per-row",
     ),
     Rung(
@@ -120,7 +121,9 @@ LADDER = (
         "register-float4",
         "The row is read once, and stays in registers.",
         "One read and one write: no kernel can move less. The compiler has to know the columns: an "
-        "array in registers holds a thread's share of them.",
+        "array in registers holds a thread's share of them. It is slower than shared-tree all the "
+        "same: the L2 serves most of that kernel's second and third reads, as the guide nsight "
+        "shows, and here 1024 threads load once and then wait for each other.",
         after="pytorch-block-uncached",
         besides=("exp",),
     ),
@@ -134,7 +137,8 @@ LADDER = (
         "tile",
         "A block works on two rows at once.",
         "A thread has more loads in flight, and two rows share each barrier. All warps reduce for "
-        "themselves, since a first warp does so for one row only.",
+        "themselves, since a first warp does so for one row only. How much of the gain is the "
+        "smaller block's was not measured: the search's best has one row.",
         besides=("exp",),
     ),
 )

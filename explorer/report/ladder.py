@@ -17,7 +17,7 @@ from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Contender
 from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery
-from explorer.presets.ladder import Rung, ladder_of
+from explorer.presets.ladder import Rung, ladder_of, usual_problem
 from explorer.presets.published import find_preset, unpublished
 from explorer.report.journey import read_journey
 from explorer.report.profile import moved_bytes, occupancy_sentence
@@ -80,11 +80,8 @@ def kept_journey(problem: Problem) -> Journey | None:
 def ladder_steps(problem: Problem, gpu: GpuSpec, journey: Journey | None) -> list[Step]:
     """Return the rungs on a problem, the first idea first.
 
-    Raises InvalidInput where no kernel of a ladder computes its operator.
+    Raises InvalidInput where no kernel of the ladder is for the problem.
     """
-    if all(problem.op not in find_preset(rung.preset).ops for rung in ladder_of(problem)):
-        others = f"explorer presets --op {problem.op} lists its published kernels"
-        raise InvalidInput(f"no ladder computes {problem.op}: {unpublished(problem.op) or others}")
     found: list[Step] = []
     for number, rung in enumerate(ladder_of(problem), 1):
         preset = find_preset(rung.preset)
@@ -93,6 +90,9 @@ def ladder_steps(problem: Problem, gpu: GpuSpec, journey: Journey | None) -> lis
         timed = journey.find(rung.preset) if journey else None
         bases = (s for s in reversed(found) if s.config and rung.after in ("", s.rung.preset))
         found.append(Step(number, rung, config, problem, gpu, fault, timed, next(bases, None)))
+    if all(step.config is None for step in found):
+        why = unpublished(problem.op) or f"{found[0].rung.preset}, the first one: {found[0].fault}"
+        raise InvalidInput(f"no kernel of the ladder is for {problem}; {why}")
     return found
 
 
@@ -119,7 +119,12 @@ def ladder_data(steps: list[Step], journey: Journey | None) -> dict[str, Any]:
 
 def print_ladder(steps: list[Step], journey: Journey | None, console: Console) -> None:
     """Print the rungs as they are profiled, then where the times are from."""
-    console.print(f"{steps[0].problem}: a ladder of {len(steps)} ideas", style="bold")
+    problem, there = steps[0].problem, sum(step.config is not None for step in steps)
+    console.print(f"{problem}: a ladder of {there} ideas", style="bold")
+    usual = ProblemQuery(**usual_problem(str(problem.op))).problem()
+    if problem != usual:
+        told = f"Each `why` is of {usual} on an H200: elsewhere, counts and times may differ."
+        console.print(told)
     for step in steps:
         console.print()
         console.print(f"{step.number}. {step.rung.preset}: {step.rung.idea}", style="bold")
@@ -146,7 +151,8 @@ def _lines(step: Step, journey: Journey | None) -> Iterator[tuple[str, str]]:
     else:
         base, where = step.base.config, step.called(step.base)
         idea = replace(step.config, **{name: getattr(base, name) for name in step.rung.besides})
-        yield "changed", change_words(base, idea) + f", from {where}" * (where != "the step before")
+        changed = change_words(base, idea) or "nothing at these columns"
+        yield "changed", changed + f", from {where}" * (where != "the step before")
         if idea != step.config:
             yield "besides", change_words(idea, step.config)
     yield "why", step.rung.why
@@ -157,6 +163,7 @@ def _time(step: Step, journey: Journey) -> str:
     """Return its time, and how it compares with that of the last timed step on the way to it."""
     if step.timed is None:
         return "not timed in the kept journey"
+    share = percent(journey.environment.limit_us / step.timed.time_us, 0)
     time, slower = f"{microseconds(step.timed.time_us)} µs", step.base
     while slower and not slower.timed:
         slower = slower.base
@@ -164,7 +171,7 @@ def _time(step: Step, journey: Journey) -> str:
         ratio = times_as_fast(journey.speedup(slower.timed, step.timed).median)
         time += f", {ratio} × as fast as {step.called(slower)}"
         time += ", the last one that was timed" * (slower is not step.base)
-    return time
+    return f"{time}; {share} of {journey.problem.limit}'s speed"
 
 
 def _counts(of: Profile) -> str:

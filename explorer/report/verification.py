@@ -11,7 +11,14 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from explorer.codegen.variant import LIBRARY_MACRO, POINTER, HostCall, Variant, needed_arch
+from explorer.codegen.variant import (
+    HOST_HEADING,
+    LIBRARY_MACRO,
+    POINTER,
+    HostCall,
+    Variant,
+    needed_arch,
+)
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.devices.verdict import Emulation, Status, Verdict, told_once
 from explorer.evaluate.verify import TimedFile
@@ -373,7 +380,8 @@ def hint_lines(verdict: Verdict) -> list[str]:
 
 def _suspects(program: ProgramUnderTest, patterns: Sequence[str]) -> list[int]:
     """Return the lines of a program's kernels that the first of some expressions finds."""
-    lines = program.compiled_source.splitlines()
+    device = program.compiled_source.partition(HOST_HEADING)[0]
+    lines = [line.partition("//")[0] for line in device.splitlines()]
     if program.is_own:
         lines.pop()  # the kernel that calls it
     found = ([n for n, line in enumerate(lines, 1) if re.search(one, line)] for one in patterns)
