@@ -62,8 +62,12 @@ class Preset:
         if problem.dtype not in self.dtypes:
             return f"it is not for {problem.dtype}; it is for {', '.join(self.dtypes)}"
         if self.across_rows != (problem.inner > 1):
-            where = "over a middle axis, inner 2 or more" if self.across_rows else "of inner 1"
-            return f"it is for rows {where}; inner is {problem.inner}"
+            if self.across_rows:
+                return "it is for rows over a middle axis, and here their elements lie side by side"
+            return (
+                "it is for rows whose elements lie side by side, and along this axis they lie "
+                f"{problem.inner} apart"
+            )
         limit = self.limit(problem) if self.limit is not None else ""
         if limit:
             return limit

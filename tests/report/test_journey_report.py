@@ -94,7 +94,7 @@ def test_bars_are_as_long_as_the_logarithm(journey):
 
 def test_what_changed_between_two_configs():
     assert change_words(Config(), Config(threads=512, unroll=2)) == (
-        "256 a row → 256 of 512 a row, unroll 1 → unroll 2"
+        "256 threads a row → 256 threads a row in blocks of 512, unroll 1 → unroll 2"
     )
     assert change_words(Config(), Config()) == ""
     heads = Config(core="fma", lanes_per_key=1)  # which have no threads a row
