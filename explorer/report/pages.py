@@ -67,6 +67,7 @@ from explorer.report.studies import (
 from explorer.report.table import Field, Kind, Table, data_of, numbers, prose, table_of, words
 from explorer.report.text import (
     CHANGED,
+    config_command,
     count,
     counted,
     environment_line,
@@ -75,7 +76,6 @@ from explorer.report.text import (
     microseconds,
     percent,
     rejections,
-    reproducing_command,
     ulps,
 )
 from explorer.report.tune import FAMILIES, family, table_page
@@ -104,12 +104,12 @@ def kept_pages(named: Sequence[str], storage: str | None = None) -> list[KeptPag
         kind = one if isinstance(result, Journey) else type(result).__name__  # a page a journey
         kinds.setdefault(kind, []).append((one, result))
     return [
-        side_page(SideBySide.of(of)) if len(of) > 1 else result_page(of[0][1], storage)
+        side_page(SideBySide.of(of)) if len(of) > 1 else result_page(of[0][1])
         for of in kinds.values()
     ]
 
 
-def result_page(result: Result, storage: str | None = None) -> KeptPage:
+def result_page(result: Result) -> KeptPage:
     """Return the page of one result. Raises InvalidInput where it has no problem."""
     if isinstance(result, PeerRun):
         return comparison_page(result)
@@ -117,7 +117,7 @@ def result_page(result: Result, storage: str | None = None) -> KeptPage:
         return journey_page(result)
     if isinstance(result, TunedTable):
         return table_page(result)
-    return study_page(result, storage)
+    return study_page(result)
 
 
 def _of_a_recording(path: Path) -> str:
@@ -133,11 +133,11 @@ def _of_a_recording(path: Path) -> str:
 # ------------------------------------------------------------------ of a study
 
 
-def study_page(history: StudyHistory, storage: str | None = None) -> KeptPage:
+def study_page(history: StudyHistory) -> KeptPage:
     """Return the page of a study."""
     title = f"{history.view.summary.problem}: report of a study"
     sections = {
-        "What was found": _found(history, storage),
+        "What was found": _found(history),
         "The finals": _ties(history),
         "What the parameters do": _parameters(history),
         "What the kernel does": _kernel(history),
@@ -186,7 +186,7 @@ def first_times_words(history: StudyHistory) -> str:
     )
 
 
-def _found(history: StudyHistory, storage: str | None) -> Blocks:
+def _found(history: StudyHistory) -> Blocks:
     view = history.view
     best, summary = best_standing(view), view.summary
     problem, made = summary.problem, view.environment
@@ -202,7 +202,7 @@ def _found(history: StudyHistory, storage: str | None) -> Blocks:
     tied = 0 if view.finals is None else len(view.finals.ties)
     which = f"kernel, which was chosen of {tied} that tie," if tied > 1 else "fastest kernel"
     yield f"This command writes the {which} to a file in generated/:"
-    yield command(reproducing_command(view.best, problem, summary.goal, storage))
+    yield command(config_command(view.best.config, problem, summary.goal.accuracy))
     yield _kernels_figure(history)
     lines = [("best", f"trial {view.best.number}: {brief_words(view.best.config)}")]
     lines += [("ties", "No search of this study came to its finals, so ties are not known.")]

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from explorer.codegen.units import emit
 from explorer.model.accuracy import Accuracy
+from explorer.model.config import Config
 from explorer.model.outcome import Environment, Stage, Timed, TrialRecord
 from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery
@@ -211,7 +212,7 @@ def _throttling(c: Environment) -> str:
 # ------------------------------------------------------------------ commands to go on with
 
 
-CHANGED = "the templates have changed since: the last line writes what they emit now for its config"
+CHANGED = "the templates have changed since: the command writes what they emit now for its config"
 """What to say of a trial that is not reproducible."""
 
 
@@ -228,8 +229,13 @@ def reproducing_command(
     """
     if is_reproducible(trial, problem) and storage not in IN_MEMORY:
         return _command("emit", str(trial.number), problem, storage, goal.study_options)
-    accuracy = Goal(accuracy=goal.accuracy)  # all that a config by itself has of a goal
-    return _command("emit", trial.config.to_json(brief=True), problem, more=accuracy.options)
+    return config_command(trial.config, problem, goal.accuracy)
+
+
+def config_command(config: Config, problem: Problem, accuracy: Accuracy) -> str:
+    """Return the `explorer emit` of a config, which needs no study and works on any machine."""
+    of_it = Goal(accuracy=accuracy)  # all that a config by itself has of a goal
+    return _command("emit", config.to_json(brief=True), problem, more=of_it.options)
 
 
 def is_reproducible(trial: TrialRecord, problem: Problem) -> bool:

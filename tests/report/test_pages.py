@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import zlib
 from base64 import b64decode
@@ -17,6 +18,7 @@ pytest.importorskip("vl_convert", reason="charts need the extra softmax-explorer
 
 from replays import replay
 
+from explorer.codegen.units import emit
 from explorer.devices.recording import load_recording
 from explorer.model.outcome import TrialRecord
 from explorer.model.query import ProblemQuery
@@ -446,6 +448,20 @@ def explorer(tmp_path, monkeypatch):
         return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="explorer")
 
     return run
+
+
+def command_of(page):
+    """The words of the first command that a page shows, after `explorer`."""
+    shown = re.search(r'<pre class="command"[^>]*>(.*?)</pre>', page)[1]
+    return shlex.split(unescape(re.sub(r"<[^>]*>", "", shown)))[1:]
+
+
+def test_the_command_of_a_study_works_where_the_study_is_not(explorer, study_page, history):
+    words = command_of(study_page)
+    assert words[:2] == ["emit", history.view.best.config.to_json(brief=True)]
+    result = explorer(*words, "--no-verify", "--output", "-")
+    assert result.exit_code == 0, result.stderr
+    assert emit(history.view.summary.problem, history.view.best.config).source in result.stdout
 
 
 @pytest.mark.exhaustive
