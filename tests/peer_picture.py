@@ -50,12 +50,13 @@ class Panel(NamedTuple):
     bars: dict[str, tuple[float, int]]
     """The median of each library's time over ours, and of how many problems it is."""
     problems: int
+    """Those that a library computes beside ours."""
 
     @classmethod
     def of(cls, runs: Sequence[PeerRun]) -> "Panel":
         """Take what some comparisons have of each library."""
         found: dict[str, list[float]] = {name: [] for name in LABELS}
-        compared = [one for run in runs for one in run.comparisons]
+        compared = [one for run in runs for one in run.comparisons if one.peers]
         for one in compared:
             for peer in one.peers:
                 found.get(peer.name, []).append(peer.time_us / one.time_us)

@@ -15,7 +15,7 @@ from rich.console import Console
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Contender, Environment
 from explorer.model.problem import Problem
-from explorer.report.charts import Chart, Row, shares_chart, stacked
+from explorer.report.charts import Chart, Row, is_curve, shares_chart, stacked
 from explorer.report.page import Block, Figure, Folded, KeptPage, definitions, tiles
 from explorer.report.table import (
     Field,
@@ -486,7 +486,7 @@ def compared_markdown(run: PeerRun) -> str:
 OURS = "ours"
 
 LARGE_BYTES = 32 * 2**20
-"""Of a matrix that fills a GPU: smaller ones take a few microseconds, whatever their columns."""
+"""Of a problem that fills a GPU: smaller ones take a few microseconds, whatever their rows."""
 
 
 def share_rows(comparisons: Sequence[PeerComparison]) -> list[Row]:
@@ -521,33 +521,42 @@ def shares_figure(
         said.append(f"{name} {100 * share:.0f} %{of}")
     says = (
         f"{limit.capitalize()}'s time over that of each library; the dashed line at 100 is "
-        f"{limit}. Lines join matrices of at least {LARGE_BYTES // 2**20} MiB of traffic; points "
-        f"without a line are smaller. Geometric means over {counted(shapes, 'shape')}: "
-        f"{', '.join(said)}. Against the fastest other library of each shape ours has "
-        f"{counts_words(comparisons)}."
+        f"{limit}. {_marks_words(share_rows(comparisons))}Geometric means over "
+        f"{counted(shapes, 'shape')}: {', '.join(said)}. Against the fastest other library of each "
+        f"shape ours has {counts_words(comparisons)}."
     )
-    chart = shares_chart(share_rows(comparisons), label, names, limit, OURS)
-    return Figure(f"Share of {limit}'s speed, {label}", says, chart)
+    title = f"Share of {limit}'s speed, {label}"
+    return Figure(title, says, _chart(comparisons, label, names))
+
+
+def _marks_words(rows: Sequence[Row]) -> str:
+    """Say which points are faint, and which of them lines join."""
+    if not any(row["is_large"] for row in rows):
+        return ""
+    faint = f"Points of less than {LARGE_BYTES // 2**20} MiB of traffic are faint. "
+    return faint + ("Lines join the others. " if is_curve(rows) else "")
 
 
 def comparison_chart(run: PeerRun) -> Chart:
     """Return the picture of a comparison for a file: a chart for each op and element type."""
     names, made = contender_names(run), run.comparisons[0].environment
     where = f"{made.gpu}, {made.date[:10]}"
-    parts = groups(run).items()
-    return stacked(
-        [
-            shares_chart(share_rows(of), f"{kind}, {where}", names, limit_word(of), OURS)
-            for kind, of in parts
-        ]
-    )
+    return stacked([_chart(of, f"{kind}, {where}", names) for kind, of in groups(run).items()])
+
+
+def _chart(of: Sequence[PeerComparison], title: str, names: Sequence[str]) -> Chart:
+    across = of[0].problem.operator.across
+    return shares_chart(share_rows(of), title, names, limit_word(of), across, OURS)
 
 
 def _large_numbers(run: PeerRun) -> list[tuple[str, str, str]]:
     """Return on how many problems ours wins, and what it reaches in geometric mean."""
-    of, mean = run.comparisons, means(run.comparisons)
-    wins = str(result_counts(of)[WIN])
-    found = [(wins, f"of {len(of)}", "problems faster than with any other library")]
+    of, mean, counts = run.comparisons, means(run.comparisons), result_counts(run.comparisons)
+    beside = sum(counts.values())
+    said = "problems faster than with any other library"
+    alone = len(of) - beside
+    said += f"; {counted(alone, 'problem')} had no other to time" if alone else ""
+    found = [(str(counts[WIN]), f"of {beside}", said)]
     if mean.of_limit:
         share = f"{100 * mean.of_limit:.0f}"
         found.append((share, "%", f"of the speed of {limit_word(of, 'the limit')}, geometric mean"))
@@ -555,8 +564,7 @@ def _large_numbers(run: PeerRun) -> list[tuple[str, str, str]]:
     over = [one.over_ours(peer).median for one in of if name and (peer := one.find(name))]
     ratio, how = (median(over), "median") if over else (mean.best_over_ours, "geometric mean")
     if ratio:
-        said = f"as fast as {name or 'the fastest other'}, {how}"
-        found.append((f"{ratio:.2f}", "×", said))
+        found.append((f"{ratio:.2f}", "×", f"as fast as {name or 'the fastest other'}, {how}"))
     return found
 
 

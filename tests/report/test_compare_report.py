@@ -12,17 +12,21 @@ from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Absent, Contender
 from explorer.model.problem import Problem
+from explorer.report.charts import is_curve
 from explorer.report.compare import (
     NAMED_PROBLEMS,
     compare_data,
     compare_rows,
     compared_markdown,
+    comparison_page,
     few_of,
     groups,
     left_out_lines,
     means,
     notes_of,
     read_compared,
+    share_rows,
+    shares_figure,
 )
 from explorer.tuning.peer_comparison import PeerComparison, PeerRun, losses
 
@@ -258,3 +262,35 @@ def test_a_comparison_beside_a_reading(run):
     assert "| rows × cols | read | ours | % of read |" in text and "copy" not in text
     assert {one["limit"] for one in compare_data(run)["comparisons"]} == {"read"}
     assert compare_rows(run)[1]["contender"] == "read"
+
+
+def test_a_problem_that_no_other_library_computes_does_not_count_where_it_is_said_how_many_are_won(
+    run,
+):
+    assert "<b>1</b> of 3</p>" in comparison_page(run).sections[0].blocks[0]
+    alone = replace(run, comparisons=(*run.comparisons, replace(run.comparisons[0], peers=())))
+    tile = comparison_page(alone).sections[0].blocks[0]
+    assert (
+        "<b>1</b> of 3</p>" in tile and "any other library; 1 problem had no other to time" in tile
+    )
+
+
+def test_lines_join_no_two_problems_at_one_place_and_an_operator_names_the_places(run):
+    pytest.importorskip("altair", reason="charts need the extra softmax-explorer[report]")
+    attention = read_compared(RESULTS / "compare-h200-attention.json")
+    by_kind = {kind: (of, shares_figure(kind, of, ["ours"])) for kind, of in groups(run).items()}
+    drawn = {kind: shares_figure(kind, of, ["ours"]) for kind, of in groups(attention).items()}
+    of, figure = by_kind["softmax f32"]
+    assert is_curve(share_rows(of)) and "Lines join the others." in figure.says
+    twice = shares_figure("softmax f32", [*of, *of], ["ours"])
+    several = drawn["decode_attention bf16"]
+    assert "Lines join" not in twice.says + several.says and "are faint" in several.says
+    for one, word, lines in ((figure, "columns", 1), (twice, "columns", 0), (several, "keys", 0)):
+        assert x_title(one) == word
+        assert (
+            sum(layer["mark"]["type"] == "line" for layer in one.chart.to_dict()["layer"]) == lines
+        )
+
+
+def x_title(figure):
+    return figure.chart.to_dict()["layer"][0]["encoding"]["x"]["title"]
