@@ -67,7 +67,7 @@ class Panel(NamedTuple):
     def of_table(cls, problems: Sequence[TunedProblem]) -> "Panel":
         """Take what a tuned table has of PyTorch."""
         over = [one.torch_over_best for one in problems if one.torch_over_best]
-        return cls({"torch": (median(over), len(over))}, len(problems))
+        return cls({"torch": (median(over), len(over))}, len(over))
 
 
 def peers_svg(panels: Mapping[str, Panel], measured: Environment) -> str:

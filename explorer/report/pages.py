@@ -190,7 +190,8 @@ def _found(history: StudyHistory) -> Blocks:
     view = history.view
     best, summary = best_standing(view), view.summary
     problem, made = summary.problem, view.environment
-    yield tiles(_large_numbers(history))
+    beside = None if best.of_limit is None else beside_limit(problem, made)
+    yield tiles(_large_numbers(history, beside))
     reached = problem.gbps(best.kernel.time_us)
     if made.peak_gbps:
         marks = (
@@ -212,7 +213,8 @@ def _found(history: StudyHistory) -> Blocks:
         us = microseconds(view.since.outcome.time_us)
         lines += [("since", f"Trial {view.since.number} took {us} µs after the finals.")]
     lines += [] if is_reproducible(view.best, problem) else [("code", CHANGED)]
-    lines += [("first times", first_times_words(history)), ("other libraries", _NO_PEERS)]
+    lines += [("first times", first_times_words(history))]
+    lines += [] if beside else [("other libraries", _NO_PEERS)]
     yield Folded("Which kernel it is, and which tie with it", [definitions(lines)])
 
 
@@ -222,7 +224,9 @@ _NO_PEERS = (
 )
 
 
-def _large_numbers(history: StudyHistory) -> list[tuple[str, str, str]]:
+def _large_numbers(
+    history: StudyHistory, beside: PeerComparison | None
+) -> list[tuple[str, str, str]]:
     """Return the time, the share of the limit, and PyTorch's time over it where that is known."""
     view = history.view
     best, problem = best_standing(view), view.summary.problem
@@ -232,12 +236,16 @@ def _large_numbers(history: StudyHistory) -> list[tuple[str, str, str]]:
     if best.of_limit is not None:
         share = f"{100 * best.of_limit:.1f}"
         found += [(share, "%", f"of the speed of {problem.limit}")]
-        if (beside := beside_limit(problem, view.environment)) is not None:
+        if beside is not None:
             found.append(_beside_others(beside, best.of_limit))
     near = _near(kernel_rows(history))[1]
     if len(found) < 3:
         found += [(count(near), f"of {count(len(history.measured))}", "kernels within 1 %")]
     return found
+
+
+ABOUT_AS_FAST = 0.02
+"""Times of two runs, each over its limit, tell nothing apart by less than this."""
 
 
 def _beside_others(beside: PeerComparison, of_limit: float) -> tuple[str, str, str]:
@@ -247,9 +255,10 @@ def _beside_others(beside: PeerComparison, of_limit: float) -> tuple[str, str, s
     """
     over = {peer.name: peer.time_us / beside.limit_time_us * of_limit for peer in beside.peers}
     name = min(over, key=over.__getitem__)
-    fastest = f", {over[name]:.2f} × {name}" if name != "torch" else ""
-    date = beside.environment.date[:10]
-    return f"{over['torch']:.2f}", "×", f"as fast as PyTorch{fastest} ({date})"
+    times = "about" if abs(over[name] - 1) <= ABOUT_AS_FAST else f"{over[name]:.2f} ×"
+    fastest = f", {times} as fast as {name}" if name != "torch" else ""
+    run = f"another run ({beside.environment.date[:10]}), each over its {beside.problem.limit}"
+    return f"{over['torch']:.2f}", "×", f"as fast as PyTorch{fastest}: in {run}"
 
 
 # ------------------------------------------------------------------ every kernel, and the search

@@ -24,11 +24,18 @@ from explorer.model.outcome import TrialRecord
 from explorer.model.query import ProblemQuery
 from explorer.model.tuned_table import read_table
 from explorer.report import charts
-from explorer.report.compare import contender_names, read_compared, share_rows, shares_figure
+from explorer.report.compare import (
+    beside_limit,
+    contender_names,
+    read_compared,
+    share_rows,
+    shares_figure,
+)
 from explorer.report.journey import journey_picture, read_journey
 from explorer.report.page import Figure, Section, command, page_html, prose_html, table_html
 from explorer.report.pages import (
     MOST_DRAWN,
+    _beside_others,
     first_times_words,
     kept_pages,
     kernel_rows,
@@ -152,7 +159,8 @@ def test_a_page_of_a_study_says_what_it_found(study_page, history):
         "% of the speed of copy",
         "within 1 % of the fastest",
         "took to compile, to verify and to time on the GPU was not recorded",
-        "× as fast as PyTorch, ",
+        "× as fast as PyTorch, about as fast as triton-tuned: in another run (2026-",
+        "), each over its copy",
         "% of the instructions for which the SMs have time, so that it is bound by memory.",
         "4.00 bytes an element, of which 4.00 are needed",
         "pairs of fast kernels",
@@ -162,6 +170,20 @@ def test_a_page_of_a_study_says_what_it_found(study_page, history):
         "__global__",
     ):
         assert wanted in text, wanted
+    assert "A search times none" not in text
+
+
+def test_where_no_comparison_is_of_the_problem_it_is_said_how_to_make_one(history):
+    unknown = replace(history.view.environment, gpu="NVIDIA T4")
+    text = text_of_study(replace(history, view=replace(history.view, environment=unknown)))
+    assert "A search times none. explorer compare" in text and "PyTorch" not in text
+
+
+def test_a_library_is_about_as_fast_where_two_runs_cannot_tell_it_from_ours(history):
+    beside = beside_limit(history.view.summary.problem, history.view.environment)
+    fastest = beside.best.time_us / beside.limit_time_us
+    for ratio, said in ((1.019, "about as fast as"), (1.03, "1.03 × as fast as")):
+        assert f", {said} {beside.best.name}: in" in _beside_others(beside, ratio / fastest)[2]
 
 
 @pytest.mark.parametrize(
