@@ -419,10 +419,11 @@ def _ties(history: StudyHistory) -> Blocks:
 # ------------------------------------------------------------------ parameters
 
 
-def best_of_values(history: StudyHistory) -> list[Row]:
+def best_of_values(history: StudyHistory, least: int = 1) -> list[Row]:
     """Return the fastest kernel of each value of each parameter that varied, beside the best.
 
-    The parameters come in the order of what their worst value costs, the greatest first.
+    The values are those of at least `least` kernels. The parameters come in the order of what their
+    worst value costs, the greatest first.
     """
     times: dict[str, dict[Any, list[float]]] = defaultdict(lambda: defaultdict(list))
     for trial in history.measured:
@@ -443,6 +444,7 @@ def best_of_values(history: StudyHistory) -> list[Row]:
                 "best_us": min(us),
             }
             for value, us in by_value.items()
+            if len(us) >= least
         ]
         groups += [sorted(rows, key=lambda row: row["value"])] if len(rows) > 1 else []
     groups.sort(key=lambda rows: -float(rows[-1]["value"]))
@@ -450,28 +452,16 @@ def best_of_values(history: StudyHistory) -> list[Row]:
 
 
 def _parameters(history: StudyHistory) -> Blocks:
-    view, rows = history.view, best_of_values(history)
-    if not rows:
+    view, every = history.view, best_of_values(history)
+    if not every:
         yield "All measured kernels have the same parameters."
         return
     if view.contrasts:
         yield _contrasts_figure(view.contrasts)
     else:
         yield "Too few kernels were measured to tell what a parameter does by itself."
-    says = (
-        "How far the fastest kernel that has a value is above the fastest of all, by first times. "
-        f"A bad choice costs most of {rows[0]['name']}."
-    )
-    costly = list(dict.fromkeys(row["name"] for row in rows))[:MOST_PARAMETERS]
-    if any(row["name"] not in costly for row in rows):
-        says += f" The {len(costly)} parameters that can cost most are drawn; the table has all."
-    table = Table([*words("value"), *numbers("best µs", "above", "kernels")])
-    for row in rows:
-        time, above = microseconds(row["best_us"]), f"{row['value']:.2f} %"
-        table.add(row["label"], time, above, str(row["kernels"]))
-    drawn = [row for row in rows if row["name"] in costly]
-    chart = above_chart(drawn, "% above the fastest kernel of all", kinds=_VALUES)
-    yield Figure("The best kernel of each value", says, chart, table)
+    if ranked := best_of_values(history, LEAST_KERNELS):
+        yield _values_figure(ranked, every)
     more: list[Block] = []
     if view.effects:
         more += [_importances(view.effects), f"Method: {importance_method(view.effects)}."]
@@ -482,6 +472,28 @@ def _parameters(history: StudyHistory) -> Blocks:
     if more:
         yield Folded("More on parameters, and how these figures are found", more)
 
+
+def _values_figure(ranked: Sequence[Row], every: Sequence[Row]) -> Figure:
+    costly = list(dict.fromkeys(row["name"] for row in ranked))[:MOST_PARAMETERS]
+    drawn = [row for row in ranked if row["name"] in costly]
+    few = sum(row["kernels"] < LEAST_KERNELS for row in every)
+    says = (
+        "How far the fastest kernel of a value is above the fastest of all, by first times. "
+        f"{count(few)} of {counted(len(every), 'value')} are not ranked, since fewer than "
+        f"{LEAST_KERNELS} kernels have them."
+    )
+    if len(drawn) < len(ranked):
+        says += f" The {len(costly)} parameters that can cost most are drawn."
+    table = Table([*words("value"), *numbers("best µs", "above", "kernels")])
+    for row in every:
+        time, above = microseconds(row["best_us"]), f"{row['value']:.2f} %"
+        table.add(row["label"], time, above, str(row["kernels"]))
+    chart = above_chart(drawn, "% above the fastest kernel of all", kinds=_VALUES)
+    return Figure("The best kernel of each value", f"{says} The table has all.", chart, table)
+
+
+LEAST_KERNELS = 3
+"""Of a value that is ranked: the one kernel that has a value says little of it."""
 
 MOST_PARAMETERS = 6
 """Parameters whose values are drawn."""

@@ -34,8 +34,11 @@ from explorer.report.compare import (
 from explorer.report.journey import journey_picture, read_journey
 from explorer.report.page import Figure, Section, command, page_html, prose_html, table_html
 from explorer.report.pages import (
+    LEAST_KERNELS,
     MOST_DRAWN,
     _beside_others,
+    _values_figure,
+    best_of_values,
     first_times_words,
     kept_pages,
     kernel_rows,
@@ -288,6 +291,19 @@ def test_a_mean_of_fewer_shapes_says_of_how_many():
     says = shares_figure("softmax f32", run.comparisons, contender_names(run)).says
     assert "torch 42 %, torch-compile 56 %" in says
     assert "quack 80 % (of 19 shapes), liger 49 % (of 19 shapes)" in says
+
+
+def test_values_that_few_kernels_have_are_told_but_not_ranked(history):
+    every, ranked = best_of_values(history), best_of_values(history, LEAST_KERNELS)
+    assert [row for row in every if row["kernels"] < LEAST_KERNELS]
+    assert ranked and min(row["kernels"] for row in ranked) == LEAST_KERNELS
+    figure = _values_figure(ranked, every)
+    few = sum(row["kernels"] < LEAST_KERNELS for row in every)
+    assert f"{few} of {len(every)} values are not ranked" in figure.says
+    assert len(figure.table.rows) == len(every)
+    drawn = {row["label"] for row in drawn_values(figure.chart)}
+    assert drawn and drawn <= {row["label"] for row in ranked}
+    assert "bad choice" not in text_of_study(history)
 
 
 # ------------------------------------------------------------------ what a study does not hold
