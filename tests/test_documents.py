@@ -336,6 +336,7 @@ def test_the_picture_of_a_race_is_what_is_printed(tmp_path, monkeypatch):
 
     run = adapted(command_line(monkeypatch, tmp_path))
     assert RACE.read_text() == race(run), ANEW
+    assert re.search(r", [0-9.]+ *</text>.*?>ulp, [0-9.]+ on average</text>", RACE.read_text())
     assert "shared-race" in RACE.read_text() and "race.cu:11" in RACE.read_text()
 
 

@@ -546,16 +546,18 @@ def roofline_chart(points: Sequence[Row], roofs: Sequence[Row], issue_gips: floa
     lines = lines.encode(
         x=alt.X(
             "intensity:Q",
-            title="instructions of a warp for each byte",
+            title="warp instructions for each byte",
             scale=alt.Scale(domain=[lowest, 4.0], **log),
             axis=axis,
         ),
-        y=alt.Y("gips:Q", title="1e9 of them a second", scale=alt.Scale(**log), axis=axis),
+        y=alt.Y(
+            "gips:Q", title="10⁹ warp instructions a second", scale=alt.Scale(**log), axis=axis
+        ),
         **_line_marks("line", names, legend),
     )
     marks = alt.Chart(_data(points)).encode(x="intensity:Q", y="gips:Q")
     marks_and_names = marks.mark_point(size=110, filled=True).encode(
-        tooltip=_told(who="=", gips="1e9 instructions a second", intensity="instructions a byte")
+        tooltip=_told(who="=", gips="10⁹ instructions a second", intensity="instructions a byte")
     ) + marks.mark_text(align="left", dx=10, dy=12).encode(text="who:N")
     return (lines + marks_and_names).properties(width=PLOT_WIDTH, height=260)
 
