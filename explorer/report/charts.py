@@ -580,12 +580,7 @@ def is_curve(rows: Iterable[Row]) -> bool:
 
 
 def shares_chart(
-    rows: Sequence[Row],
-    title: str,
-    names: Sequence[str],
-    limit: str,
-    across: str,
-    ours: str = "",
+    rows: Sequence[Row], title: str, names: Sequence[str], limit: str, across: str, ours: str = ""
 ) -> Chart:
     """Draw each library's share of the limit's speed over columns, or what they are called.
 

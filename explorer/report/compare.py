@@ -16,7 +16,7 @@ from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Contender, Environment
 from explorer.model.problem import Problem
 from explorer.report.charts import Chart, Row, is_curve, shares_chart, stacked
-from explorer.report.page import Block, Figure, Folded, KeptPage, definitions, tiles
+from explorer.report.page import Block, Figure, Folded, KeptPage, command, definitions, tiles
 from explorer.report.table import (
     Field,
     Kind,
@@ -29,6 +29,8 @@ from explorer.report.table import (
     words,
 )
 from explorer.report.text import (
+    EITHER,
+    config_command,
     counted,
     environment_line,
     limit_word,
@@ -559,7 +561,7 @@ def _large_numbers(run: PeerRun) -> list[tuple[str, str, str]]:
     found = [(str(counts[WIN]), f"of {beside}", said)]
     if mean.of_limit:
         share = f"{100 * mean.of_limit:.0f}"
-        found.append((share, "%", f"of the speed of {limit_word(of, 'the limit')}, geometric mean"))
+        found.append((share, "%", f"of the speed of {limit_word(of, EITHER)}, geometric mean"))
     name = "torch" if "torch" in mean.counts else None
     over = [one.over_ours(peer).median for one in of if name and (peer := one.find(name))]
     ratio, how = (median(over), "median") if over else (mean.best_over_ours, "geometric mean")
@@ -579,10 +581,15 @@ def comparison_page(run: PeerRun) -> KeptPage:
         f"{counted(len(run.comparisons), 'problem')} on {first.gpu}, {first.date[:10]}: against "
         f"the fastest other library ours has {counts_words(run.comparisons)}."
     )
-    of_limit = f"Share of {limit_word(run.comparisons, 'the limit')}'s speed"
+    largest = max(run.comparisons, key=lambda one: one.problem.bytes)
     every = [Folded(f"Every time, {table.title}", [table]) for table in tables(run)]
     sections: dict[str, Iterable[Block]] = {
-        of_limit: [tiles(_large_numbers(run)), *drawn],
+        "What the comparison found": [
+            tiles(_large_numbers(run)),
+            f"This command writes our kernel for the largest problem, {largest.problem}:",
+            command(config_command(largest.config, largest.problem, first.accuracy)),
+            *drawn,
+        ],
         "Every time": [*every, legend(run)],
         "Environment of the comparison": [Folded("All of it", [definitions(notes_of(run))])],
     }

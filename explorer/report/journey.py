@@ -335,11 +335,10 @@ def _take(journey: Journey) -> Iterator[Block]:
 def journey_page(journey: Journey) -> KeptPage:
     """Return the page of a journey."""
     slowest, fastest = journey.steps[0], journey.steps[-1]
-    over = times_as_fast(journey.speedup(slowest, fastest).median)
     lead = (
         f"{counted(len(journey.steps), 'kernel')} on {journey.environment.gpu}, from "
         f"{slowest.name} ({microseconds(slowest.time_us)} µs) to {fastest.name} "
-        f"({microseconds(fastest.time_us)} µs), which is {over} × as fast."
+        f"({microseconds(fastest.time_us)} µs)."
     )
     tied = len(_tied(journey))
     ties = f"{counted(tied, 'other kernel')} {'ties' if tied == 1 else 'tie'} (=)"

@@ -35,6 +35,7 @@ from explorer.report.table import (
     table_of,
 )
 from explorer.report.text import (
+    EITHER,
     counted,
     environment_line,
     limit_word,
@@ -536,7 +537,7 @@ def side_chart(of: SideBySide) -> Chart:
 
 def side_page(of: SideBySide) -> KeptPage:
     """Return the page of results side by side."""
-    limit = limit_word(of.lines, "the limit")
+    limit = limit_word(of.lines, EITHER)
     figures: list[Block] = []
     for label, lines in of.groups.items():
         if (chart := _chart(of, label, lines)) is not None:

@@ -12,6 +12,7 @@ from explorer.model.config import Config
 from explorer.model.outcome import Environment, Stage, Timed, TrialRecord
 from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery
+from explorer.ops.operator import Limit
 from explorer.report.table import Cell, Field
 from explorer.space import can_emit
 from explorer.tuning.objective import Goal, where_words
@@ -69,6 +70,10 @@ class OfProblem(Protocol):
     @property
     def problem(self) -> Problem:
         """What is computed."""
+
+
+EITHER = " or ".join(Limit)
+"""What a sentence says of rows of which some have one limit and some the other."""
 
 
 def limit_word(rows: Iterable[OfProblem], several: str = "limit") -> str:

@@ -1,7 +1,10 @@
 """A comparison as a table: marks of ties and losses, geometric means, what was left out."""
 
 import json
+import re
+import shlex
 from dataclasses import replace
+from html import unescape
 from math import sqrt
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Absent, Contender
 from explorer.model.problem import Problem
+from explorer.model.query import ProblemQuery
 from explorer.report.charts import is_curve
 from explorer.report.compare import (
     NAMED_PROBLEMS,
@@ -28,6 +32,8 @@ from explorer.report.compare import (
     share_rows,
     shares_figure,
 )
+from explorer.report.pages import result_page
+from explorer.report.side_by_side import read_result
 from explorer.tuning.peer_comparison import PeerComparison, PeerRun, losses
 
 ROUNDS = 12
@@ -294,3 +300,17 @@ def test_lines_join_no_two_problems_at_one_place_and_an_operator_names_the_place
 
 def x_title(figure):
     return figure.chart.to_dict()["layer"][0]["encoding"]["x"]["title"]
+
+
+@pytest.mark.parametrize("name", ["compare-h200-attention", "held-out/nvidia-h200"])
+def test_the_first_screen_has_the_command_that_writes_the_kernel_of_the_largest_problem(name):
+    pytest.importorskip("altair", reason="charts need the extra softmax-explorer[report]")
+    kept = read_result(name)
+    numbers, says, command, *_ = result_page(kept).sections[0].blocks
+    problems = kept.comparisons if isinstance(kept, PeerRun) else kept.problems
+    one = max(problems, key=lambda one: one.problem.bytes)
+    config = one.config if isinstance(kept, PeerRun) else one.best.config
+    assert "tiles" in numbers and f"for the largest problem, {one.problem}:" in says
+    words = shlex.split(unescape(re.sub(r"<[^>]*>", "", command)))
+    assert words[:3] == ["explorer", "emit", config.to_json(brief=True)]
+    assert words[3:] == ProblemQuery.of(one.problem).options
