@@ -29,7 +29,6 @@ from explorer.report.table import (
     words,
 )
 from explorer.report.text import (
-    EITHER,
     config_command,
     counted,
     environment_line,
@@ -521,22 +520,14 @@ def shares_figure(
         number = mean.counts[name]
         of = f" (of {counted(number, 'shape')})" if number < shapes else ""
         said.append(f"{name} {100 * share:.0f} %{of}")
+    joined = ", which lines join" if is_curve(share_rows(comparisons)) else ""
     says = (
         f"{limit.capitalize()}'s time over that of each library; the dashed line at 100 is "
-        f"{limit}. {_marks_words(share_rows(comparisons))}Geometric means over "
-        f"{counted(shapes, 'shape')}: {', '.join(said)}. Against the fastest other library of each "
-        f"shape ours has {counts_words(comparisons)}."
+        f"{limit}. Points of less than {LARGE_BYTES // 2**20} MiB of traffic are faint beside "
+        f"others{joined}. Geometric means over {counted(shapes, 'shape')}: {', '.join(said)}. "
+        f"Against the fastest other library of each shape ours has {counts_words(comparisons)}."
     )
-    title = f"Share of {limit}'s speed, {label}"
-    return Figure(title, says, _chart(comparisons, label, names))
-
-
-def _marks_words(rows: Sequence[Row]) -> str:
-    """Say which points are faint, and which of them lines join."""
-    if not any(row["is_large"] for row in rows):
-        return ""
-    faint = f"Points of less than {LARGE_BYTES // 2**20} MiB of traffic are faint. "
-    return faint + ("Lines join the others. " if is_curve(rows) else "")
+    return Figure(f"Share of {limit}'s speed, {label}", says, _chart(comparisons, label, names))
 
 
 def comparison_chart(run: PeerRun) -> Chart:
@@ -554,19 +545,16 @@ def _chart(of: Sequence[PeerComparison], title: str, names: Sequence[str]) -> Ch
 def _large_numbers(run: PeerRun) -> list[tuple[str, str, str]]:
     """Return on how many problems ours wins, and what it reaches in geometric mean."""
     of, mean, counts = run.comparisons, means(run.comparisons), result_counts(run.comparisons)
-    beside = sum(counts.values())
-    said = "problems faster than with any other library"
-    alone = len(of) - beside
-    said += f"; {counted(alone, 'problem')} had no other to time" if alone else ""
-    found = [(str(counts[WIN]), f"of {beside}", said)]
+    others = "problems that other libraries compute, faster than any of them"
+    found = [(str(counts[WIN]), f"of {sum(counts.values())}", others)]
     if mean.of_limit:
         share = f"{100 * mean.of_limit:.0f}"
-        found.append((share, "%", f"of the speed of {limit_word(of, EITHER)}, geometric mean"))
-    name = "torch" if "torch" in mean.counts else None
-    over = [one.over_ours(peer).median for one in of if name and (peer := one.find(name))]
+        found.append((share, "%", f"of the speed of {limit_word(of)}, geometric mean"))
+    over = [one.over_ours(peer).median for one in of if (peer := one.find("torch"))]
     ratio, how = (median(over), "median") if over else (mean.best_over_ours, "geometric mean")
     if ratio:
-        found.append((f"{ratio:.2f}", "×", f"as fast as {name or 'the fastest other'}, {how}"))
+        name = "torch" if over else "the fastest other"
+        found.append((f"{ratio:.2f}", "×", f"as fast as {name}, {how}"))
     return found
 
 
@@ -575,7 +563,6 @@ def comparison_page(run: PeerRun) -> KeptPage:
     if not run.comparisons:
         raise InvalidInput("this comparison has no problem that was compared; name another file")
     names = contender_names(run)
-    drawn = [shares_figure(label, of, names) for label, of in groups(run).items()]
     first = run.comparisons[0].environment
     lead = (
         f"{counted(len(run.comparisons), 'problem')} on {first.gpu}, {first.date[:10]}: against "
@@ -588,7 +575,7 @@ def comparison_page(run: PeerRun) -> KeptPage:
             tiles(_large_numbers(run)),
             f"This command writes our kernel for the largest problem, {largest.problem}:",
             command(config_command(largest.config, largest.problem, first.accuracy)),
-            *drawn,
+            *(shares_figure(label, of, names) for label, of in groups(run).items()),
         ],
         "Every time": [*every, legend(run)],
         "Environment of the comparison": [Folded("All of it", [definitions(notes_of(run))])],

@@ -324,22 +324,16 @@ def _take(journey: Journey) -> Iterator[Block]:
     written = [step for step in journey.steps if step.kernel]
     named = [step for step in written if step.name != BEST]
     for step in dict.fromkeys([*written[-1:], *named[-1:]]):
-        time = microseconds(step.time_us)
-        yield f"This command writes {step.name}, which takes {time} µs, to a file:"
-        if step.name == BEST:
-            yield command(config_command(step.config, problem, accuracy))
-        else:
-            yield command(command_of("emit", step.name, problem))
+        yield f"This command writes {step.name} ({microseconds(step.time_us)} µs) to a file:"
+        by_config = config_command(step.config, problem, accuracy)
+        yield command(by_config if step.name == BEST else command_of("emit", step.name, problem))
 
 
 def journey_page(journey: Journey) -> KeptPage:
     """Return the page of a journey."""
-    slowest, fastest = journey.steps[0], journey.steps[-1]
-    lead = (
-        f"{counted(len(journey.steps), 'kernel')} on {journey.environment.gpu}, from "
-        f"{slowest.name} ({microseconds(slowest.time_us)} µs) to {fastest.name} "
-        f"({microseconds(fastest.time_us)} µs)."
-    )
+    told = [f"{step.name} ({microseconds(step.time_us)} µs)" for step in journey.steps]
+    which = f"{counted(len(told), 'kernel')} on {journey.environment.gpu}"
+    lead = f"{which}, from {told[0]} to {told[-1]}."
     tied = len(_tied(journey))
     ties = f"{counted(tied, 'other kernel')} {'ties' if tied == 1 else 'tie'} (=)"
     says = (

@@ -190,16 +190,12 @@ def _found(history: StudyHistory) -> Blocks:
     view = history.view
     best, summary = best_standing(view), view.summary
     problem, made = summary.problem, view.environment
-    beside = None if best.of_limit is None else beside_limit(problem, made)
-    yield tiles(_large_numbers(history, beside))
-    reached = problem.gbps(best.kernel.time_us)
-    if made.peak_gbps:
-        marks = (
-            {problem.limit: problem.gbps(made.limit_us) / made.peak_gbps} if made.limit_us else {}
-        )
-        share = percent(reached / made.peak_gbps)
-        says = f"{share}: {count(round(reached))} of {count(round(made.peak_gbps))} GB/s"
-        yield meters([Meter("Speed of light", reached / made.peak_gbps, says, marks)])
+    yield tiles(_large_numbers(history, beside := beside_limit(problem, made)))
+    reached, peak = problem.gbps(best.kernel.time_us), made.peak_gbps
+    if peak:
+        marks = {problem.limit: problem.gbps(made.limit_us) / peak} if made.limit_us else {}
+        says = f"{percent(reached / peak)}: {count(round(reached))} of {count(round(peak))} GB/s"
+        yield meters([Meter("Speed of light", reached / peak, says, marks)])
     tied = 0 if view.finals is None else len(view.finals.ties)
     which = f"kernel, which was chosen of {tied} that tie," if tied > 1 else "fastest kernel"
     yield f"This command writes the {which} to a file in generated/:"
@@ -244,18 +240,15 @@ def _large_numbers(
     return found
 
 
-ABOUT_AS_FAST = 0.02
-"""Times of two runs, each over its limit, tell nothing apart by less than this."""
-
-
 def _beside_others(beside: PeerComparison, of_limit: float) -> tuple[str, str, str]:
     """Return PyTorch's time over ours, and the fastest library's, of a comparison on such a GPU.
 
-    Both runs timed the limit, by which times of one are stated as times of the other.
+    Both runs timed the limit, by which times of one are stated as times of the other: within 2 %
+    two kernels are about as fast.
     """
     over = {peer.name: peer.time_us / beside.limit_time_us * of_limit for peer in beside.peers}
     name = min(over, key=over.__getitem__)
-    times = "about" if abs(over[name] - 1) <= ABOUT_AS_FAST else f"{over[name]:.2f} ×"
+    times = "about" if abs(over[name] - 1) <= 0.02 else f"{over[name]:.2f} ×"
     fastest = f", {times} as fast as {name}" if name != "torch" else ""
     run = f"another run ({beside.environment.date[:10]}), each over its {beside.problem.limit}"
     return f"{over['torch']:.2f}", "×", f"as fast as PyTorch{fastest}: in {run}"
@@ -420,10 +413,9 @@ def _ties(history: StudyHistory) -> Blocks:
 
 
 def best_of_values(history: StudyHistory, least: int = 1) -> list[Row]:
-    """Return the fastest kernel of each value of each parameter that varied, beside the best.
+    """Return the fastest kernel of each value that `least` kernels have, where a parameter varied.
 
-    The values are those of at least `least` kernels. The parameters come in the order of what their
-    worst value costs, the greatest first.
+    The parameters come in the order of what their worst value costs, the greatest first.
     """
     times: dict[str, dict[Any, list[float]]] = defaultdict(lambda: defaultdict(list))
     for trial in history.measured:
@@ -480,16 +472,15 @@ def _values_figure(ranked: Sequence[Row], every: Sequence[Row]) -> Figure:
     says = (
         "How far the fastest kernel of a value is above the fastest of all, by first times. "
         f"{count(few)} of {counted(len(every), 'value')} are not ranked, since fewer than "
-        f"{LEAST_KERNELS} kernels have them."
+        f"{LEAST_KERNELS} kernels have them. The {counted(len(costly), 'parameter')} that can cost "
+        "most are drawn; the table has all."
     )
-    if len(drawn) < len(ranked):
-        says += f" The {len(costly)} parameters that can cost most are drawn."
     table = Table([*words("value"), *numbers("best µs", "above", "kernels")])
     for row in every:
         time, above = microseconds(row["best_us"]), f"{row['value']:.2f} %"
         table.add(row["label"], time, above, str(row["kernels"]))
     chart = above_chart(drawn, "% above the fastest kernel of all", kinds=_VALUES)
-    return Figure("The best kernel of each value", f"{says} The table has all.", chart, table)
+    return Figure("The best kernel of each value", says, chart, table)
 
 
 LEAST_KERNELS = 3

@@ -35,7 +35,6 @@ from explorer.report.table import (
     table_of,
 )
 from explorer.report.text import (
-    EITHER,
     counted,
     environment_line,
     limit_word,
@@ -436,7 +435,7 @@ def _differs(of: SideBySide) -> str:
 
 def side_notes(of: SideBySide) -> list[tuple[str, str]]:
     """Return what the figures mean, the means of each group, ties, and each side's environment."""
-    first, limit = of.sides[0].label, limit_word(of.lines, "limit")
+    first, limit = of.sides[0].label, limit_word(of.lines)
     lines = [
         (
             "ratio",
@@ -537,7 +536,7 @@ def side_chart(of: SideBySide) -> Chart:
 
 def side_page(of: SideBySide) -> KeptPage:
     """Return the page of results side by side."""
-    limit = limit_word(of.lines, EITHER)
+    limit = limit_word(of.lines)
     figures: list[Block] = []
     for label, lines in of.groups.items():
         if (chart := _chart(of, label, lines)) is not None:

@@ -12,7 +12,6 @@ from explorer.model.config import Config
 from explorer.model.outcome import Environment, Stage, Timed, TrialRecord
 from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery
-from explorer.ops.operator import Limit
 from explorer.report.table import Cell, Field
 from explorer.space import can_emit
 from explorer.tuning.objective import Goal, where_words
@@ -72,23 +71,18 @@ class OfProblem(Protocol):
         """What is computed."""
 
 
-EITHER = " or ".join(Limit)
-"""What a sentence says of rows of which some have one limit and some the other."""
-
-
-def limit_word(rows: Iterable[OfProblem], several: str = "limit") -> str:
-    """Return the name of the limit of all rows' problems, or `several` where they differ."""
-    names = {row.problem.limit for row in rows}
-    return names.pop() if len(names) == 1 else several
+def limit_word(rows: Iterable[OfProblem]) -> str:
+    """Return the name of the limit of all rows' problems, or both names where they differ."""
+    return " or ".join(sorted({row.problem.limit for row in rows})) or "limit"
 
 
 def of_limit_heading(rows: Iterable[OfProblem]) -> str:
-    """Return the heading of shares: `of copy`, `of read`, or for rows of both `of limit`."""
+    """Return the heading of shares: `of copy`, `of read`, or `of copy or read`."""
     return f"of {limit_word(rows)}"
 
 
 def limit_us_heading(rows: Iterable[OfProblem]) -> str:
-    """Return the heading of limits: `copy µs`, `read µs`, or for rows of both `limit µs`."""
+    """Return the heading of limits: `copy µs`, `read µs`, or `copy or read µs`."""
     return f"{limit_word(rows)} µs"
 
 
@@ -239,8 +233,8 @@ def reproducing_command(
 
 def config_command(config: Config, problem: Problem, accuracy: Accuracy) -> str:
     """Return the `explorer emit` of a config, which needs no study and works on any machine."""
-    of_it = Goal(accuracy=accuracy)  # all that a config by itself has of a goal
-    return _command("emit", config.to_json(brief=True), problem, more=of_it.options)
+    more = Goal(accuracy=accuracy).options  # all that a config by itself has of a goal
+    return _command("emit", config.to_json(brief=True), problem, more=more)
 
 
 def is_reproducible(trial: TrialRecord, problem: Problem) -> bool:

@@ -31,7 +31,6 @@ from explorer.report.table import (
     words,
 )
 from explorer.report.text import (
-    EITHER,
     config_command,
     count,
     counted,
@@ -362,10 +361,8 @@ _MAPS = (
 def _large_numbers(table: TunedTable) -> list[tuple[str, str, str]]:
     found = [(count(len(table.problems)), "", f"problems tuned on {table.gpu.name}")]
     if shares := [share for one in table.problems if (share := of_limit(one)) is not None]:
-        limit = limit_word(table.problems, EITHER)
-        found.append(
-            (f"{100 * median(shares):.1f}", "%", f"of the speed of {limit}, in the median")
-        )
+        said = f"of the speed of {limit_word(table.problems)}, in the median"
+        found.append((f"{100 * median(shares):.1f}", "%", said))
     if gain := geometric_mean(one.gain for one in table.problems if one.gain is not None):
         found.append((f"{gain:.3f}", "×", "as fast as without a search, in the mean"))
     return found
@@ -472,7 +469,7 @@ _FAMILY: Field[TunedProblem] = Field("", lambda p: family(p.best.config), "famil
 
 def _best(table: TunedTable) -> Blocks:
     shares = sorted(share for one in table.problems if (share := of_limit(one)) is not None)
-    limit = limit_word(table.problems, EITHER)
+    limit = limit_word(table.problems)
     yield (
         f"The best kernel of a problem has {percent(shares[0])} to {percent(shares[-1])} of "
         f"{limit}'s speed, {percent(median(shares))} in the median over "

@@ -277,7 +277,8 @@ def test_a_problem_that_no_other_library_computes_does_not_count_where_it_is_sai
     alone = replace(run, comparisons=(*run.comparisons, replace(run.comparisons[0], peers=())))
     tile = comparison_page(alone).sections[0].blocks[0]
     assert (
-        "<b>1</b> of 3</p>" in tile and "any other library; 1 problem had no other to time" in tile
+        "<b>1</b> of 3</p>" in tile
+        and "problems that other libraries compute, faster than any" in tile
     )
 
 
@@ -287,10 +288,10 @@ def test_lines_join_no_two_problems_at_one_place_and_an_operator_names_the_place
     by_kind = {kind: (of, shares_figure(kind, of, ["ours"])) for kind, of in groups(run).items()}
     drawn = {kind: shares_figure(kind, of, ["ours"]) for kind, of in groups(attention).items()}
     of, figure = by_kind["softmax f32"]
-    assert is_curve(share_rows(of)) and "Lines join the others." in figure.says
+    assert is_curve(share_rows(of)) and "faint beside others, which lines join. Geo" in figure.says
     twice = shares_figure("softmax f32", [*of, *of], ["ours"])
     several = drawn["decode_attention bf16"]
-    assert "Lines join" not in twice.says + several.says and "are faint" in several.says
+    assert "lines join" not in twice.says + several.says and "beside others. Geo" in several.says
     for one, word, lines in ((figure, "columns", 1), (twice, "columns", 0), (several, "keys", 0)):
         assert x_title(one) == word
         assert (

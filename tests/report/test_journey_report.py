@@ -224,10 +224,10 @@ def text_of(blocks):
 def test_the_first_screen_writes_the_fastest_kernel_and_the_fastest_that_has_a_name(journey):
     first = journey_page(journey).sections[0].blocks
     texts = text_of(first)
-    best = texts.index("This command writes search's best, which takes 62.00 µs, to a file:")
+    best = texts.index("This command writes search's best (62.00 µs) to a file:")
     emits = """explorer emit '{"exp":"ex2.approx"}' --cols 4096 --rows 8192 --dtype f32"""
     assert texts[best + 1] == emits
-    assert texts[best + 2].startswith("This command writes fast-softmax-6, which takes 110.0 µs")
+    assert texts[best + 2].startswith("This command writes fast-softmax-6 (110.0 µs)")
     assert texts[best + 3].startswith("explorer emit fast-softmax-6 --cols 4096")
     published = journey_page(replace(journey, steps=journey.steps[:-1], twice="llm.c-8-digest"))
     assert sum("This command writes" in text for text in text_of(published.sections[0].blocks)) == 1

@@ -9,7 +9,7 @@ from rich.console import Console
 from explorer.model.problem import Problem
 from explorer.model.tuned_table import read_table
 from explorer.report.studies import print_search, print_study, search_data
-from explorer.report.text import EITHER, limit_us_heading, limit_word, of_limit_heading
+from explorer.report.text import limit_us_heading, limit_word, of_limit_heading
 from tests.tables_of_one import table_of_one
 
 
@@ -29,8 +29,11 @@ def test_headings_name_the_limit_that_all_rows_have(result, monkeypatch):
     assert (of_limit_heading(several), limit_us_heading(several)) == ("of copy", "copy µs")
     names = iter(("copy", "read") * 3)
     monkeypatch.setattr(Problem, "limit", property(lambda _: next(names)))
-    assert (of_limit_heading(several), limit_us_heading(several)) == ("of limit", "limit µs")
-    assert limit_word(several, EITHER) == "copy or read"
+    assert (of_limit_heading(several), limit_us_heading(several)) == (
+        "of copy or read",
+        "copy or read µs",
+    )
+    assert limit_word(several) == "copy or read"
 
 
 @pytest.mark.usefixtures("is_read")
