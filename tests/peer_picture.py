@@ -142,7 +142,7 @@ def terminal_svg(command: str, printed: Sequence[str]) -> str:
 
 
 def write_report_picture(path: Path) -> None:
-    """Write the first screen of the report of a replayed search as a PNG, with Chromium.
+    """Write the report of a replayed search to the end of its first chart as a PNG, with Chromium.
 
     `python -c 'from tests.peer_picture import *; write_report_picture(REPORT)'` draws it anew.
     """
@@ -161,7 +161,8 @@ def write_report_picture(path: Path) -> None:
         explorer.search(cols=4096, device="recorded:h200-f32-4096", trials=200)
         page = explorer.write_report(cols=4096).resolve()
         opened.open(page, width=1200, scheme="light")
-        shown = {"x": 0, "y": 0, "width": 1200, "height": 760, "scale": 1}
+        end = opened.run("document.querySelector('.chart').getBoundingClientRect().bottom")
+        shown = {"x": 0, "y": 0, "width": 1200, "height": round(end) + 12, "scale": 1}
         shot = opened.call("Page.captureScreenshot", clip=shown, captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(shot["data"]))
 
