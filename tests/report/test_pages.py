@@ -306,6 +306,16 @@ def test_values_that_few_kernels_have_are_told_but_not_ranked(history):
     assert "bad choice" not in text_of_study(history)
 
 
+def test_the_axes_of_a_roofline_say_of_what_and_in_which_unit():
+    points = [{"intensity": 0.1, "gips": 300.0, "who": "the best kernel"}]
+    drawn = charts.roofline_chart(points, [{"line": "copy", "gbps": 4000.0}], 1000.0).to_dict()
+    across, upwards = (drawn["layer"][0]["encoding"][axis]["title"] for axis in "xy")
+    assert (across, upwards) == (
+        "warp instructions for each byte",
+        "10⁹ warp instructions a second",
+    )
+
+
 # ------------------------------------------------------------------ what a study does not hold
 
 
