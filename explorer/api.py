@@ -1234,7 +1234,7 @@ def write_report(
             gpu=gpu,
             notice=notice,
         )
-        pages.insert(0, study_page(shown, _storage(storage)))
+        pages.insert(0, study_page(shown))
     sections = [section for page in pages for section in page.sections]
     text = page_html(pages[0].title, " ".join(page.lead for page in pages), sections)
     write_file(path, text, remedy)

@@ -297,7 +297,8 @@ def race(explorer: RunCommand) -> str:
     ]
     lines = explorer([*words, "--seed", "0"]).out.splitlines()
     first = next(at for at, line in enumerate(lines) if line.startswith("wrong"))
-    return terminal_svg(shlex.join(["explorer", *words]), [*lines[1:2], *lines[first : first + 5]])
+    verdict = [line.rstrip() for line in lines[1:3]]  # a sentence on two lines
+    return terminal_svg(shlex.join(["explorer", *words]), verdict + lines[first : first + 5])
 
 
 def write_generated() -> None:

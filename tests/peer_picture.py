@@ -50,12 +50,13 @@ class Panel(NamedTuple):
     bars: dict[str, tuple[float, int]]
     """The median of each library's time over ours, and of how many problems it is."""
     problems: int
+    """Those that a library computes beside ours."""
 
     @classmethod
     def of(cls, runs: Sequence[PeerRun]) -> "Panel":
         """Take what some comparisons have of each library."""
         found: dict[str, list[float]] = {name: [] for name in LABELS}
-        compared = [one for run in runs for one in run.comparisons]
+        compared = [one for run in runs for one in run.comparisons if one.peers]
         for one in compared:
             for peer in one.peers:
                 found.get(peer.name, []).append(peer.time_us / one.time_us)
@@ -66,7 +67,7 @@ class Panel(NamedTuple):
     def of_table(cls, problems: Sequence[TunedProblem]) -> "Panel":
         """Take what a tuned table has of PyTorch."""
         over = [one.torch_over_best for one in problems if one.torch_over_best]
-        return cls({"torch": (median(over), len(over))}, len(problems))
+        return cls({"torch": (median(over), len(over))}, len(over))
 
 
 def peers_svg(panels: Mapping[str, Panel], measured: Environment) -> str:
@@ -141,7 +142,7 @@ def terminal_svg(command: str, printed: Sequence[str]) -> str:
 
 
 def write_report_picture(path: Path) -> None:
-    """Write the first screen of the report of a replayed search as a PNG, with Chromium.
+    """Write the report of a replayed search to the end of its first chart as a PNG, with Chromium.
 
     `python -c 'from tests.peer_picture import *; write_report_picture(REPORT)'` draws it anew.
     """
@@ -160,7 +161,8 @@ def write_report_picture(path: Path) -> None:
         explorer.search(cols=4096, device="recorded:h200-f32-4096", trials=200)
         page = explorer.write_report(cols=4096).resolve()
         opened.open(page, width=1200, scheme="light")
-        shown = {"x": 0, "y": 0, "width": 1200, "height": 760, "scale": 1}
+        end = opened.run("document.querySelector('.chart').getBoundingClientRect().bottom")
+        shown = {"x": 0, "y": 0, "width": 1200, "height": round(end) + 12, "scale": 1}
         shot = opened.call("Page.captureScreenshot", clip=shown, captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(shot["data"]))
 

@@ -328,6 +328,8 @@ def test_the_picture_has_a_bar_for_each_library_and_panel_and_ours_is_where_1_is
         panels = sum(library in run.peer_names for run in runs)
         assert classes.count(f"bar {library}") >= panels > 0
     assert classes.count("us") == 7
+    attention = compared("attention").comparisons
+    assert f"decode attention ({sum(bool(one.peers) for one in attention)} problems)" in picture()
 
 
 def test_the_picture_of_a_race_is_what_is_printed(tmp_path, monkeypatch):
@@ -336,6 +338,7 @@ def test_the_picture_of_a_race_is_what_is_printed(tmp_path, monkeypatch):
 
     run = adapted(command_line(monkeypatch, tmp_path))
     assert RACE.read_text() == race(run), ANEW
+    assert re.search(r", [0-9.]+ *</text>.*?>ulp, [0-9.]+ on average</text>", RACE.read_text())
     assert "shared-race" in RACE.read_text() and "race.cu:11" in RACE.read_text()
 
 

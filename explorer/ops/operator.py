@@ -128,6 +128,11 @@ class Operator:
         return Extent.CACHE if self.caches else Extent.MATRIX
 
     @property
+    def across(self) -> str:
+        """What the places of a row are called in a sentence."""
+        return "keys" if self.caches else "columns"
+
+    @property
     def forward(self) -> str:
         """The name of the operator whose gradient this is, or its own."""
         return self.gradient_of or self.name

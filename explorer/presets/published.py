@@ -56,7 +56,7 @@ F32_SOFTMAX: dict[str, Any] = {"ops": ("softmax",), "dtypes": (DType.F32,)}
 
 FAMILY = Source("an article on three f16 kernels", "one thread a row, measured on a Tesla T4")
 THREE = "Darshan Baslani, Softmax Optimization Journey, github.com/Darshan-Baslani/cuda_practice"
-TILES = "NVIDIA, cuTile Rust, nvlabs.github.io/cutile-rs/tutorials/05-fused-softmax.html"
+TILES = "NVIDIA cuTile Rust, nvlabs.github.io/cutile-rs/tutorials/05-fused-softmax.html"
 STEPS = "Saman, Fused Softmax::P3::Cuda Kernel, github.com/samanamp/fusedkernels-blog"
 
 _THREAD_A_ROW = (

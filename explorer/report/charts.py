@@ -546,16 +546,18 @@ def roofline_chart(points: Sequence[Row], roofs: Sequence[Row], issue_gips: floa
     lines = lines.encode(
         x=alt.X(
             "intensity:Q",
-            title="instructions of a warp for each byte",
+            title="warp instructions for each byte",
             scale=alt.Scale(domain=[lowest, 4.0], **log),
             axis=axis,
         ),
-        y=alt.Y("gips:Q", title="1e9 of them a second", scale=alt.Scale(**log), axis=axis),
+        y=alt.Y(
+            "gips:Q", title="10⁹ warp instructions a second", scale=alt.Scale(**log), axis=axis
+        ),
         **_line_marks("line", names, legend),
     )
     marks = alt.Chart(_data(points)).encode(x="intensity:Q", y="gips:Q")
     marks_and_names = marks.mark_point(size=110, filled=True).encode(
-        tooltip=_told(who="=", gips="1e9 instructions a second", intensity="instructions a byte")
+        tooltip=_told(who="=", gips="10⁹ instructions a second", intensity="instructions a byte")
     ) + marks.mark_text(align="left", dx=10, dy=12).encode(text="who:N")
     return (lines + marks_and_names).properties(width=PLOT_WIDTH, height=260)
 
@@ -571,14 +573,20 @@ def stacked(parts: Sequence[Chart]) -> Chart:
     )
 
 
-def shares_chart(
-    rows: Sequence[Row], title: str, names: Sequence[str], limit: str, ours: str = ""
-) -> Chart:
-    """Draw each library's share of the limit's speed over columns.
+def is_curve(rows: Iterable[Row]) -> bool:
+    """Return whether a line joins the large ones: no library has two at one number of columns."""
+    places = [(row["cols"], row["who"]) for row in rows if row["is_large"]]
+    return bool(places) and len(set(places)) == len(places)
 
-    Rows have cols, share in per cent, who, problem, and is_large: a line joins the large ones, and
-    the others are faint. `names` are the libraries of all charts of a page, so that each has one
-    mark in all of them. Those other than `ours`, where it is given, are thin and pale.
+
+def shares_chart(
+    rows: Sequence[Row], title: str, names: Sequence[str], limit: str, across: str, ours: str = ""
+) -> Chart:
+    """Draw each library's share of the limit's speed over columns, or what they are called.
+
+    Rows have cols, share in per cent, who, problem, and is_large: a line joins the large ones where
+    `is_curve`, and the others are faint. `names` are the libraries of all charts of a page, so that
+    each has one mark in all of them. Those other than `ours`, where it is given, are thin and pale.
     """
     alt = altair()
     legend = alt.Legend(title=None, symbolSize=90, columns=3, values=_present(names, rows, "who"))
@@ -586,7 +594,7 @@ def shares_chart(
     base = alt.Chart(_data(rows)).encode(
         x=alt.X(
             "cols:Q",
-            title="columns",
+            title=across,
             scale=alt.Scale(type="log", base=2, nice=False),
             axis=_powers(),
         ),
@@ -598,8 +606,8 @@ def shares_chart(
         strokeWidth=alt.condition(is_ours, alt.value(3.5), alt.value(1.1)),
         opacity=alt.condition(is_ours, alt.value(1), alt.value(0.7)),
     )
-    has_lines = any(row["is_large"] for row in rows)
-    pale = {"test": "!datum.is_large" if has_lines else "false", "value": 0.3}
+    is_any_large = any(row["is_large"] for row in rows)
+    pale = {"test": "!datum.is_large" if is_any_large else "false", "value": 0.3}
     full = {"test": is_ours, "value": 1}
     points = base.mark_point().encode(
         shape=_shape("who", names, legend),
@@ -608,7 +616,7 @@ def shares_chart(
         tooltip=_told(who="=", problem="=problem", share=f"% of {limit}"),
     )
     # Vega warns of lines that join nothing.
-    parts = [lines] * has_lines + [points, _limit("y", 100)]
+    parts = [lines] * is_curve(rows) + [points, _limit("y", 100)]
     return alt.layer(*parts).properties(width=PLOT_WIDTH, height=320, title=title)
 
 

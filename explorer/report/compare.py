@@ -15,8 +15,8 @@ from rich.console import Console
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Contender, Environment
 from explorer.model.problem import Problem
-from explorer.report.charts import Chart, Row, shares_chart, stacked
-from explorer.report.page import Block, Figure, Folded, KeptPage, definitions, tiles
+from explorer.report.charts import Chart, Row, is_curve, shares_chart, stacked
+from explorer.report.page import Block, Figure, Folded, KeptPage, command, definitions, tiles
 from explorer.report.table import (
     Field,
     Kind,
@@ -29,6 +29,7 @@ from explorer.report.table import (
     words,
 )
 from explorer.report.text import (
+    config_command,
     counted,
     environment_line,
     limit_word,
@@ -486,7 +487,7 @@ def compared_markdown(run: PeerRun) -> str:
 OURS = "ours"
 
 LARGE_BYTES = 32 * 2**20
-"""Of a matrix that fills a GPU: smaller ones take a few microseconds, whatever their columns."""
+"""Of a problem that fills a GPU: smaller ones take a few microseconds, whatever their rows."""
 
 
 def share_rows(comparisons: Sequence[PeerComparison]) -> list[Row]:
@@ -519,44 +520,41 @@ def shares_figure(
         number = mean.counts[name]
         of = f" (of {counted(number, 'shape')})" if number < shapes else ""
         said.append(f"{name} {100 * share:.0f} %{of}")
+    joined = ", which lines join" if is_curve(share_rows(comparisons)) else ""
     says = (
         f"{limit.capitalize()}'s time over that of each library; the dashed line at 100 is "
-        f"{limit}. Lines join matrices of at least {LARGE_BYTES // 2**20} MiB of traffic; points "
-        f"without a line are smaller. Geometric means over {counted(shapes, 'shape')}: "
-        f"{', '.join(said)}. Against the fastest other library of each shape ours has "
-        f"{counts_words(comparisons)}."
+        f"{limit}. Points of less than {LARGE_BYTES // 2**20} MiB of traffic are faint beside "
+        f"others{joined}. Geometric means over {counted(shapes, 'shape')}: {', '.join(said)}. "
+        f"Against the fastest other library of each shape ours has {counts_words(comparisons)}."
     )
-    chart = shares_chart(share_rows(comparisons), label, names, limit, OURS)
-    return Figure(f"Share of {limit}'s speed, {label}", says, chart)
+    return Figure(f"Share of {limit}'s speed, {label}", says, _chart(comparisons, label, names))
 
 
 def comparison_chart(run: PeerRun) -> Chart:
     """Return the picture of a comparison for a file: a chart for each op and element type."""
     names, made = contender_names(run), run.comparisons[0].environment
     where = f"{made.gpu}, {made.date[:10]}"
-    parts = groups(run).items()
-    return stacked(
-        [
-            shares_chart(share_rows(of), f"{kind}, {where}", names, limit_word(of), OURS)
-            for kind, of in parts
-        ]
-    )
+    return stacked([_chart(of, f"{kind}, {where}", names) for kind, of in groups(run).items()])
+
+
+def _chart(of: Sequence[PeerComparison], title: str, names: Sequence[str]) -> Chart:
+    across = of[0].problem.operator.across
+    return shares_chart(share_rows(of), title, names, limit_word(of), across, OURS)
 
 
 def _large_numbers(run: PeerRun) -> list[tuple[str, str, str]]:
     """Return on how many problems ours wins, and what it reaches in geometric mean."""
-    of, mean = run.comparisons, means(run.comparisons)
-    wins = str(result_counts(of)[WIN])
-    found = [(wins, f"of {len(of)}", "problems faster than with any other library")]
+    of, mean, counts = run.comparisons, means(run.comparisons), result_counts(run.comparisons)
+    others = "problems that other libraries compute, faster than any of them"
+    found = [(str(counts[WIN]), f"of {sum(counts.values())}", others)]
     if mean.of_limit:
         share = f"{100 * mean.of_limit:.0f}"
-        found.append((share, "%", f"of the speed of {limit_word(of, 'the limit')}, geometric mean"))
-    name = "torch" if "torch" in mean.counts else None
-    over = [one.over_ours(peer).median for one in of if name and (peer := one.find(name))]
+        found.append((share, "%", f"of the speed of {limit_word(of)}, geometric mean"))
+    over = [one.over_ours(peer).median for one in of if (peer := one.find("torch"))]
     ratio, how = (median(over), "median") if over else (mean.best_over_ours, "geometric mean")
     if ratio:
-        said = f"as fast as {name or 'the fastest other'}, {how}"
-        found.append((f"{ratio:.2f}", "×", said))
+        name = "torch" if over else "the fastest other"
+        found.append((f"{ratio:.2f}", "×", f"as fast as {name}, {how}"))
     return found
 
 
@@ -565,16 +563,20 @@ def comparison_page(run: PeerRun) -> KeptPage:
     if not run.comparisons:
         raise InvalidInput("this comparison has no problem that was compared; name another file")
     names = contender_names(run)
-    drawn = [shares_figure(label, of, names) for label, of in groups(run).items()]
     first = run.comparisons[0].environment
     lead = (
         f"{counted(len(run.comparisons), 'problem')} on {first.gpu}, {first.date[:10]}: against "
         f"the fastest other library ours has {counts_words(run.comparisons)}."
     )
-    of_limit = f"Share of {limit_word(run.comparisons, 'the limit')}'s speed"
+    largest = max(run.comparisons, key=lambda one: one.problem.bytes)
     every = [Folded(f"Every time, {table.title}", [table]) for table in tables(run)]
     sections: dict[str, Iterable[Block]] = {
-        of_limit: [tiles(_large_numbers(run)), *drawn],
+        "What the comparison found": [
+            tiles(_large_numbers(run)),
+            f"This command writes our kernel for the largest problem, {largest.problem}:",
+            command(config_command(largest.config, largest.problem, first.accuracy)),
+            *(shares_figure(label, of, names) for label, of in groups(run).items()),
+        ],
         "Every time": [*every, legend(run)],
         "Environment of the comparison": [Folded("All of it", [definitions(notes_of(run))])],
     }

@@ -1,8 +1,7 @@
 """Journeys through published kernels, slowest first: printed, as data, and as a page."""
 
 import math
-import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from rich.text import Text
 
 from explorer.model.config import brief_words, change_words
 from explorer.model.outcome import Contender
-from explorer.model.query import ProblemQuery
+from explorer.model.query import command_of
 from explorer.presets.published import REPORTED, ReportedRatio, find_preset
 from explorer.report.charts import Chart, above_chart
 from explorer.report.page import Block, Figure, Folded, KeptPage, command, definitions, tiles
@@ -32,6 +31,7 @@ from explorer.report.table import (
 from explorer.report.text import (
     TIMED,
     TimedRow,
+    config_command,
     counted,
     limit_cells,
     measurement_lines,
@@ -273,6 +273,12 @@ def journey_markdown(journey: Journey) -> str:
 OWN = "your own kernel"
 
 
+def _tied(journey: Journey) -> list[Contender]:
+    """Return the kernels that cannot be told from the fastest, without that."""
+    *others, fastest = journey.steps
+    return [step for step in others if journey.is_tie(step, fastest)]
+
+
 def journey_chart(journey: Journey, title: str = "") -> Chart:
     """Return the chart of a journey: its last third, where it is decided, has room.
 
@@ -281,12 +287,12 @@ def journey_chart(journey: Journey, title: str = "") -> Chart:
     fastest = journey.steps[-1]
     reference_us = journey.limit_time_us or fastest.time_us
     limit = f"{journey.problem.limit}'s time, {microseconds(reference_us)} µs"
-
+    tied = _tied(journey)
     rows = [
         {
             "label": step.name,
             "value": 100 * (step.time_us / reference_us - 1),
-            "told": f"{microseconds(step.time_us)} µs" + " =" * journey.is_tie(step, fastest),
+            "told": f"{microseconds(step.time_us)} µs" + " =" * (step in tied),
             "kind": family(step.config) if step.kernel else OWN,
         }
         for step in journey.steps
@@ -313,30 +319,26 @@ def _large_numbers(journey: Journey) -> list[tuple[str, str, str]]:
 
 
 def _take(journey: Journey) -> Iterator[Block]:
-    """Yield the command that writes the fastest kernel that has a name."""
-    named = [step for step in journey.steps if step.kernel and step.name != BEST]
-    if named:
-        yield "This command writes the fastest kernel that has a name to a file:"
-        yield command(shlex.join(["explorer", "emit", named[-1].name, *_options(journey)]))
-
-
-def _options(journey: Journey) -> Sequence[str]:
-    return ProblemQuery.of(journey.problem).options
+    """Yield the commands that write the fastest kernel, and the fastest that has a name."""
+    problem, accuracy = journey.problem, journey.environment.accuracy
+    written = [step for step in journey.steps if step.kernel]
+    named = [step for step in written if step.name != BEST]
+    for step in dict.fromkeys([*written[-1:], *named[-1:]]):
+        yield f"This command writes {step.name} ({microseconds(step.time_us)} µs) to a file:"
+        by_config = config_command(step.config, problem, accuracy)
+        yield command(by_config if step.name == BEST else command_of("emit", step.name, problem))
 
 
 def journey_page(journey: Journey) -> KeptPage:
     """Return the page of a journey."""
-    slowest, fastest = journey.steps[0], journey.steps[-1]
-    over = times_as_fast(journey.speedup(slowest, fastest).median)
-    lead = (
-        f"{counted(len(journey.steps), 'kernel')} on {journey.environment.gpu}, from "
-        f"{slowest.name} ({microseconds(slowest.time_us)} µs) to {fastest.name} "
-        f"({microseconds(fastest.time_us)} µs), which is {over} × as fast."
-    )
-    tied = sum(journey.is_tie(step, fastest) for step in journey.steps) - 1
+    told = [f"{step.name} ({microseconds(step.time_us)} µs)" for step in journey.steps]
+    which = f"{counted(len(told), 'kernel')} on {journey.environment.gpu}"
+    lead = f"{which}, from {told[0]} to {told[-1]}."
+    tied = len(_tied(journey))
+    ties = f"{counted(tied, 'other kernel')} {'ties' if tied == 1 else 'tie'} (=)"
     says = (
         f"Time above {journey.problem.limit}, on an axis that is logarithmic above 0.5 %. With the "
-        f"fastest {tied or 'no'} other {'kernel ties' if tied < 2 else 'kernels tie'} (=)."
+        f"fastest {ties if tied else 'no other kernel ties'}."
     )
     table = steps_table(journey).only(_WITHOUT_BARS)
     left_out = [(f"left out: {entry.name}", entry.why) for entry in journey.left_out]

@@ -67,6 +67,7 @@ from explorer.report.studies import (
 from explorer.report.table import Field, Kind, Table, data_of, numbers, prose, table_of, words
 from explorer.report.text import (
     CHANGED,
+    config_command,
     count,
     counted,
     environment_line,
@@ -75,7 +76,6 @@ from explorer.report.text import (
     microseconds,
     percent,
     rejections,
-    reproducing_command,
     ulps,
 )
 from explorer.report.tune import FAMILIES, family, table_page
@@ -104,12 +104,12 @@ def kept_pages(named: Sequence[str], storage: str | None = None) -> list[KeptPag
         kind = one if isinstance(result, Journey) else type(result).__name__  # a page a journey
         kinds.setdefault(kind, []).append((one, result))
     return [
-        side_page(SideBySide.of(of)) if len(of) > 1 else result_page(of[0][1], storage)
+        side_page(SideBySide.of(of)) if len(of) > 1 else result_page(of[0][1])
         for of in kinds.values()
     ]
 
 
-def result_page(result: Result, storage: str | None = None) -> KeptPage:
+def result_page(result: Result) -> KeptPage:
     """Return the page of one result. Raises InvalidInput where it has no problem."""
     if isinstance(result, PeerRun):
         return comparison_page(result)
@@ -117,7 +117,7 @@ def result_page(result: Result, storage: str | None = None) -> KeptPage:
         return journey_page(result)
     if isinstance(result, TunedTable):
         return table_page(result)
-    return study_page(result, storage)
+    return study_page(result)
 
 
 def _of_a_recording(path: Path) -> str:
@@ -133,11 +133,11 @@ def _of_a_recording(path: Path) -> str:
 # ------------------------------------------------------------------ of a study
 
 
-def study_page(history: StudyHistory, storage: str | None = None) -> KeptPage:
+def study_page(history: StudyHistory) -> KeptPage:
     """Return the page of a study."""
     title = f"{history.view.summary.problem}: report of a study"
     sections = {
-        "What was found": _found(history, storage),
+        "What was found": _found(history),
         "The finals": _ties(history),
         "What the parameters do": _parameters(history),
         "What the kernel does": _kernel(history),
@@ -186,23 +186,20 @@ def first_times_words(history: StudyHistory) -> str:
     )
 
 
-def _found(history: StudyHistory, storage: str | None) -> Blocks:
+def _found(history: StudyHistory) -> Blocks:
     view = history.view
     best, summary = best_standing(view), view.summary
     problem, made = summary.problem, view.environment
-    yield tiles(_large_numbers(history))
-    reached = problem.gbps(best.kernel.time_us)
-    if made.peak_gbps:
-        marks = (
-            {problem.limit: problem.gbps(made.limit_us) / made.peak_gbps} if made.limit_us else {}
-        )
-        share = percent(reached / made.peak_gbps)
-        says = f"{share}: {count(round(reached))} of {count(round(made.peak_gbps))} GB/s"
-        yield meters([Meter("Speed of light", reached / made.peak_gbps, says, marks)])
+    yield tiles(_large_numbers(history, beside := beside_limit(problem, made)))
+    reached, peak = problem.gbps(best.kernel.time_us), made.peak_gbps
+    if peak:
+        marks = {problem.limit: problem.gbps(made.limit_us) / peak} if made.limit_us else {}
+        says = f"{percent(reached / peak)}: {count(round(reached))} of {count(round(peak))} GB/s"
+        yield meters([Meter("Speed of light", reached / peak, says, marks)])
     tied = 0 if view.finals is None else len(view.finals.ties)
     which = f"kernel, which was chosen of {tied} that tie," if tied > 1 else "fastest kernel"
     yield f"This command writes the {which} to a file in generated/:"
-    yield command(reproducing_command(view.best, problem, summary.goal, storage))
+    yield command(config_command(view.best.config, problem, summary.goal.accuracy))
     yield _kernels_figure(history)
     lines = [("best", f"trial {view.best.number}: {brief_words(view.best.config)}")]
     lines += [("ties", "No search of this study came to its finals, so ties are not known.")]
@@ -212,7 +209,8 @@ def _found(history: StudyHistory, storage: str | None) -> Blocks:
         us = microseconds(view.since.outcome.time_us)
         lines += [("since", f"Trial {view.since.number} took {us} µs after the finals.")]
     lines += [] if is_reproducible(view.best, problem) else [("code", CHANGED)]
-    lines += [("first times", first_times_words(history)), ("other libraries", _NO_PEERS)]
+    lines += [("first times", first_times_words(history))]
+    lines += [] if beside else [("other libraries", _NO_PEERS)]
     yield Folded("Which kernel it is, and which tie with it", [definitions(lines)])
 
 
@@ -222,7 +220,9 @@ _NO_PEERS = (
 )
 
 
-def _large_numbers(history: StudyHistory) -> list[tuple[str, str, str]]:
+def _large_numbers(
+    history: StudyHistory, beside: PeerComparison | None
+) -> list[tuple[str, str, str]]:
     """Return the time, the share of the limit, and PyTorch's time over it where that is known."""
     view = history.view
     best, problem = best_standing(view), view.summary.problem
@@ -232,7 +232,7 @@ def _large_numbers(history: StudyHistory) -> list[tuple[str, str, str]]:
     if best.of_limit is not None:
         share = f"{100 * best.of_limit:.1f}"
         found += [(share, "%", f"of the speed of {problem.limit}")]
-        if (beside := beside_limit(problem, view.environment)) is not None:
+        if beside is not None:
             found.append(_beside_others(beside, best.of_limit))
     near = _near(kernel_rows(history))[1]
     if len(found) < 3:
@@ -243,13 +243,15 @@ def _large_numbers(history: StudyHistory) -> list[tuple[str, str, str]]:
 def _beside_others(beside: PeerComparison, of_limit: float) -> tuple[str, str, str]:
     """Return PyTorch's time over ours, and the fastest library's, of a comparison on such a GPU.
 
-    Both runs timed the limit, by which times of one are stated as times of the other.
+    Both runs timed the limit, by which times of one are stated as times of the other: within 2 %
+    two kernels are about as fast.
     """
     over = {peer.name: peer.time_us / beside.limit_time_us * of_limit for peer in beside.peers}
     name = min(over, key=over.__getitem__)
-    fastest = f", {over[name]:.2f} × {name}" if name != "torch" else ""
-    date = beside.environment.date[:10]
-    return f"{over['torch']:.2f}", "×", f"as fast as PyTorch{fastest} ({date})"
+    times = "about" if abs(over[name] - 1) <= 0.02 else f"{over[name]:.2f} ×"
+    fastest = f", {times} as fast as {name}" if name != "torch" else ""
+    run = f"another run ({beside.environment.date[:10]}), each over its {beside.problem.limit}"
+    return f"{over['torch']:.2f}", "×", f"as fast as PyTorch{fastest}: in {run}"
 
 
 # ------------------------------------------------------------------ every kernel, and the search
@@ -410,8 +412,8 @@ def _ties(history: StudyHistory) -> Blocks:
 # ------------------------------------------------------------------ parameters
 
 
-def best_of_values(history: StudyHistory) -> list[Row]:
-    """Return the fastest kernel of each value of each parameter that varied, beside the best.
+def best_of_values(history: StudyHistory, least: int = 1) -> list[Row]:
+    """Return the fastest kernel of each value that `least` kernels have, where a parameter varied.
 
     The parameters come in the order of what their worst value costs, the greatest first.
     """
@@ -434,6 +436,7 @@ def best_of_values(history: StudyHistory) -> list[Row]:
                 "best_us": min(us),
             }
             for value, us in by_value.items()
+            if len(us) >= least
         ]
         groups += [sorted(rows, key=lambda row: row["value"])] if len(rows) > 1 else []
     groups.sort(key=lambda rows: -float(rows[-1]["value"]))
@@ -441,28 +444,16 @@ def best_of_values(history: StudyHistory) -> list[Row]:
 
 
 def _parameters(history: StudyHistory) -> Blocks:
-    view, rows = history.view, best_of_values(history)
-    if not rows:
+    view, every = history.view, best_of_values(history)
+    if not every:
         yield "All measured kernels have the same parameters."
         return
     if view.contrasts:
         yield _contrasts_figure(view.contrasts)
     else:
         yield "Too few kernels were measured to tell what a parameter does by itself."
-    says = (
-        "How far the fastest kernel that has a value is above the fastest of all, by first times. "
-        f"A bad choice costs most of {rows[0]['name']}."
-    )
-    costly = list(dict.fromkeys(row["name"] for row in rows))[:MOST_PARAMETERS]
-    if any(row["name"] not in costly for row in rows):
-        says += f" The {len(costly)} parameters that can cost most are drawn; the table has all."
-    table = Table([*words("value"), *numbers("best µs", "above", "kernels")])
-    for row in rows:
-        time, above = microseconds(row["best_us"]), f"{row['value']:.2f} %"
-        table.add(row["label"], time, above, str(row["kernels"]))
-    drawn = [row for row in rows if row["name"] in costly]
-    chart = above_chart(drawn, "% above the fastest kernel of all", kinds=_VALUES)
-    yield Figure("The best kernel of each value", says, chart, table)
+    if ranked := best_of_values(history, LEAST_KERNELS):
+        yield _values_figure(ranked, every)
     more: list[Block] = []
     if view.effects:
         more += [_importances(view.effects), f"Method: {importance_method(view.effects)}."]
@@ -473,6 +464,27 @@ def _parameters(history: StudyHistory) -> Blocks:
     if more:
         yield Folded("More on parameters, and how these figures are found", more)
 
+
+def _values_figure(ranked: Sequence[Row], every: Sequence[Row]) -> Figure:
+    costly = list(dict.fromkeys(row["name"] for row in ranked))[:MOST_PARAMETERS]
+    drawn = [row for row in ranked if row["name"] in costly]
+    few = sum(row["kernels"] < LEAST_KERNELS for row in every)
+    says = (
+        "How far the fastest kernel of a value is above the fastest of all, by first times. "
+        f"{count(few)} of {counted(len(every), 'value')} are not ranked, since fewer than "
+        f"{LEAST_KERNELS} kernels have them. The {counted(len(costly), 'parameter')} that can cost "
+        "most are drawn; the table has all."
+    )
+    table = Table([*words("value"), *numbers("best µs", "above", "kernels")])
+    for row in every:
+        time, above = microseconds(row["best_us"]), f"{row['value']:.2f} %"
+        table.add(row["label"], time, above, str(row["kernels"]))
+    chart = above_chart(drawn, "% above the fastest kernel of all", kinds=_VALUES)
+    return Figure("The best kernel of each value", says, chart, table)
+
+
+LEAST_KERNELS = 3
+"""Of a value that is ranked: the one kernel that has a value says little of it."""
 
 MOST_PARAMETERS = 6
 """Parameters whose values are drawn."""

@@ -435,7 +435,7 @@ def _differs(of: SideBySide) -> str:
 
 def side_notes(of: SideBySide) -> list[tuple[str, str]]:
     """Return what the figures mean, the means of each group, ties, and each side's environment."""
-    first, limit = of.sides[0].label, limit_word(of.lines, "limit")
+    first, limit = of.sides[0].label, limit_word(of.lines)
     lines = [
         (
             "ratio",
@@ -504,18 +504,15 @@ def side_markdown(of: SideBySide) -> str:
 
 
 def _chart(of: SideBySide, label: str, lines: Sequence[Line]) -> Chart | None:
-    """Return the shares of one op and type; None where no limit was timed.
-
-    Lines join problems where no two have the same number of columns.
-    """
-    limit, is_curve = limit_word(lines), len({one.problem.cols for one in lines}) == len(lines)
+    """Return the shares of one op and type; None where no limit was timed."""
+    limit, across = limit_word(lines), lines[0].problem.operator.across
     rows = [
         {
             "cols": line.problem.cols,
             "share": round(100 * pair.best.of_limit, 2),
             "who": pair.label,
             "problem": str(line.problem),
-            "is_large": is_curve,
+            "is_large": True,
         }
         for line in lines
         for pair in line.pairs
@@ -524,7 +521,7 @@ def _chart(of: SideBySide, label: str, lines: Sequence[Line]) -> Chart | None:
     if not rows:
         return None
     if len(lines) > 1:
-        return shares_chart(rows, label, [side.label for side in of.sides], limit)
+        return shares_chart(rows, label, [side.label for side in of.sides], limit, across)
     bars = [{"label": r["who"], "value": r["share"], "told": f"{r['share']:.1f} %"} for r in rows]
     return bars_chart(bars, f"% of {limit}'s speed: {lines[0].problem}")
 
@@ -539,7 +536,7 @@ def side_chart(of: SideBySide) -> Chart:
 
 def side_page(of: SideBySide) -> KeptPage:
     """Return the page of results side by side."""
-    limit = limit_word(of.lines, "the limit")
+    limit = limit_word(of.lines)
     figures: list[Block] = []
     for label, lines in of.groups.items():
         if (chart := _chart(of, label, lines)) is not None:

@@ -213,7 +213,7 @@ class PresetFilter:
     """Which presets a user wants to see."""
 
     text: str = ""
-    """Words, each in a name, in what it does, in its idea or in the source, in either case."""
+    """Words, each in a name, in what it does, its idea or its author's name, in either case."""
     op: Op | None = None
     dtype: DType | None = None
     values: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
@@ -224,7 +224,8 @@ class PresetFilter:
         """Return whether a preset is wanted."""
         preset, config = line.preset, line.config
         ideas = (rung.idea for rung in RUNGS if rung.preset == preset.name)
-        said = [preset.name, *preset.other_names, preset.sentence, str(preset.source), *ideas]
+        author = preset.source.project.partition(",")[0]  # before a title and an address
+        said = [preset.name, *preset.other_names, preset.sentence, author, *ideas]
         is_said = all(word in " ".join(said).lower() for word in self.text.lower().split())
         if not is_said or (self.only_legal and config is None):
             return False

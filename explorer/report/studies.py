@@ -677,7 +677,7 @@ def contrast_sentence(contrast: Contrast) -> str:
         return f"{faster} and {slower}: no measurable difference in {pairs} ({interval})"
     agreeing = "every one" if contrast.agreeing == contrast.pairs else str(contrast.agreeing)
     ratio = _times(contrast.ratio)
-    return f"{faster}: {ratio} × faster than {slower}, in {agreeing} of {pairs} ({interval})"
+    return f"{faster}: {ratio} × as fast as {slower}, in {agreeing} of {pairs} ({interval})"
 
 
 def _times(ratio: float) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from explorer.codegen.units import emit
 from explorer.model.accuracy import Accuracy
+from explorer.model.config import Config
 from explorer.model.outcome import Environment, Stage, Timed, TrialRecord
 from explorer.model.problem import Problem
 from explorer.model.query import ProblemQuery
@@ -70,19 +71,18 @@ class OfProblem(Protocol):
         """What is computed."""
 
 
-def limit_word(rows: Iterable[OfProblem], several: str = "limit") -> str:
-    """Return the name of the limit of all rows' problems, or `several` where they differ."""
-    names = {row.problem.limit for row in rows}
-    return names.pop() if len(names) == 1 else several
+def limit_word(rows: Iterable[OfProblem]) -> str:
+    """Return the name of the limit of all rows' problems, or both names where they differ."""
+    return " or ".join(sorted({row.problem.limit for row in rows})) or "limit"
 
 
 def of_limit_heading(rows: Iterable[OfProblem]) -> str:
-    """Return the heading of shares: `of copy`, `of read`, or for rows of both `of limit`."""
+    """Return the heading of shares: `of copy`, `of read`, or `of copy or read`."""
     return f"of {limit_word(rows)}"
 
 
 def limit_us_heading(rows: Iterable[OfProblem]) -> str:
-    """Return the heading of limits: `copy µs`, `read µs`, or for rows of both `limit µs`."""
+    """Return the heading of limits: `copy µs`, `read µs`, or `copy or read µs`."""
     return f"{limit_word(rows)} µs"
 
 
@@ -211,7 +211,7 @@ def _throttling(c: Environment) -> str:
 # ------------------------------------------------------------------ commands to go on with
 
 
-CHANGED = "the templates have changed since: the last line writes what they emit now for its config"
+CHANGED = "the templates have changed since: the command writes what they emit now for its config"
 """What to say of a trial that is not reproducible."""
 
 
@@ -228,8 +228,13 @@ def reproducing_command(
     """
     if is_reproducible(trial, problem) and storage not in IN_MEMORY:
         return _command("emit", str(trial.number), problem, storage, goal.study_options)
-    accuracy = Goal(accuracy=goal.accuracy)  # all that a config by itself has of a goal
-    return _command("emit", trial.config.to_json(brief=True), problem, more=accuracy.options)
+    return config_command(trial.config, problem, goal.accuracy)
+
+
+def config_command(config: Config, problem: Problem, accuracy: Accuracy) -> str:
+    """Return the `explorer emit` of a config, which needs no study and works on any machine."""
+    more = Goal(accuracy=accuracy).options  # all that a config by itself has of a goal
+    return _command("emit", config.to_json(brief=True), problem, more=more)
 
 
 def is_reproducible(trial: TrialRecord, problem: Problem) -> bool:

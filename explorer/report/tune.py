@@ -16,7 +16,7 @@ from explorer.model.problem import Problem
 from explorer.model.tuned_table import TunedProblem, TunedTable, shipped_tables, table_file
 from explorer.report.charts import Row, above_chart, map_chart, matrix_chart
 from explorer.report.compare import geometric_mean
-from explorer.report.page import Blocks, Figure, Folded, KeptPage, definitions, tiles
+from explorer.report.page import Blocks, Figure, Folded, KeptPage, command, definitions, tiles
 from explorer.report.table import (
     Field,
     Kind,
@@ -31,6 +31,7 @@ from explorer.report.table import (
     words,
 )
 from explorer.report.text import (
+    config_command,
     count,
     counted,
     limit_us_heading,
@@ -338,7 +339,8 @@ def table_page(table: TunedTable) -> KeptPage:
         f"{table.gpu.name}, {dates[0]}{f' to {dates[-1]}' if dates[-1] != dates[0] else ''}."
     )
     sections = {
-        "Which kernel family is the fastest where": _families(table, large),
+        "What the table has": _found(table),
+        "Which kernel family is the fastest where": _families(large),
         "What the neighbours' kernels lose": _neighbours(large),
         "What is lost without a search": _untuned(table),
         "The best kernel of each problem": _best(table),
@@ -359,15 +361,21 @@ _MAPS = (
 def _large_numbers(table: TunedTable) -> list[tuple[str, str, str]]:
     found = [(count(len(table.problems)), "", f"problems tuned on {table.gpu.name}")]
     if shares := [share for one in table.problems if (share := of_limit(one)) is not None]:
-        limit = limit_word(table.problems, "the limit")
-        found.append((f"{100 * median(shares):.1f}", "%", f"of {limit}'s speed, in the median"))
+        said = f"of the speed of {limit_word(table.problems)}, in the median"
+        found.append((f"{100 * median(shares):.1f}", "%", said))
     if gain := geometric_mean(one.gain for one in table.problems if one.gain is not None):
         found.append((f"{gain:.3f}", "×", "as fast as without a search, in the mean"))
     return found
 
 
-def _families(table: TunedTable, large: Mapping[str, Sequence[TunedProblem]]) -> Blocks:
+def _found(table: TunedTable) -> Blocks:
     yield tiles(_large_numbers(table))
+    one = max(table.problems, key=lambda one: one.problem.bytes)
+    yield f"This command writes the best kernel for the largest problem, {one.problem}:"
+    yield command(config_command(one.best.config, one.problem, one.environment.accuracy))
+
+
+def _families(large: Mapping[str, Sequence[TunedProblem]]) -> Blocks:
     if not large:
         yield f"No kind of problem has {LEAST_PROBLEMS} problems or more, so that no map is drawn."
     for kind, problems in large.items():
@@ -461,7 +469,7 @@ _FAMILY: Field[TunedProblem] = Field("", lambda p: family(p.best.config), "famil
 
 def _best(table: TunedTable) -> Blocks:
     shares = sorted(share for one in table.problems if (share := of_limit(one)) is not None)
-    limit = limit_word(table.problems, "the limit")
+    limit = limit_word(table.problems)
     yield (
         f"The best kernel of a problem has {percent(shares[0])} to {percent(shares[-1])} of "
         f"{limit}'s speed, {percent(median(shares))} in the median over "

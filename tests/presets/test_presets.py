@@ -13,7 +13,7 @@ from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Problem
 from explorer.ops import Op
-from explorer.presets.ladder import LADDER
+from explorer.presets.ladder import LADDER, RUNGS
 from explorer.presets.preset import IDLE_THREADS
 from explorer.presets.published import BETWEEN, PRESET_NAMES, PRESETS, REPORTED, find_preset
 from explorer.report.ladder import kept_journey, ladder_data, ladder_steps
@@ -230,3 +230,15 @@ def test_presets_are_found_by_the_words_of_their_series(text):
 
     found = {line.preset.name for line in find_presets(text=text)}
     assert found & {rung.preset for rung in LADDER}
+
+
+def test_a_word_of_an_address_or_of_the_title_of_a_series_finds_none_of_its_presets():
+    from explorer.api import find_presets
+
+    fused = {line.preset.name for line in find_presets(text="fused")}
+    ideas = {rung.preset for rung in RUNGS if "fused" in rung.idea.lower()}
+    assert (
+        fused == {"unfused", "llm.c-fused-classifier", *ideas} and "one-thread-block" not in fused
+    )
+    assert not find_presets(text="github.com") and find_presets(text="baslani")
+    assert [line.preset.name for line in find_presets(text="cutile")] == ["tile"]

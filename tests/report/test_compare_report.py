@@ -1,7 +1,10 @@
 """A comparison as a table: marks of ties and losses, geometric means, what was left out."""
 
 import json
+import re
+import shlex
 from dataclasses import replace
+from html import unescape
 from math import sqrt
 from pathlib import Path
 
@@ -12,18 +15,25 @@ from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.outcome import Absent, Contender
 from explorer.model.problem import Problem
+from explorer.model.query import ProblemQuery
+from explorer.report.charts import is_curve
 from explorer.report.compare import (
     NAMED_PROBLEMS,
     compare_data,
     compare_rows,
     compared_markdown,
+    comparison_page,
     few_of,
     groups,
     left_out_lines,
     means,
     notes_of,
     read_compared,
+    share_rows,
+    shares_figure,
 )
+from explorer.report.pages import result_page
+from explorer.report.side_by_side import read_result
 from explorer.tuning.peer_comparison import PeerComparison, PeerRun, losses
 
 ROUNDS = 12
@@ -258,3 +268,50 @@ def test_a_comparison_beside_a_reading(run):
     assert "| rows × cols | read | ours | % of read |" in text and "copy" not in text
     assert {one["limit"] for one in compare_data(run)["comparisons"]} == {"read"}
     assert compare_rows(run)[1]["contender"] == "read"
+
+
+def test_a_problem_that_no_other_library_computes_does_not_count_where_it_is_said_how_many_are_won(
+    run,
+):
+    assert "<b>1</b> of 3</p>" in comparison_page(run).sections[0].blocks[0]
+    alone = replace(run, comparisons=(*run.comparisons, replace(run.comparisons[0], peers=())))
+    tile = comparison_page(alone).sections[0].blocks[0]
+    assert (
+        "<b>1</b> of 3</p>" in tile
+        and "problems that other libraries compute, faster than any" in tile
+    )
+
+
+def test_lines_join_no_two_problems_at_one_place_and_an_operator_names_the_places(run):
+    pytest.importorskip("altair", reason="charts need the extra softmax-explorer[report]")
+    attention = read_compared(RESULTS / "compare-h200-attention.json")
+    by_kind = {kind: (of, shares_figure(kind, of, ["ours"])) for kind, of in groups(run).items()}
+    drawn = {kind: shares_figure(kind, of, ["ours"]) for kind, of in groups(attention).items()}
+    of, figure = by_kind["softmax f32"]
+    assert is_curve(share_rows(of)) and "faint beside others, which lines join. Geo" in figure.says
+    twice = shares_figure("softmax f32", [*of, *of], ["ours"])
+    several = drawn["decode_attention bf16"]
+    assert "lines join" not in twice.says + several.says and "beside others. Geo" in several.says
+    for one, word, lines in ((figure, "columns", 1), (twice, "columns", 0), (several, "keys", 0)):
+        assert x_title(one) == word
+        assert (
+            sum(layer["mark"]["type"] == "line" for layer in one.chart.to_dict()["layer"]) == lines
+        )
+
+
+def x_title(figure):
+    return figure.chart.to_dict()["layer"][0]["encoding"]["x"]["title"]
+
+
+@pytest.mark.parametrize("name", ["compare-h200-attention", "held-out/nvidia-h200"])
+def test_the_first_screen_has_the_command_that_writes_the_kernel_of_the_largest_problem(name):
+    pytest.importorskip("altair", reason="charts need the extra softmax-explorer[report]")
+    kept = read_result(name)
+    numbers, says, command, *_ = result_page(kept).sections[0].blocks
+    problems = kept.comparisons if isinstance(kept, PeerRun) else kept.problems
+    one = max(problems, key=lambda one: one.problem.bytes)
+    config = one.config if isinstance(kept, PeerRun) else one.best.config
+    assert "tiles" in numbers and f"for the largest problem, {one.problem}:" in says
+    words = shlex.split(unescape(re.sub(r"<[^>]*>", "", command)))
+    assert words[:3] == ["explorer", "emit", config.to_json(brief=True)]
+    assert words[3:] == ProblemQuery.of(one.problem).options

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 from dataclasses import replace
+from html import unescape
 
 import pytest
 from rich.console import Console
@@ -17,11 +19,13 @@ from explorer.report.journey import (
     bar,
     journey_data,
     journey_markdown,
+    journey_page,
     journey_rows,
     log_share,
     print_journey,
     read_journey,
 )
+from explorer.report.page import Figure
 from explorer.tuning.journey import BEST, Journey
 
 PROBLEM = Problem(8192, 4096)
@@ -210,3 +214,37 @@ def test_a_journey_beside_a_reading(journey):
     assert "of read" in journey_markdown(journey) and "copy" not in journey_markdown(journey)
     assert journey_data(journey)["limit"] == "read"
     assert journey_rows(journey)[-1]["names"] == ["read"]
+
+
+def text_of(blocks):
+    """The sentences and commands among blocks of a page, without their marks."""
+    return [unescape(re.sub(r"<[^>]*>", "", str(block))) for block in blocks]
+
+
+def test_the_first_screen_writes_the_fastest_kernel_and_the_fastest_that_has_a_name(journey):
+    first = journey_page(journey).sections[0].blocks
+    texts = text_of(first)
+    best = texts.index("This command writes search's best (62.00 µs) to a file:")
+    emits = """explorer emit '{"exp":"ex2.approx"}' --cols 4096 --rows 8192 --dtype f32"""
+    assert texts[best + 1] == emits
+    assert texts[best + 2].startswith("This command writes fast-softmax-6 (110.0 µs)")
+    assert texts[best + 3].startswith("explorer emit fast-softmax-6 --cols 4096")
+    published = journey_page(replace(journey, steps=journey.steps[:-1], twice="llm.c-8-digest"))
+    assert sum("This command writes" in text for text in text_of(published.sections[0].blocks)) == 1
+
+
+@pytest.mark.parametrize(
+    ("last", "said", "marks"),
+    [(5, "no other kernel ties.", 0), (4, "1 other kernel ties (=).", 1)],
+)
+def test_the_kernels_that_tie_with_the_fastest_are_marked_and_not_that_itself(
+    journey, last, said, marks
+):
+    pytest.importorskip("altair", reason="charts need the extra softmax-explorer[report]")
+    steps = journey.steps[:last]
+    again_us = samples(steps[-1].time_us * 1.001)
+    shown = replace(journey, steps=steps, twice=steps[-1].digest, again_us=again_us)
+    figure = next(b for b in journey_page(shown).sections[0].blocks if isinstance(b, Figure))
+    assert figure.says.endswith(f"With the fastest {said}")
+    rows = max(figure.chart.to_dict()["datasets"].values(), key=len)
+    assert sum(row["told"].endswith(" =") for row in rows) == marks

@@ -29,8 +29,11 @@ def test_headings_name_the_limit_that_all_rows_have(result, monkeypatch):
     assert (of_limit_heading(several), limit_us_heading(several)) == ("of copy", "copy µs")
     names = iter(("copy", "read") * 3)
     monkeypatch.setattr(Problem, "limit", property(lambda _: next(names)))
-    assert (of_limit_heading(several), limit_us_heading(several)) == ("of limit", "limit µs")
-    assert limit_word(several, "the limit") == "the limit"
+    assert (of_limit_heading(several), limit_us_heading(several)) == (
+        "of copy or read",
+        "copy or read µs",
+    )
+    assert limit_word(several) == "copy or read"
 
 
 @pytest.mark.usefixtures("is_read")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import zlib
 from base64 import b64decode
@@ -17,16 +18,27 @@ pytest.importorskip("vl_convert", reason="charts need the extra softmax-explorer
 
 from replays import replay
 
+from explorer.codegen.units import emit
 from explorer.devices.recording import load_recording
 from explorer.model.outcome import TrialRecord
 from explorer.model.query import ProblemQuery
 from explorer.model.tuned_table import read_table
 from explorer.report import charts
-from explorer.report.compare import contender_names, read_compared, share_rows, shares_figure
+from explorer.report.compare import (
+    beside_limit,
+    contender_names,
+    read_compared,
+    share_rows,
+    shares_figure,
+)
 from explorer.report.journey import journey_picture, read_journey
 from explorer.report.page import Figure, Section, command, page_html, prose_html, table_html
 from explorer.report.pages import (
+    LEAST_KERNELS,
     MOST_DRAWN,
+    _beside_others,
+    _values_figure,
+    best_of_values,
     first_times_words,
     kept_pages,
     kernel_rows,
@@ -150,7 +162,8 @@ def test_a_page_of_a_study_says_what_it_found(study_page, history):
         "% of the speed of copy",
         "within 1 % of the fastest",
         "took to compile, to verify and to time on the GPU was not recorded",
-        "× as fast as PyTorch, ",
+        "× as fast as PyTorch, about as fast as triton-tuned: in another run (2026-",
+        "), each over its copy",
         "% of the instructions for which the SMs have time, so that it is bound by memory.",
         "4.00 bytes an element, of which 4.00 are needed",
         "pairs of fast kernels",
@@ -160,6 +173,20 @@ def test_a_page_of_a_study_says_what_it_found(study_page, history):
         "__global__",
     ):
         assert wanted in text, wanted
+    assert "A search times none" not in text
+
+
+def test_where_no_comparison_is_of_the_problem_it_is_said_how_to_make_one(history):
+    unknown = replace(history.view.environment, gpu="NVIDIA T4")
+    text = text_of_study(replace(history, view=replace(history.view, environment=unknown)))
+    assert "A search times none. explorer compare" in text and "PyTorch" not in text
+
+
+def test_a_library_is_about_as_fast_where_two_runs_cannot_tell_it_from_ours(history):
+    beside = beside_limit(history.view.summary.problem, history.view.environment)
+    fastest = beside.best.time_us / beside.limit_time_us
+    for ratio, said in ((1.019, "about as fast as"), (1.03, "1.03 × as fast as")):
+        assert f", {said} {beside.best.name}: in" in _beside_others(beside, ratio / fastest)[2]
 
 
 @pytest.mark.parametrize(
@@ -264,6 +291,29 @@ def test_a_mean_of_fewer_shapes_says_of_how_many():
     says = shares_figure("softmax f32", run.comparisons, contender_names(run)).says
     assert "torch 42 %, torch-compile 56 %" in says
     assert "quack 80 % (of 19 shapes), liger 49 % (of 19 shapes)" in says
+
+
+def test_values_that_few_kernels_have_are_told_but_not_ranked(history):
+    every, ranked = best_of_values(history), best_of_values(history, LEAST_KERNELS)
+    assert [row for row in every if row["kernels"] < LEAST_KERNELS]
+    assert ranked and min(row["kernels"] for row in ranked) == LEAST_KERNELS
+    figure = _values_figure(ranked, every)
+    few = sum(row["kernels"] < LEAST_KERNELS for row in every)
+    assert f"{few} of {len(every)} values are not ranked" in figure.says
+    assert len(figure.table.rows) == len(every)
+    drawn = {row["label"] for row in drawn_values(figure.chart)}
+    assert drawn and drawn <= {row["label"] for row in ranked}
+    assert "bad choice" not in text_of_study(history)
+
+
+def test_the_axes_of_a_roofline_say_of_what_and_in_which_unit():
+    points = [{"intensity": 0.1, "gips": 300.0, "who": "the best kernel"}]
+    drawn = charts.roofline_chart(points, [{"line": "copy", "gbps": 4000.0}], 1000.0).to_dict()
+    across, upwards = (drawn["layer"][0]["encoding"][axis]["title"] for axis in "xy")
+    assert (across, upwards) == (
+        "warp instructions for each byte",
+        "10⁹ warp instructions a second",
+    )
 
 
 # ------------------------------------------------------------------ what a study does not hold
@@ -446,6 +496,20 @@ def explorer(tmp_path, monkeypatch):
         return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="explorer")
 
     return run
+
+
+def command_of(page):
+    """The words of the first command that a page shows, after `explorer`."""
+    shown = re.search(r'<pre class="command"[^>]*>(.*?)</pre>', page)[1]
+    return shlex.split(unescape(re.sub(r"<[^>]*>", "", shown)))[1:]
+
+
+def test_the_command_of_a_study_works_where_the_study_is_not(explorer, study_page, history):
+    words = command_of(study_page)
+    assert words[:2] == ["emit", history.view.best.config.to_json(brief=True)]
+    result = explorer(*words, "--no-verify", "--output", "-")
+    assert result.exit_code == 0, result.stderr
+    assert emit(history.view.summary.problem, history.view.best.config).source in result.stdout
 
 
 @pytest.mark.exhaustive

@@ -240,7 +240,7 @@ def test_study(view, width):
 def test_study_says_what_each_parameter_does_by_itself(view):
     text = " ".join(printed(print_study, view, 100).split())
     for sentence in (
-        "16 B: 1.90 × faster than 4 B, in every one of 40 pairs that differ in nothing else (1.84 "
+        "16 B: 1.90 × as fast as 4 B, in every one of 40 pairs that differ in nothing else (1.84 "
         "to 1.97 ×)",
         "unroll 1 and unroll 4: no measurable difference in 20 pairs",
         "cluster no clusters 61.40 300 cluster clusters of 2 70.00 10",
@@ -250,7 +250,7 @@ def test_study_says_what_each_parameter_does_by_itself(view):
         "matched pairs: two kernels of the study that differ in this parameter alone,",
     ):
         assert sentence in text, sentence
-    assert "1.10 × faster" not in text  # of a parameter the values of most pairs alone are told
+    assert "1.10 × as fast" not in text  # of a parameter the values of most pairs alone are told
     without = " ".join(printed(print_study, replace(view, finals=None), 100).split())
     assert "finals above" not in without
 

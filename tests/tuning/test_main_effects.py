@@ -56,7 +56,7 @@ def test_a_planted_effect_is_found_in_every_pair():
     assert (size.pairs, size.agreeing, size.is_sure) == (18, 18, True)  # none without a cache
     assert size.low == pytest.approx(1.9) == size.high
     told = contrast_sentence(size)
-    assert told.startswith("16 B: 1.90 × faster than 4 B, in every one of 18 pairs")
+    assert told.startswith("16 B: 1.90 × as fast as 4 B, in every one of 18 pairs")
 
 
 def test_what_a_value_does_among_slow_kernels_alone_is_not_told():
