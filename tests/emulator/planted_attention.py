@@ -44,6 +44,19 @@ FUSED = (
 )
 UNFUSED = (PROBLEM, Config(core="fma", lanes_per_key=2, launches="three", **USUAL))
 
+OF_1024 = Problem(
+    32, 1024, DType.BF16, Op.DECODE_ATTENTION, group=4, key_heads=8, mask=Mask.LENGTHS, also="lse"
+)
+OF_16_PARTS = Config(
+    core="mma",
+    heads_per_thread=4,
+    splits=16,
+    launches="two-overlapped",
+    **{**USUAL, "threads": 128},
+)
+PARTS_OF_A_STEP = (OF_1024, OF_16_PARTS)
+"""At its own columns no warp has a second step."""
+
 STAGED = replace(BY_TILES, staging="async", stages=2), replace(SINGLE[1], staging="async", stages=3)
 STAGED_TILES, STAGED_LANES = (PROBLEM, STAGED[0]), (PLAIN, STAGED[1])
 
@@ -352,6 +365,16 @@ fragments(
     "a weight is another head's",
     TILES,
     ("__shfl_sync(kAll, weight, 8 * column + 4)", "__shfl_sync(kAll, weight, 8 * column)"),
+)
+fragments(
+    "a weight is another head's, where parts are a step",
+    PARTS_OF_A_STEP,
+    ("__shfl_sync(kAll, weight, 8 * column + 4)", "__shfl_sync(kAll, weight, 8 * column)"),
+)
+fragments(
+    "a maximum is that of the last step alone",
+    PARTS_OF_A_STEP,
+    ("greater = fmaxf(sums.found.maximum, maximum)", "greater = maximum"),
 )
 fragments(
     "half of a head's lanes are added up",
