@@ -247,7 +247,7 @@ def _tanh_approximately(a: Any) -> Array:
     """
     exact = _in_double(np.tanh)(a)
     if exact.dtype != np.float32:
-        return exact
+        return np.asarray(exact)
     mantissa, exponent = np.frexp(exact)
     kept = np.ldexp(np.rint(np.ldexp(mantissa, _TANH_BITS)), exponent - _TANH_BITS)
     is_subnormal = np.abs(exact) < np.finfo(np.float32).tiny

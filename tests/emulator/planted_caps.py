@@ -44,3 +44,25 @@ for op in OPS:
             capped(op, 30.0, dtype),
             (EXPONENTIAL, f"  {APPROXIMATE}\n{EXPONENTIAL}"),
         )
+
+# ------------------------------------------------------------------ the cap is met too early
+
+NUMBER = "return {kSoftcap * tanh_u,"
+
+
+def at_the_cap(u):
+    """The change by which numbers beyond `u` caps are the cap."""
+    return NUMBER, f"return {{fabsf(u) > {u}f ? copysignf(kSoftcap, u) : kSoftcap * tanh_u,"
+
+
+for op, cap, u in (
+    (Op.CROSS_ENTROPY, 30.0, 6.0),
+    (Op.CROSS_ENTROPY, 50.0, 6.0),
+    (Op.CROSS_ENTROPY, 1000.0, 6.0),
+    (Op.CROSS_ENTROPY, 1e5, 4.0),
+    (Op.CROSS_ENTROPY, 1e5, 6.0),
+    (Op.CROSS_ENTROPY_BACKWARD, 1000.0, 6.0),
+    (Op.CROSS_ENTROPY_BACKWARD, 1e5, 4.0),
+    (Op.CROSS_ENTROPY_BACKWARD, 1e5, 6.0),
+):
+    caps(f"{u:g} caps are the cap, {cap:g}, in {op.value}", capped(op, cap), at_the_cap(u))
