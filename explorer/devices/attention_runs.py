@@ -20,7 +20,8 @@ MOST_PRODUCTS = 2**21
 """Most products of queries and keys of a run: a small part of a second of emulation."""
 
 MOST_PRODUCTS_OF_PARTS = 2**23
-"""The same of the runs in which all parts of the keys are full: a second."""
+"""The same of the runs in which all parts of the keys are full: a second. Of a kernel for more keys
+there is one run of so many products."""
 
 MOST_LANES = 2**16
 """Most threads of a run with several groups, which all share the time of one instruction."""
@@ -96,7 +97,9 @@ def _short_columns(
 
 
 def _full_columns(program: ProgramUnderTest, keys: KeySplit, rng: np.random.Generator) -> list[int]:
-    """Return the columns of the runs in which no part is empty, and the kernel's own.
+    """Return the columns of the runs in which no part is empty, and the kernel's own if they fit.
+
+    Of a kernel for many keys there are as many as do: its loops take rounds that no other run has.
 
     The first are the fewest at which parts are longer than the least. These are in every check: a
     warp may have its second step there, and no earlier. Others are the fewest at which no part is
@@ -109,12 +112,17 @@ def _full_columns(program: ProgramUnderTest, keys: KeySplit, rng: np.random.Gene
     if parts > 1:
         full += [(parts - 1) * part + 1, parts * part]
     drawn = _drawn(program, full, rng, DRAWN - 1)
-    return _within_limit(keys, [parts * part + 1, program.cols, *drawn])
+    own = min(program.cols, _most_columns(keys))
+    return _within_limit(keys, [parts * part + 1, own, *drawn])
+
+
+def _most_columns(keys: KeySplit) -> int:
+    return MOST_PRODUCTS_OF_PARTS // (keys.problem.of_group * keys.problem.of_head)
 
 
 def _within_limit(keys: KeySplit, wanted: Sequence[int]) -> list[int]:
-    a_group = keys.problem.of_group * keys.problem.of_head
-    return [cols for cols in wanted if cols * a_group <= MOST_PRODUCTS_OF_PARTS]
+    most = _most_columns(keys)
+    return [cols for cols in wanted if cols <= most]
 
 
 def _drawn(

@@ -57,6 +57,13 @@ OF_16_PARTS = Config(
 PARTS_OF_A_STEP = (OF_1024, OF_16_PARTS)
 """At its own columns no warp has a second step."""
 
+OF_MANY_KEYS = OF_1024.resized(cols=65_536)
+LONG_PARTS = (
+    OF_MANY_KEYS,
+    Config(core="mma", heads_per_thread=4, splits=16, launches="two", **USUAL),
+)
+ONE_PART = (OF_MANY_KEYS, Config(core="mma", heads_per_thread=4, launches="one", **USUAL))
+
 STAGED = replace(BY_TILES, staging="async", stages=2), replace(SINGLE[1], staging="async", stages=3)
 STAGED_TILES, STAGED_LANES = (PROBLEM, STAGED[0]), (PLAIN, STAGED[1])
 
@@ -145,6 +152,21 @@ parts(
         "static_cast<long long>(part.length)))",
     ),
 )
+
+for base, keys in ((LONG_PARTS, 256), (ONE_PART, 4096)):
+    parts(
+        f"a part has at most {keys} keys",
+        base,
+        ("max(even, kPartKeys)", f"min(max(even, kPartKeys), {keys})"),
+    )
+    parts(
+        f"a warp leaves out its eighth step, of at least {keys} keys",
+        base,
+        (
+            "accumulate_tile(sums, scores",
+            "if (first != first_tile + 7 * kBlockKeys) accumulate_tile(sums, scores",
+        ),
+    )
 
 # ------------------------------------------------------------------ lengths
 
