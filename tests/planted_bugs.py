@@ -71,6 +71,7 @@ GROUPS = {
         "magnitudes",
         "offsets beside a dominating maximum",
         "inputs",
+        "caps of logits",
         "exact rows of few terms",
     ),
     "attention: parts, lengths, heads, scores, fragments, stages and waits": (

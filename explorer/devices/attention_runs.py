@@ -13,14 +13,15 @@ import numpy as np
 from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.model.key_split import TILE_KEYS, KeySplit
 from explorer.model.problem import Layout, Problem
-from explorer.reference.attention import KINDS
+from explorer.reference.attention import KINDS, TELLING_OF_STEPS
 from explorer.reference.inputs import Case
 
 MOST_PRODUCTS = 2**21
 """Most products of queries and keys of a run: a small part of a second of emulation."""
 
 MOST_PRODUCTS_OF_PARTS = 2**23
-"""The same of the runs in which all parts of the keys are full: a second."""
+"""The same of the runs in which all parts of the keys are full: a second. Of a kernel for more keys
+there is one run of so many products."""
 
 MOST_LANES = 2**16
 """Most threads of a run with several groups, which all share the time of one instruction."""
@@ -58,15 +59,24 @@ def attention_cases(program: ProgramUnderTest, rows: int | None = None) -> list[
     else:
         a_part = min(part, FEW_STEPS * block) if keys.parts > 1 else block
         problems = [_sized(keys, min(own.cols, 2 * max(block, a_part) + 5), 0, len(KINDS))]
-    for number, cols in enumerate(_columns(program, keys), 1):
+    rng = np.random.default_rng([program.seed, program.cols])
+    full = _full_columns(program, keys, rng)
+    longer = [cols for cols in full if cols > keys.parts * part]
+    others = [cols for cols in full if cols not in longer]
+    for number, cols in enumerate([*_short_columns(program, keys, rng), *others], 1):
         problems.append(_sized(keys, cols, number, GROUPS))
     if own.scale is not None:
         scaled = _sized(keys, 2 * block + 1, 1, GROUPS)
         problems += [replace(scaled, scale=scale) for scale in SCALES]
+    drawn = program.seed % 1009
+    firsts = [drawn + 5 * number for number in range(len(problems))]
+    for number, cols in enumerate(longer):
+        problems.append(_sized(keys, cols, len(HEADS) * (number + 1), GROUPS))
+        kind = TELLING_OF_STEPS[number % len(TELLING_OF_STEPS)]
+        firsts.append(drawn * len(KINDS) + KINDS.index(kind))
     seams = tuple(dict.fromkeys((TILE_KEYS, block, part, (keys.parts - 1) * part)))
     return [
-        Case(problem, program.seed % 1009 + 5 * number, seams=seams)
-        for number, problem in enumerate(problems)
+        Case(problem, first, seams=seams) for problem, first in zip(problems, firsts, strict=True)
     ]
 
 
@@ -76,36 +86,53 @@ def in_few_steps(program: ProgramUnderTest, problem: Problem) -> Problem:
     return problem.resized(problem.heads, min(problem.cols, 2 * keys.block_keys + 5))
 
 
-def _columns(program: ProgramUnderTest, keys: KeySplit) -> list[int]:
-    """Return the columns of the runs: few, and next to the ends of steps and of parts.
-
-    Some are the fewest at which no part is empty, or the most at which parts are as short as they
-    may be, or as many that parts have one step more.
-    """
-    rng = np.random.default_rng([program.seed, program.cols])
-    block, part, parts = keys.block_keys, keys.least_part_keys, keys.parts
-    ends = [block, 2 * block, *([part, 2 * part] if parts > 1 else [])]
+def _short_columns(
+    program: ProgramUnderTest, keys: KeySplit, rng: np.random.Generator
+) -> list[int]:
+    """Return the columns of most runs: few, and next to the ends of steps and of parts."""
+    block, part = keys.block_keys, keys.least_part_keys
+    ends = [block, 2 * block, *([part, 2 * part] if keys.parts > 1 else [])]
     near = [end + more for end in ends for more in (-1, 0, 1) if end + more > 1]
-    longer = (1, block * parts // 2 + 1, block * parts - 1, 3 * block * parts // 2)
+    return _within_limit(keys, [*_drawn(program, FEW_COLS, rng), *_drawn(program, near, rng)])
+
+
+def _full_columns(program: ProgramUnderTest, keys: KeySplit, rng: np.random.Generator) -> list[int]:
+    """Return the columns of the runs in which no part is empty, and the kernel's own if they fit.
+
+    Of a kernel for many keys there are as many as do: its loops take rounds that no other run has.
+
+    The first are the fewest at which parts are longer than the least. These are in every check: a
+    warp may have its second step there, and no earlier. Others are the fewest at which no part is
+    empty, or the most at which parts are as short as they may be, or as many that parts have one
+    step more.
+    """
+    block, part, parts = keys.block_keys, keys.least_part_keys, keys.parts
+    longer = (block * parts // 2 + 1, block * parts - 1, 3 * block * parts // 2)
     full = [parts * part + more for more in longer]
     if parts > 1:
         full += [(parts - 1) * part + 1, parts * part]
-    wanted = [
-        *_drawn(program, FEW_COLS, rng),
-        *_drawn(program, near, rng),
-        *_drawn(program, full, rng),
-        program.cols,
-    ]
-    a_group = keys.problem.of_group * keys.problem.of_head
-    return [cols for cols in wanted if cols * a_group <= MOST_PRODUCTS_OF_PARTS]
+    drawn = _drawn(program, full, rng, DRAWN - 1)
+    own = min(program.cols, _most_columns(keys))
+    return _within_limit(keys, [parts * part + 1, own, *drawn])
 
 
-def _drawn(program: ProgramUnderTest, of: Sequence[int], rng: np.random.Generator) -> list[int]:
-    """Return all of some columns if the check is thorough, else DRAWN of them."""
+def _most_columns(keys: KeySplit) -> int:
+    return MOST_PRODUCTS_OF_PARTS // (keys.problem.of_group * keys.problem.of_head)
+
+
+def _within_limit(keys: KeySplit, wanted: Sequence[int]) -> list[int]:
+    most = _most_columns(keys)
+    return [cols for cols in wanted if cols <= most]
+
+
+def _drawn(
+    program: ProgramUnderTest, of: Sequence[int], rng: np.random.Generator, count: int = DRAWN
+) -> list[int]:
+    """Return all of some columns if the check is thorough, else `count` of them."""
     distinct = list(dict.fromkeys(of))
-    if program.is_thorough or len(distinct) <= DRAWN:
+    if program.is_thorough or len(distinct) <= count:
         return distinct
-    return sorted(rng.choice(distinct, DRAWN, replace=False).tolist())
+    return sorted(rng.choice(distinct, count, replace=False).tolist())
 
 
 def _sized(keys: KeySplit, cols: int, number: int, groups: int) -> Problem:

@@ -15,10 +15,10 @@ conflicts. It never times anything. PTX that it does not know raises Unsupported
 then unverified.
 
 What it does not see: a defect that shows in no order of execution that was run; the ulps in which
-the GPU's approximate functions other than ex2 differ from correctly rounded ones, and its tensor
-cores' sums from exact ones; a missing fence.proxy.async before a bulk load. Tensor copies, matrix
-instructions other than mma of 16-bit floats that sums in f32, clocks, and calls of functions that
-were not inlined are not known.
+the GPU's approximate functions other than ex2 and tanh differ from correctly rounded ones, and its
+tensor cores' sums from exact ones; a missing fence.proxy.async before a bulk load. Tensor copies,
+matrix instructions other than mma of 16-bit floats that sums in f32, clocks, and calls of functions
+that were not inlined are not known.
 
 The package imports nothing of the rest of the explorer.
 """

@@ -9,7 +9,9 @@ Each group of query heads, with the keys and values that it shares, is of one ki
   keys, which the zeros of the query must cancel;
 - scores that are all 0, and values of which element d is 1 for every head_dim-th key and 0 for the
   others: a result is a part of few keys, so that it shows one that is lost or counts twice;
-- such scores that rise or fall from key to key, so that each part of the keys has another maximum;
+- such scores that rise or fall from key to key, so that each part of the keys has another maximum.
+  They rise for some heads of the group and fall for others, so that what a warp does for all of its
+  heads at once has another effect on each;
 - such scores of one key far above the others, and the value of that key 0: the small weights of the
   others make up the result, so that it shows what is lost of them.
 
@@ -47,6 +49,9 @@ KINDS = (
     *("combs", "slope", "NaN", "special", "finite"),
 )
 """What groups hold, in turn: any six that follow each other have combs among them."""
+
+TELLING_OF_STEPS = ("slope", "combs", "outweighed", "noise", "finite", "special", "NaN")
+"""The kinds that groups of few long runs begin with: what tells most of later steps comes first."""
 
 
 def normal_heads(problem: Problem, rng: np.random.Generator) -> dict[str, Array]:
@@ -135,8 +140,8 @@ def _fill(
     _vary_values(number, rng, values)
     finite, special = _rows_of_scores(problem.cols, problem.dtype)
     if kind in ("outweighed", "slope"):
-        pattern = OUTWEIGHED if kind == "outweighed" else SLOPES[number // len(KINDS) % 2]
-        patterns = [pattern] * len(queries)
+        slopes = [SLOPES[(turn + head.bit_count()) % 2] for head in range(len(queries))]
+        patterns = [OUTWEIGHED] * len(queries) if kind == "outweighed" else slopes
         dims = rng.permutation(keys.shape[1])[: len(queries)]
     elif kind == "finite":
         heads = range(number * len(queries), (number + 1) * len(queries))
@@ -168,6 +173,7 @@ SLOPES = (
     Pattern("rising", lambda rng, cols: np.linspace(-STEEPEST, STEEPEST, cols)),
     Pattern("falling", lambda rng, cols: np.linspace(STEEPEST, -STEEPEST, cols)),
 )
+"""A head whose number differs in one bit has the other: neighbours, and those 2 or 4 further."""
 
 
 @lru_cache(maxsize=64)

@@ -23,6 +23,7 @@ from explorer.model.problem import Mask, Problem
 from explorer.ops import OPERATORS, Extent, Op
 from explorer.ops.truth import EXACT_TERMS, capped, exact_sums
 from explorer.reference.attention import attention_arrays, normal_heads
+from explorer.reference.caps import targets_near_the_cap
 from explorer.reference.distances import EQUAL_TERMS
 from explorer.reference.gradients import vary_gradients
 from explorer.reference.influence import EXACT, OF_A_PLACE
@@ -532,7 +533,8 @@ def _ids(problem: Problem, matrix: Array, rng: np.random.Generator) -> Array:
     column if it is cut to 32 bits. Which kind an id is of changes with its row and its place. If
     some rows may be ignored, that is one more kind, and rows whose sums are exact have the id of
     their greatest element: others would not show a missing term. So have rows whose greatest
-    element outweighs the others, which alone make up the loss.
+    element outweighs the others, which alone make up the loss. Rows of numbers near a cap have
+    the id of one of the two greatest.
     """
     rows, cols = matrix.shape
     shape = (rows, problem.ids_per_row)
@@ -556,4 +558,9 @@ def _ids(problem: Problem, matrix: Array, rng: np.random.Generator) -> Array:
     if problem.ignore_index is not None:
         wide = matrix.astype(np.float64)
         kind[exact_sums(wide) | _outweighs_others(wide)] = 0
-    return np.choose(kind, kinds).astype(problem.ids_dtype.numpy if problem.ids_dtype else np.int64)
+    ids = np.choose(kind, kinds)
+    if problem.softcap:
+        x = counted(problem, {"input": matrix})
+        near, targets = targets_near_the_cap(x, problem.softcap)
+        ids[near] = targets[:, None]
+    return ids.astype(problem.ids_dtype.numpy if problem.ids_dtype else np.int64)

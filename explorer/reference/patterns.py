@@ -16,6 +16,7 @@ import numpy as np
 from explorer.model.accuracy import Accuracy
 from explorer.model.element import DType
 from explorer.model.problem import Problem
+from explorer.reference.caps import near_the_cap
 from explorer.reference.distances import (
     far_outweighed,
     ladders,
@@ -46,7 +47,13 @@ def patterns_for(
 def _of_one_row(problem: Problem, scale: float | None) -> Problem:
     """Return the problem reduced to what patterns depend on, so that they are cached by it."""
     return Problem(
-        1, problem.cols, problem.dtype, problem.op, out_dtype=problem.output_dtype, scale=scale
+        1,
+        problem.cols,
+        problem.dtype,
+        problem.op,
+        out_dtype=problem.output_dtype,
+        scale=scale,
+        softcap=problem.softcap,
     )
 
 
@@ -172,6 +179,7 @@ def _patterns(problem: Problem, shares: Shares | None, keeps_small: bool) -> tup
         *(Pattern(_words(make), make) for make in _TELLING),
         *(_one_greatest(sign * dtype.greatest) for sign in (1.0, -1.0)),
         *(Pattern(_words(make), make) for make in _OTHERS),
+        *near_the_cap(problem),
         *subsets(problem, cols, thorough=thorough),
         *(Pattern(_words(make), make) for make in _LAST),
         *chain.from_iterable(GROUPS[name](asked) for name in operator.patterns),

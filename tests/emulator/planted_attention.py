@@ -44,6 +44,26 @@ FUSED = (
 )
 UNFUSED = (PROBLEM, Config(core="fma", lanes_per_key=2, launches="three", **USUAL))
 
+OF_1024 = Problem(
+    32, 1024, DType.BF16, Op.DECODE_ATTENTION, group=4, key_heads=8, mask=Mask.LENGTHS, also="lse"
+)
+OF_16_PARTS = Config(
+    core="mma",
+    heads_per_thread=4,
+    splits=16,
+    launches="two-overlapped",
+    **{**USUAL, "threads": 128},
+)
+PARTS_OF_A_STEP = (OF_1024, OF_16_PARTS)
+"""At its own columns no warp has a second step."""
+
+OF_MANY_KEYS = OF_1024.resized(cols=65_536)
+LONG_PARTS = (
+    OF_MANY_KEYS,
+    Config(core="mma", heads_per_thread=4, splits=16, launches="two", **USUAL),
+)
+ONE_PART = (OF_MANY_KEYS, Config(core="mma", heads_per_thread=4, launches="one", **USUAL))
+
 STAGED = replace(BY_TILES, staging="async", stages=2), replace(SINGLE[1], staging="async", stages=3)
 STAGED_TILES, STAGED_LANES = (PROBLEM, STAGED[0]), (PLAIN, STAGED[1])
 
@@ -132,6 +152,21 @@ parts(
         "static_cast<long long>(part.length)))",
     ),
 )
+
+for base, keys in ((LONG_PARTS, 256), (ONE_PART, 4096)):
+    parts(
+        f"a part has at most {keys} keys",
+        base,
+        ("max(even, kPartKeys)", f"min(max(even, kPartKeys), {keys})"),
+    )
+    parts(
+        f"a warp leaves out its eighth step, of at least {keys} keys",
+        base,
+        (
+            "accumulate_tile(sums, scores",
+            "if (first != first_tile + 7 * kBlockKeys) accumulate_tile(sums, scores",
+        ),
+    )
 
 # ------------------------------------------------------------------ lengths
 
@@ -352,6 +387,16 @@ fragments(
     "a weight is another head's",
     TILES,
     ("__shfl_sync(kAll, weight, 8 * column + 4)", "__shfl_sync(kAll, weight, 8 * column)"),
+)
+fragments(
+    "a weight is another head's, where parts are a step",
+    PARTS_OF_A_STEP,
+    ("__shfl_sync(kAll, weight, 8 * column + 4)", "__shfl_sync(kAll, weight, 8 * column)"),
+)
+fragments(
+    "a maximum is that of the last step alone",
+    PARTS_OF_A_STEP,
+    ("greater = fmaxf(sums.found.maximum, maximum)", "greater = maximum"),
 )
 fragments(
     "half of a head's lanes are added up",

@@ -7,6 +7,7 @@ from functools import cache
 import planted_seams
 import pytest
 from planted_attention import PLANTS as OF_ATTENTION
+from planted_caps import PLANTS as OF_CAPS
 from planted_kernels import HELD, ONE_THREAD, P1000, P4096, RUN_TIME
 from planted_kernels import PLANTS as OF_THE_CODE
 from planted_machine import PLANTS as OF_THE_MACHINE
@@ -17,7 +18,7 @@ from explorer.devices.program_under_test import ProgramUnderTest
 from explorer.devices.verdict import Status
 from explorer.model.problem import Problem
 
-PLANTS = [*OF_THE_CODE, *OF_THE_MACHINE, *OF_ATTENTION]
+PLANTS = [*OF_THE_CODE, *OF_THE_MACHINE, *OF_ATTENTION, *OF_CAPS]
 
 EMULATOR = Emulator(ARCH)
 """Needs no assembler: what is wrong is in the PTX, which is the same for sm_90."""

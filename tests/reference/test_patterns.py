@@ -514,3 +514,18 @@ def test_kept_matrices_are_bounded_by_their_bytes(monkeypatch):
     assert verification_inputs(Problem(16, 512))["input"].base is not first.base
     verification_inputs(Problem(64, 4096))
     assert kept.bytes == 64 * 4096 * 4, "the last one is kept, however large"
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("softcap", [5.0, 1e5])
+def test_rows_near_a_cap_have_either_of_the_two_greatest_numbers_as_their_target(dtype, softcap):
+    case = Case(Problem(99, 50, dtype, "cross_entropy", softcap=softcap))
+    arrays = case.arrays()
+    near = [row for row, one in enumerate(case.patterns) if one.name.startswith("near the cap")]
+    places = []
+    for x, target in zip(arrays["input"][near], arrays["ids"][near, 0], strict=True):
+        places.append(int((x > x[target]).sum()))
+        numbers = np.unique(x)[-2:] / softcap
+        assert (np.abs(numbers) > 3).all() and np.diff(np.tanh(numbers.astype(np.longdouble))) > 0
+    assert set(places) == {0, 1}
+    assert not any("cap" in one.name for one in patterns_for(Problem(99, 50, dtype)))
