@@ -61,7 +61,7 @@ def test_ci_runs_the_readmes_lines_and_then_all_other_tests(tmp_path):
     ran = run_ci(tmp_path, tests, main_job)
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "help").exists()
-    exhaustive = ".venv/bin/python -m pytest -q -n auto -m exhaustive"
+    exhaustive = ".venv/bin/python -m pytest -q -n auto -n 3 -m exhaustive"
     install = ".venv/bin/python -m pip install -q -e '.[torch-tests]'"
     folders = "tests/runtime tests/pytorch tests/export"
     of_torch = f".venv/bin/python -m pytest -q -n auto -m '' -k 'torch or language' {folders}"

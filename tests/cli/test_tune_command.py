@@ -128,7 +128,7 @@ def test_a_file_of_problems_names_all_its_bad_lines(explorer, tmp_path):
 def test_without_a_gpu_nothing_is_tuned(explorer, tmp_path):
     ran = explorer("tune", "--cols", "4096")
     assert ran.code == 2 and "tuning needs a GPU, and there is none" in ran.err
-    assert "explorer search replays a recording" in ran.err
+    assert "explorer search replays what explorer recordings lists" in ran.err
     assert not (tmp_path / "studies").exists()
 
 
