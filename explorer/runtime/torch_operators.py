@@ -49,13 +49,13 @@ from explorer.runtime.torch_calls import (
     check_out,
     compute,
     skips_dynamo,
+    transforms,
 )
 from explorer.system.plain_data import kind_of, shown
 
 # ------------------------------------------------------------------ kinds of tensors
 
 
-_transforms = torch._C._functorch.peek_interpreter_stack
 _modes = torch._C._len_torch_dispatch_stack
 _is_traced = torch._C._is_tracing
 _is_one_of_several = torch._C._functorch.is_legacy_batchedtensor
@@ -70,7 +70,7 @@ def is_bare(x: Tensor) -> bool:
         (kind is Tensor or kind is torch.nn.Parameter)
         and not x.is_neg()
         and not x.is_nested
-        and _transforms() is None
+        and transforms() is None
         and not _modes()
         and forward_ad._current_level < 0
         and not _is_traced()
@@ -111,7 +111,7 @@ def needs_own_formulas(x: Tensor, *, has_vmap: bool = False) -> bool:
     unless the operator has a formula for that alone.
     """
     has_own = type(x).__torch_dispatch__ is not _NO_DISPATCH and not _modes()
-    is_transformed = _transforms() is not None and not (has_vmap and _are_vmaps())
+    is_transformed = transforms() is not None and not (has_vmap and _are_vmaps())
     return is_transformed or forward_ad._current_level >= 0 or has_own
 
 
