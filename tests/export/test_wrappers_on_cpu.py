@@ -353,6 +353,44 @@ def test_a_row_that_does_not_count_has_no_gradient_whatever_it_holds(torch, tmp_
     assert torch.allclose(x.grad, expected, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_capped_row_that_does_not_count_has_no_gradient_whatever_it_holds(torch, tmp_path):
+    function = function_of(Problem(6, 7, op=Op.CROSS_ENTROPY, softcap=3.0), tmp_path)
+    x, ids = example(torch, Problem(6, 7, op=Op.CROSS_ENTROPY), torch.float32)
+    with torch.no_grad():
+        x[0] = float("nan")
+    function(x, ids).sum().backward()
+    assert (x.grad[0] == 0).all() and x.grad.isfinite().all()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("op", [Op.CROSS_ENTROPY, Op.LOG_PROB])
+@pytest.mark.parametrize("target", [12.0, 24.0, 40.0])
+def test_gradients_near_a_probability_of_1_keep_their_digits(op, target, torch, tmp_path):
+    function = function_of(Problem(6, 999, op=op), tmp_path)
+    x = torch.zeros(6, 999)
+    x[:, 7] = target
+    function(x.requires_grad_(), torch.full((6,), 7)).sum().backward()
+    rest = 998 * np.exp(-target)
+    wanted = (1 if op is Op.LOG_PROB else -1) * rest / (1 + rest)
+    assert x.grad[0, 7].item() == pytest.approx(wanted, rel=4e-6)
+    assert x.grad[0, 8].item() == pytest.approx(-wanted / 998, rel=4e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("scale", [None, -0.5])
+def test_gradients_near_a_cap_keep_their_digits(scale, torch, tmp_path):
+    told = {"op": Op.CROSS_ENTROPY, "softcap": 30.0, "scale": scale}
+    gradients = {}
+    for kind, dtype in ((DType.F32, torch.float32), (DType.F64, torch.float64)):
+        problem = Problem(6, 7, kind, **told)
+        x, ids = example(torch, problem, torch.float32)
+        x = (x.detach() * 250).to(dtype).requires_grad_()
+        function_of(problem, tmp_path)(x, ids).sum().backward()
+        gradients[kind] = x.grad.double()
+    torch.testing.assert_close(*gradients.values(), rtol=1e-4, atol=0)
+
+
 def test_two_programs_of_one_name_are_two_operators(torch, tmp_path):
     kinds = [Problem(6, 7, op=Op.CROSS_ENTROPY, ignore_index=n) for n in (2, 3)]
     functions = [function_of(kind, tmp_path) for kind in kinds]
