@@ -474,7 +474,7 @@ class RowFunctions(Library):
         """Compute attention to a cache, as `explorer.decode_attention` documents it."""
         cache = attention_calls.check_arrays(self, q, k, v, lengths, call, out)
         if check and lengths is not None:
-            attention_calls.check_lengths(self, lengths, cache.keys)
+            self.check_lengths(lengths, cache.keys)
         return self.attention(call, q, k, v, lengths, out)
 
     def attention(
@@ -493,6 +493,10 @@ class RowFunctions(Library):
         place = self.first_place(outside(index, cols))
         if place is not None:
             raise bad_id("index", int(index[place]), place, cols)
+
+    def check_lengths(self, lengths: Any, keys: int) -> None:
+        """Raise InvalidInput that names the first length that is none; wait for the GPU for it."""
+        attention_calls.check_lengths(self, lengths, keys)
 
     def check_targets(self, target: Any, classes: int, ignore_index: int) -> None:
         """Raise InvalidInput that names the first bad target; wait for the GPU for it."""

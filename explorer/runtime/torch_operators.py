@@ -832,7 +832,7 @@ class TensorFunctions(Tensors, RowFunctions):
 
     def check_columns(self, index: Tensor, cols: int) -> None:
         """Raise InvalidInput that names the first id that is no column; wait for the GPU for it."""
-        _check_values("check is True", index)
+        check_values("check is True", "ids", index)
         super().check_columns(index, cols)
 
     def check_targets(self, target: Tensor, classes: int, ignore_index: int) -> None:
@@ -849,7 +849,7 @@ class TensorFunctions(Tensors, RowFunctions):
                 f"a target is neither from 0 to {classes - 1} nor {ignore_index}, which is ignored",
             )
             return
-        _check_values("bad_target is 'raise'", target)
+        check_values("bad_target is 'raise'", "ids", target)
         super().check_targets(target, classes, ignore_index)
 
     def check_out(self, x: Tensor, shape: Shape, dtype: torch.dtype, out: Any) -> None:
@@ -933,15 +933,23 @@ def _check_not_nested(name: str, tensor: Tensor) -> None:
         raise InvalidInput(f"{name} is a nested tensor; it must be dense")
 
 
-def _check_values(asked: str, ids: Tensor) -> None:
-    """Raise InvalidInput under a `vmap` of ids whose values a call asks for."""
-    if not torch.compiler.is_compiling() and _is_batched(ids):
-        raise InvalidInput(
-            f"{asked} under torch.func.vmap; it needs the values of ids, which are not known "
-            "there: leave it out"
-        )
+def check_values(asked: str, name: str, values: Tensor) -> None:
+    """Raise InvalidInput where a call asks for values that are not known: traced or batched.
+
+    Code that is not compiled as one graph is not compiled around such a call.
+    """
+    if torch.compiler.is_compiling():
+        where = "in code that torch.compile compiles as one graph"
+    elif _is_batched(values):
+        where = "under torch.func.vmap"
+    else:
+        return
+    raise InvalidInput(
+        f"{asked} {where}; it needs the values of {name}, which are not known there: leave it out"
+    )
 
 
+@skips_dynamo
 def _is_batched(tensor: Tensor) -> bool:
     """Return whether `torch.func.vmap` stands for one of several tensors by this one."""
     functions = torch._C._functorch
