@@ -50,7 +50,8 @@ def decode_attention(
     batch_invariant  Whether a sequence has the same bits whatever the other sequences are, for the
                      same S and length. The call then waits for its kernel.
     check            Whether to raise InvalidInput for a length that is not from 0 to S. The call
-                     then waits for the GPU, so that it can be neither captured nor compiled as one graph.
+                     then waits for the GPU, so that it can be neither captured nor compiled as one
+                     graph.
     out              An array for the result, of q's shape and type; it is returned.
 
     The result has q's shape and type. Products and sums are of f32. A sequence of length 0 has the

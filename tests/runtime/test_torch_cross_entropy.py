@@ -424,6 +424,40 @@ def test_without_kernels_a_loss_takes_little_memory_beside_its_gradient(
     assert x.grad.nbytes < taken < most * x.numel()
 
 
+# ------------------------------------------------------------------ language models
+
+
+@pytest.mark.parametrize(
+    "labels, vocab_size, more, says",
+    [
+        ((2, 9), 32, {}, r"labels is of shape \(2, 9\); for logits of shape \(2, 10, 32\) it must"),
+        ((20,), 32, {}, r"labels is of shape \(20,\); for logits .* it must be of \(2, 10\)"),
+        ((2, 10), 31, {}, "vocab_size is 31, and logits has 32 columns; they must be equal"),
+        ((2, 10), 32, {"shift_labels": torch.zeros(2, 9, dtype=I64)}, "shift_labels is of shape"),
+    ],
+    ids=str,
+)
+def test_labels_that_do_not_fit_are_one_sentence(labels, vocab_size, more, says):
+    labels = torch.zeros(labels, dtype=I64)
+    with pytest.raises(InvalidInput, match=says):
+        explorer.causal_lm_loss(torch.randn(2, 10, 32), labels, vocab_size, **more)
+
+
+def test_labels_of_any_length_are_checked_in_code_of_one_graph():
+    def loss(logits, labels):
+        return explorer.causal_lm_loss(logits, labels, 32)
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=True)
+    for length in (10, 12):
+        logits, labels = torch.randn(2, length, 32), torch.randint(0, 32, (2, length))
+        torch.testing.assert_close(compiled(logits, labels), loss(logits, labels))
+
+
+def test_logits_of_no_tokens_are_one_sentence():
+    with pytest.raises(InvalidInput, match=r"it must be \(\.\.\., length, vocab_size\)"):
+        explorer.causal_lm_loss(torch.randn(32), torch.tensor(3), 32)
+
+
 # ------------------------------------------------------------------ one's own autograd
 
 
@@ -797,10 +831,10 @@ def test_a_mean_over_no_row_may_be_0(problems):
         ({"weight": torch.ones(9), "z_loss": 0.1}, "weight and z_loss are given"),
         ({"ignore_index": 2**70}, "no target of int64 can be"),
         ({"loss_dtype": torch.int64}, "loss_dtype is torch.int64; it must be a type of floating"),
-        ({"softcap": math.inf}, "softcap is inf; it must be from 0 to"),
-        ({"softcap": 0}, "softcap is 0; it must be more than 0, or None for no cap"),
-        ({"softcap": -2.0}, "softcap is -2.0; it must be from 0"),
-        ({"softcap": 1e-9}, "softcap is 1e-09; it must be at least 1e-06, or None"),
+        ({"softcap": math.inf}, r"softcap is inf; it must be from 1e-06 to 1e\+06, or None for no"),
+        ({"softcap": 0}, "softcap is 0; it must be from 1e-06 to"),
+        ({"softcap": -2.0}, "softcap is -2.0; it must be from 1e-06 to"),
+        ({"softcap": 1e-9}, "softcap is 1e-09; it must be from 1e-06 to"),
     ],
 )
 def test_bad_parts_of_a_loss_are_one_sentence(more, says):
