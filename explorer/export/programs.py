@@ -365,8 +365,8 @@ def _check_for_cupy(variant: Variant) -> None:
     unknown = [dtype for dtype in (problem.dtype, problem.output_dtype) if not dtype.in_numpy]
     if unknown:
         raise InvalidInput(
-            f"CuPy's own softmax knows no {unknown[0]}, beside which a program could check the "
-            "kernel: write it --for torch, jax or cpp"
+            f"CuPy's own functions know no {unknown[0]}, and a program checks the kernel beside "
+            "them: write it --for torch, jax or cpp"
         )
     if any(launch.overlaps for launch in variant.launches):
         raise InvalidInput(
