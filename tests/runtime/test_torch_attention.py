@@ -151,6 +151,15 @@ def test_lengths_are_looked_at_where_their_values_are_known(launches):
         torch.func.vmap(checked)(lengths[None])
 
 
+@pytest.mark.parametrize("name", ["attn_mask", "mask"])
+def test_a_mask_is_refused_in_one_sentence(name):
+    q, k, v = arrays()
+    with pytest.raises(InvalidInput, match=f"^{name} is given, and a mask is not served: give len"):
+        decode(q, k, v, **{name: torch.zeros(2, 70)})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'dropout_p'"):
+        decode(q, k, v, dropout_p=0.0)
+
+
 def test_scores_that_are_no_numbers(launches):
     q, k, v = arrays(batch=1, key_heads=3, group=1, keys=5)
     k[0, 0, 2, 0], k[0, 1], q[0, 1] = math.nan, -math.inf, 1.0
