@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
+from explorer.codegen import self_check
 from explorer.codegen.variant import (
     HostCall,
     arguments,
@@ -148,6 +149,7 @@ class Traits:
             "elementwise": elementwise,
             "is_product": problem.is_product,
             **self._smoothing(),
+            **self._checks(),
             "ids_step": "kIds" if problem.is_dense else "ids_stride",
         }
 
@@ -510,6 +512,19 @@ class Traits:
             "exponent": self._exponent,
             "no_template": self._no_template,
             "each_element": self._each_element,
+        }
+
+    def _checks(self) -> dict[str, Any]:
+        """Return what a program that checks the kernel has as its example, and allows."""
+        problem = self.problem
+        error, digits = self_check.allowed(problem, problem.output_dtype.errors.rounded), 0
+        if problem.softcap:
+            digits = 1
+        return {
+            "usual_tolerance": f"{error:.{digits}e}".replace("e-0", "e-"),
+            "smallest_in_hex": self_check.smallest(problem).hex().replace(".0000000000000", ""),
+            # Logits up to twice the cap, in few digits: the noise's own factors of it are finite.
+            "most_noise": float(f"{min(2 * self_check.reach(problem), 1e30):.4g}"),
         }
 
     def _smoothing(self) -> dict[str, str]:

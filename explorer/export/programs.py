@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from explorer.codegen import self_check
 from explorer.codegen.launch_plan import LaunchPlan
 from explorer.codegen.units import context_of, rendered
 from explorer.codegen.variant import POINTER, HostCall, Variant, namespace
@@ -35,14 +36,15 @@ def program_names(variant: Variant, file: str) -> dict[str, Any]:
     problem, config = variant.problem, variant.config
     call = HostCall.of(problem, config)
     changed = problem.scale is not None or problem.mask is Mask.ADDITIVE
+    errors = problem.output_dtype.errors
     scratch = call.scratch_arguments or ()
     return context_of(problem, config) | {
         "file": file,
         "stem": file.removesuffix(".cu"),
         "host_call": call,
         "scratch_taken": [argument.name for argument in scratch],
-        "tolerance": repr(problem.output_dtype.errors.of_any_accuracy),
-        "smallest": repr(problem.output_dtype.smallest_normal),
+        "tolerance": repr(self_check.allowed(problem, errors.of_any_accuracy)),
+        "smallest": repr(self_check.smallest(problem)),
         "rounds": changed and not problem.dtype.in_double,
         "input_type": problem.dtype.array_name,
         "result_type": problem.output_dtype.array_name,
@@ -365,8 +367,8 @@ def _check_for_cupy(variant: Variant) -> None:
     unknown = [dtype for dtype in (problem.dtype, problem.output_dtype) if not dtype.in_numpy]
     if unknown:
         raise InvalidInput(
-            f"CuPy's own softmax knows no {unknown[0]}, beside which a program could check the "
-            "kernel: write it --for torch, jax or cpp"
+            f"CuPy's own functions know no {unknown[0]}, and a program checks the kernel beside "
+            "them: write it --for torch, jax or cpp"
         )
     if any(launch.overlaps for launch in variant.launches):
         other = "emit the kernel without --overlapped"

@@ -1,6 +1,7 @@
 """`explorer.decode_attention` and `merge_states`, for PyTorch, CuPy and JAX."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Never
 
 from explorer.model.config import parameters
 from explorer.model.element import USUAL_TYPE
@@ -26,6 +27,7 @@ def decode_attention(
     batch_invariant: bool = False,
     check: bool = False,
     out: Any = None,
+    **unserved: Never,
 ) -> Any:
     """Return softmax(q k^T * scale) v of one query a head and the keys and values of a cache.
 
@@ -50,7 +52,8 @@ def decode_attention(
     batch_invariant  Whether a sequence has the same bits whatever the other sequences are, for the
                      same S and length. The call then waits for its kernel.
     check            Whether to raise InvalidInput for a length that is not from 0 to S. The call
-                     then waits for the GPU, so that it can be neither captured nor traced.
+                     then waits for the GPU, so that it can be neither captured nor compiled as one
+                     graph.
     out              An array for the result, of q's shape and type; it is returned.
 
     The result has q's shape and type. Products and sums are of f32. A sequence of length 0 has the
@@ -67,6 +70,7 @@ def decode_attention(
     Raises TypeError for another kind of array or of argument and under `jax.jit`, and
     `explorer.InvalidInput` for shapes, types, devices and numbers that do not go together.
     """
+    _refuse(unserved)
     for name, value in (
         ("return_lse", return_lse),
         ("batch_invariant", batch_invariant),
@@ -83,6 +87,20 @@ def decode_attention(
     function = function_for(q, "decode_attention_of", "q")
     results = function(q, k, v, lengths, call, check, out)
     return tuple(results) if return_lse else results[0]
+
+
+def _refuse(unserved: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for a mask, as other functions of attention take one, and TypeError else.
+
+    Such keywords are taken for this sentence alone: type checkers allow none.
+    """
+    for name, value in unserved.items():
+        if "mask" in name and value is not None:
+            raise InvalidInput(
+                f"{name} is given, and a mask is not served: give lengths, or take the library's "
+                "attention"
+            )
+        raise TypeError(f"decode_attention() got an unexpected keyword argument {name!r}")
 
 
 _SPLITS = parameters(USUAL_TYPE, OPERATORS[Op.DECODE_ATTENTION])["splits"]

@@ -1,6 +1,7 @@
 """`explorer.softmax`, `log_softmax`, `logsumexp` and `log_prob`, for PyTorch, CuPy and JAX."""
 
 import importlib.util
+import math
 import sys
 from collections.abc import Callable
 from numbers import Real
@@ -212,9 +213,10 @@ def cross_entropy(
     reduction        "mean" over the rows that count, or over their weights, "sum", or "none" for a
                      loss of each row.
     label_smoothing  The part of each target, from 0 to 1, that is spread evenly over all classes.
-    z_loss           The factor of each row's squared log-sum-exp, which is added to its loss.
+    z_loss           The factor of each row's squared log-sum-exp, from 0 to 0.5, which is added to
+                     its loss.
     softcap          Logits count as softcap * tanh(scale * x / softcap), also an infinity, whose
-                     gradient is 0. A kernel is compiled for each cap.
+                     gradient is 0. It is from 1e-6 to 1e6, or None; a kernel is compiled for each.
     scale            The factor that x is multiplied with first, in f32 for 16-bit types.
     dim              The axis of classes; None is 1 as in PyTorch, or 0 where x has one axis alone.
                      An x whose axes lie in another order in memory is copied unless it is the
@@ -354,7 +356,11 @@ def causal_lm_loss(
     vocab_size), are read as they are, and never converted to f32. `labels`, of shape (..., length),
     are the tokens themselves, and `shift_labels` those that each position predicts. The loss is the
     mean, or the sum over `num_items_in_batch`. `gradient` is that of `cross_entropy`.
+
+    Raises `explorer.InvalidInput` for labels of another number or length, and for a `vocab_size`
+    that is not the number of columns of `logits`.
     """
+    _check_labels(tuple(logits.shape), vocab_size, labels, shift_labels)
     if shift_labels is None:
         shift_labels = labels.new_full(labels.shape, ignore_index)
         shift_labels[..., :-1] = labels[..., 1:]
@@ -370,6 +376,24 @@ def causal_lm_loss(
     if hasattr(num_items_in_batch, "to"):  # a tensor, perhaps of another GPU
         num_items_in_batch = num_items_in_batch.to(loss.device)
     return loss if num_items_in_batch is None else loss / num_items_in_batch
+
+
+def _check_labels(shape: tuple[int, ...], vocab_size: int, labels: Any, shift_labels: Any) -> None:
+    """Raise InvalidInput for labels, or a size of the vocabulary, that do not fit the logits."""
+    if len(shape) < 2:
+        raise InvalidInput(f"logits is of shape {shape}; it must be (..., length, vocab_size)")
+    if vocab_size != shape[-1]:
+        raise InvalidInput(
+            f"vocab_size is {vocab_size}, and logits has {shape[-1]} columns; they must be equal"
+        )
+    is_shifted = shift_labels is not None
+    name, given = ("shift_labels", shift_labels) if is_shifted else ("labels", labels)
+    own = tuple(given.shape)
+    fits = math.prod(own) == math.prod(shape[:-1])
+    if not fits or not (is_shifted or own[-1:] == shape[-2:-1]):
+        raise InvalidInput(
+            f"{name} is of shape {own}; for logits of shape {shape} it must be of {shape[:-1]}"
+        )
 
 
 def _told(**given: Any) -> LossKeywords:
@@ -392,27 +416,40 @@ def _told(**given: Any) -> LossKeywords:
         )
     for name in ("return_lse", "return_z_loss"):
         check_switch(name, getattr(told, name))
-    softcap = None if told.softcap is None else _part("softcap", told.softcap, MOST_SOFTCAP)
-    if softcap == 0:
-        raise InvalidInput("softcap is 0; it must be more than 0, or None for no cap")
-    if softcap is not None and softcap < LEAST_SOFTCAP:
-        raise InvalidInput(f"softcap is {softcap}; it must be at least {LEAST_SOFTCAP}, or None")
     return told._replace(
         ignore_index=index,
         label_smoothing=_part("label_smoothing", told.label_smoothing, 1.0),
         z_loss=_part("z_loss", told.z_loss, MOST_Z_LOSS),
-        softcap=softcap,
+        softcap=_cap(told.softcap),
     )
 
 
 def _part(name: str, value: Any, most: float) -> float:
     """Return a number from 0 to `most`. Raises TypeError and InvalidInput for anything else."""
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if not _is_real(value):
         raise TypeError(f"{name} is {shown(value)}; it must be a number from 0 to {most}")
     number = float(value)
     if not 0 <= number <= most:
         raise InvalidInput(f"{name} is {shown(value)}; it must be from 0 to {most}")
     return number
+
+
+def _cap(value: Any) -> float | None:
+    """Return a cap of logits, None for none. Raises TypeError and InvalidInput."""
+    if value is None:
+        return None
+    if not _is_real(value):
+        raise TypeError(f"softcap is {shown(value)}; it must be a number, or None for no cap")
+    number = float(value)
+    if not LEAST_SOFTCAP <= number <= MOST_SOFTCAP:
+        limits = f"from {LEAST_SOFTCAP} to {MOST_SOFTCAP:g}"
+        raise InvalidInput(f"softcap is {shown(value)}; it must be {limits}, or None for no cap")
+    return number
+
+
+def _is_real(value: Any) -> bool:
+    """Return whether a value is a real number, and no bool, which Python counts among them."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def uncompiled(log: bool, x: Any, *arguments: Any) -> Any:

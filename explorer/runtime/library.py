@@ -138,6 +138,10 @@ class Library(ABC):
         """Return an array with -inf at the elements that are hidden."""
         return self.numpy.where(hidden, x.dtype.type(-math.inf), x)
 
+    def tanh(self, x: Any) -> Any:
+        """Return the hyperbolic tangent of an array, whose derivative keeps its digits near 0."""
+        return self.numpy.tanh(x)
+
     def copied(self, result: Any, out: Any) -> Any:
         """Write a result to `out`, and return that."""
         raise NotImplementedError
@@ -470,7 +474,7 @@ class RowFunctions(Library):
         """Compute attention to a cache, as `explorer.decode_attention` documents it."""
         cache = attention_calls.check_arrays(self, q, k, v, lengths, call, out)
         if check and lengths is not None:
-            attention_calls.check_lengths(self, lengths, cache.keys)
+            self.check_lengths(lengths, cache.keys)
         return self.attention(call, q, k, v, lengths, out)
 
     def attention(
@@ -489,6 +493,10 @@ class RowFunctions(Library):
         place = self.first_place(outside(index, cols))
         if place is not None:
             raise bad_id("index", int(index[place]), place, cols)
+
+    def check_lengths(self, lengths: Any, keys: int) -> None:
+        """Raise InvalidInput that names the first length that is none; wait for the GPU for it."""
+        attention_calls.check_lengths(self, lengths, keys)
 
     def check_targets(self, target: Any, classes: int, ignore_index: int) -> None:
         """Raise InvalidInput that names the first bad target; wait for the GPU for it."""
@@ -528,16 +536,13 @@ def numbers(library: Any, x: Any, axis: int, ids: Any, names: Iterable[str]) -> 
     def along(function: Any, values: Any, **told: Any) -> Any:
         return function(values, axis=axis, keepdims=True, **told)
 
-    greatest = float(library.finfo(x.dtype).max)
-    maximum = library.clip(along(library.amax, constant(x)), -greatest, greatest)
+    maximum = _finite_maximum(library, x, axis)
     gaps = x - maximum
     weights = library.exp(gaps)
     total = along(library.sum, weights)
     log_sum = library.log(total)
     made = {"maximum": maximum, "log_sum": log_sum, "lse": maximum + log_sum}
     names = list(names)
-    if MEAN_GAP in names:
-        made[MEAN_GAP] = -along(library.sum, gaps / x.shape[axis])
     made["output"] = made["lse"] if ids is None else _chosen(library, gaps, ids, log_sum, axis)
     if "entropy" in names:  # without the products of 0 and -inf
         terms = weights * library.clip(gaps, -LEAST_GAP, None)
@@ -552,6 +557,13 @@ def numbers(library: Any, x: Any, axis: int, ids: Any, names: Iterable[str]) -> 
         column = along(library.argmax, are_greatest)
         made["argmax"] = _columns(library, along(library.amax, are_greatest) == 0, column, ids)
     return [made[name] for name in names]
+
+
+def _finite_maximum(library: Any, x: Any, axis: int) -> Any:
+    """Return the maximum of each row as a constant: of an infinite one the greatest number."""
+    greatest = float(library.finfo(x.dtype).max)
+    maximum = library.amax(constant(x), axis=axis, keepdims=True)
+    return library.clip(maximum, -greatest, greatest)
 
 
 def _chosen(library: Any, x: Any, ids: Any, less: Any = 0.0, axis: int = -1) -> Any:
@@ -585,16 +597,16 @@ def losses(library: Library, x: Any, call: Call) -> list[Any]:
     """Return the results of a call whose rows have targets, by a library's functions."""
     ids, functions, told = call.arrays["ids"], library.numpy, dict(call.options)
     x, uncapped = capped(library, x, told["softcap"]), x
-    if call.op is Op.CROSS_ENTROPY:
-        names = [result.name for result in call.results]
-        first, *others = numbers(functions, x, call.dim, ids, names)
-        return [functions.where(ids == told["ignore_index"], 0.0, -first), *others]
-    arrays, scale = call.arrays, 1.0 if call.scale is None else call.scale
     cols = x.shape[call.dim]
-    counts = ~outside(ids, cols) & (ids != told["ignore_index"])
-    exponents = x - arrays["maximum"] - arrays["log_sum"]
     columns = library.counted(cols, x).reshape(cols, *[1] * (x.ndim - 1 - call.dim))
     is_target = columns == ids
+    if call.op is Op.CROSS_ENTROPY:
+        names = [result.name for result in call.results]
+        loss, *others = _loss_numbers(functions, x, call.dim, ids, is_target, names)
+        return [functions.where(ids == told["ignore_index"], 0.0, loss), *others]
+    arrays, scale = call.arrays, 1.0 if call.scale is None else call.scale
+    counts = ~outside(ids, cols) & (ids != told["ignore_index"])
+    exponents = x - arrays["maximum"] - arrays["log_sum"]
     smoothing = told["label_smoothing"]
     shares = functions.exp(exponents)
     less = functions.where(is_target, functions.expm1(exponents) + smoothing, shares)
@@ -607,9 +619,36 @@ def losses(library: Library, x: Any, call: Call) -> list[Any]:
     return [functions.where(counts, less * (arrays["loss_grad"] * scale), 0.0)]
 
 
+def _loss_numbers(
+    library: Any, x: Any, axis: int, ids: Any, is_target: Any, names: Iterable[str]
+) -> list[Any]:
+    """Return what `numbers` does, of rows that have a target each; the output is the loss.
+
+    A target that is its row's maximum, p near 1, is left out of the sum of exponentials: the loss
+    is log1p of the others' sum, which the exponential's 1 would round. These are then relative to
+    the target's own element, no constant: so its gradient is formed of the others' alone, too.
+    """
+    maximum = _finite_maximum(library, x, axis)
+    own = _chosen(library, x, ids, axis=axis)
+    is_greatest = own == maximum
+    maximum = library.where(is_greatest, own, maximum)
+    is_apart = is_target & is_greatest
+    weights = library.exp(library.where(is_apart, -math.inf, x - maximum))
+    rest = library.sum(weights, axis=axis, keepdims=True)
+    log_sum = library.log1p(library.where(is_greatest, rest, rest - 1))
+    gap = library.where(is_greatest, 0.0, maximum - own)
+    loss = library.where(outside(ids, x.shape[axis]), math.nan, gap + log_sum)
+    made = {"output": loss, "maximum": maximum, "log_sum": log_sum, "lse": maximum + log_sum}
+    names = list(names)
+    if MEAN_GAP in names:
+        gaps = (maximum - x) / x.shape[axis]
+        made[MEAN_GAP] = library.sum(gaps, axis=axis, keepdims=True)
+    return [made[name] for name in names]
+
+
 def capped(library: Library, x: Any, softcap: float) -> Any:
     """Return logits as they count under a cap, of which 0 is none."""
-    return softcap * library.numpy.tanh(x / softcap) if softcap else x
+    return softcap * library.tanh(x / softcap) if softcap else x
 
 
 def with_terms(library: Library, compute: Compute, x: Any, call: Call) -> list[Any]:

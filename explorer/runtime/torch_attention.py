@@ -12,6 +12,7 @@ from explorer.runtime.torch_calls import skips_dynamo
 from explorer.runtime.torch_operators import (
     TensorFunctions,
     below_autograd,
+    check_values,
     is_bare,
     is_memory,
     needs_own_formulas,
@@ -42,6 +43,11 @@ def asks_gradient(*tensors: Tensor | None) -> bool:
 
 class AttendingTensors(TensorFunctions):
     """All functions of tensors."""
+
+    def check_lengths(self, lengths: Tensor, keys: int) -> None:
+        """Raise InvalidInput that names the first length that is none, and where none is known."""
+        check_values("check is True", "lengths", lengths)
+        super().check_lengths(lengths, keys)
 
     def attention(
         self, call: Call, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, out: Any

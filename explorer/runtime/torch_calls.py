@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 
 from explorer.model.errors import InvalidInput
@@ -183,6 +184,9 @@ _threads = _Threads()
 # ------------------------------------------------------------------ tensors
 
 
+transforms = torch._C._functorch.peek_interpreter_stack
+"""Returns the innermost transform of `torch.func` that is active; None without one."""
+
 Told = Call | tuple[Any, ...]
 """A call, or its fields in their order: what serves most calls need not make a record of them."""
 
@@ -254,6 +258,20 @@ class Tensors(Library):
     def without(self, x: Tensor, hidden: Tensor) -> Tensor:
         """Return a tensor with -inf at the elements that are hidden."""
         return x.masked_fill(hidden, float("-inf"))
+
+    def tanh(self, x: Tensor) -> Tensor:
+        """Return tanh, also by the logistic function s where it is differentiated.
+
+        Its derivative 1 - tanh^2 cancels near the cap of logits. That of s(-2 |x|), which is small
+        there, is s (1 - s), where nothing does.
+        """
+        plain = torch.tanh(x)
+        is_transformed = transforms() is not None or forward_ad._current_level >= 0
+        if not (is_transformed or (x.requires_grad and torch.is_grad_enabled())):
+            return plain
+        size = x.abs()
+        apart = torch.copysign(1 - 2 * torch.sigmoid(-2 * size), x.detach())
+        return torch.where(size < 1, plain, apart)
 
     def is_capturing(self, device: int) -> bool:
         """Return whether a graph is being captured, into which no kernel can be loaded."""

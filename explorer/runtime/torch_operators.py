@@ -49,13 +49,13 @@ from explorer.runtime.torch_calls import (
     check_out,
     compute,
     skips_dynamo,
+    transforms,
 )
 from explorer.system.plain_data import kind_of, shown
 
 # ------------------------------------------------------------------ kinds of tensors
 
 
-_transforms = torch._C._functorch.peek_interpreter_stack
 _modes = torch._C._len_torch_dispatch_stack
 _is_traced = torch._C._is_tracing
 _is_one_of_several = torch._C._functorch.is_legacy_batchedtensor
@@ -70,7 +70,7 @@ def is_bare(x: Tensor) -> bool:
         (kind is Tensor or kind is torch.nn.Parameter)
         and not x.is_neg()
         and not x.is_nested
-        and _transforms() is None
+        and transforms() is None
         and not _modes()
         and forward_ad._current_level < 0
         and not _is_traced()
@@ -111,7 +111,7 @@ def needs_own_formulas(x: Tensor, *, has_vmap: bool = False) -> bool:
     unless the operator has a formula for that alone.
     """
     has_own = type(x).__torch_dispatch__ is not _NO_DISPATCH and not _modes()
-    is_transformed = _transforms() is not None and not (has_vmap and _are_vmaps())
+    is_transformed = transforms() is not None and not (has_vmap and _are_vmaps())
     return is_transformed or forward_ad._current_level >= 0 or has_own
 
 
@@ -832,7 +832,7 @@ class TensorFunctions(Tensors, RowFunctions):
 
     def check_columns(self, index: Tensor, cols: int) -> None:
         """Raise InvalidInput that names the first id that is no column; wait for the GPU for it."""
-        _check_values("check is True", index)
+        check_values("check is True", "ids", index)
         super().check_columns(index, cols)
 
     def check_targets(self, target: Tensor, classes: int, ignore_index: int) -> None:
@@ -849,7 +849,7 @@ class TensorFunctions(Tensors, RowFunctions):
                 f"a target is neither from 0 to {classes - 1} nor {ignore_index}, which is ignored",
             )
             return
-        _check_values("bad_target is 'raise'", target)
+        check_values("bad_target is 'raise'", "ids", target)
         super().check_targets(target, classes, ignore_index)
 
     def check_out(self, x: Tensor, shape: Shape, dtype: torch.dtype, out: Any) -> None:
@@ -933,15 +933,23 @@ def _check_not_nested(name: str, tensor: Tensor) -> None:
         raise InvalidInput(f"{name} is a nested tensor; it must be dense")
 
 
-def _check_values(asked: str, ids: Tensor) -> None:
-    """Raise InvalidInput under a `vmap` of ids whose values a call asks for."""
-    if not torch.compiler.is_compiling() and _is_batched(ids):
-        raise InvalidInput(
-            f"{asked} under torch.func.vmap; it needs the values of ids, which are not known "
-            "there: leave it out"
-        )
+def check_values(asked: str, name: str, values: Tensor) -> None:
+    """Raise InvalidInput where a call asks for values that are not known: traced or batched.
+
+    Code that is not compiled as one graph is not compiled around such a call.
+    """
+    if torch.compiler.is_compiling():
+        where = "in code that torch.compile compiles as one graph"
+    elif _is_batched(values):
+        where = "under torch.func.vmap"
+    else:
+        return
+    raise InvalidInput(
+        f"{asked} {where}; it needs the values of {name}, which are not known there: leave it out"
+    )
 
 
+@skips_dynamo
 def _is_batched(tensor: Tensor) -> bool:
     """Return whether `torch.func.vmap` stands for one of several tensors by this one."""
     functions = torch._C._functorch

@@ -36,7 +36,7 @@ def test_without_it_there_is_none(explorer, tmp_path):
             "error: --for writes a program beside a file; name one",
         ),
         (("--for", "torch", "--output", "k.txt"), "output is 'k.txt'; name a FILE.cu"),
-        (("--for", "cupy", "--dtype", "bf16"), "CuPy's own softmax knows no bf16"),
+        (("--for", "cupy", "--dtype", "bf16"), "CuPy's own functions know no bf16"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(explorer, tmp_path, words, says):

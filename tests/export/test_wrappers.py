@@ -99,7 +99,7 @@ def test_python_uses_the_names_that_it_defines(framework, tmp_path):
     [
         (lambda p, c: c.launches == "two-overlapped", "cannot launch a kernel that overlaps"),
         (lambda p, c: c.cluster == 16, "cannot launch clusters of 16 blocks"),
-        (lambda p, c: p.dtype is DType.BF16, "knows no bf16"),
+        (lambda p, c: p.dtype is DType.BF16, "functions know no bf16"),
     ],
 )
 def test_what_cupy_cannot_do_is_said_in_a_sentence(what, says):

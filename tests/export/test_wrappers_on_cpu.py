@@ -5,26 +5,33 @@ The stand-in gets what the kernel would, finds the arrays by their addresses, an
 
 import contextlib
 import ctypes
+import shutil
 import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from emulated_output import results_of
 from wrapper_cases import CASES, EVERY_RESULT, MULTIPLY_ADDS
 
+from explorer import choose
 from explorer.codegen.units import emit
-from explorer.codegen.variant import HostCall
+from explorer.codegen.variant import HostCall, namespace
+from explorer.compile.compiler import Compiler
+from explorer.devices.emulated.device import EmulatedKernel
 from explorer.export.programs import program_for
 from explorer.model.config import Config
 from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
+from explorer.model.gpu_spec import known_gpu
 from explorer.model.problem import Layout, Mask, Problem, inputs, results, scalars
 from explorer.ops import OPERATORS, Extent, Op
 from explorer.reference.layout import as_rows
 from explorer.reference.truth import truths_of
 
 NUMBERS = range(len(CASES))
+H200 = known_gpu("NVIDIA H200")
 
 
 def elements(address, operand):
@@ -33,8 +40,14 @@ def elements(address, operand):
     return np.frombuffer(memory, operand.dtype.numpy)
 
 
-def write_truth(problem, addresses):
-    """Do what the kernel does."""
+def truth(problem, arrays):
+    """What the kernel computes."""
+    truths = truths_of(problem, arrays)
+    return [truths[result.name].values for result in results(problem)]
+
+
+def write_truth(problem, addresses, computed=truth):
+    """Do what the kernel does, or what `computed` does."""
     arrays = {}
     for operand in inputs(problem):
         flat = elements(addresses[operand.name], operand)
@@ -49,10 +62,10 @@ def write_truth(problem, addresses):
             arrays[operand.name] = (
                 flat if operand.name == "lengths" else flat.reshape(-1, problem.cols)
             )
-    truths, step = truths_of(problem, arrays), problem.inner
-    for result in results(problem):
+    step = problem.inner
+    for result, found in zip(results(problem), computed(problem, arrays), strict=True):
         written = elements(addresses[result.name], result)
-        values = truths[result.name].values.astype(written.dtype)
+        values = found.astype(written.dtype)
         for row in range(problem.rows):
             first = problem.place(result, row, 0)
             written[first : first + (result.cols - 1) * step + 1 : step] = values[row]
@@ -74,10 +87,10 @@ def torch(monkeypatch):
     return torch
 
 
-def loaded(problem, config, folder, launched=None):
+def loaded(problem, config, folder, launched=None, computed=truth):
     """The program for a problem as a module, whose kernel serves the CPU; `launched` gets streams.
 
-    A kernel that is not to be launched is None.
+    A kernel that is not to be launched is None. Otherwise `computed` stands for it.
     """
     call = HostCall.of(problem, config)
 
@@ -88,7 +101,7 @@ def loaded(problem, config, folder, launched=None):
         addresses = {new: told[name] for name in told for new in same.get(name, (name,))}
         for name, scalar in scalars(problem).items():
             assert told.get(name, scalar.value) == scalar.value
-        write_truth(problem, addresses)
+        write_truth(problem, addresses, computed)
         return 0
 
     library = SimpleNamespace(
@@ -351,6 +364,44 @@ def test_a_row_that_does_not_count_has_no_gradient_whatever_it_holds(torch, tmp_
     expected[torch.arange(6), ids.clamp(0, 6)] -= 1
     expected[[0, 2, 3, 5]] = 0
     assert torch.allclose(x.grad, expected, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_capped_row_that_does_not_count_has_no_gradient_whatever_it_holds(torch, tmp_path):
+    function = function_of(Problem(6, 7, op=Op.CROSS_ENTROPY, softcap=3.0), tmp_path)
+    x, ids = example(torch, Problem(6, 7, op=Op.CROSS_ENTROPY), torch.float32)
+    with torch.no_grad():
+        x[0] = float("nan")
+    function(x, ids).sum().backward()
+    assert (x.grad[0] == 0).all() and x.grad.isfinite().all()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("op", [Op.CROSS_ENTROPY, Op.LOG_PROB])
+@pytest.mark.parametrize("target", [12.0, 24.0, 40.0])
+def test_gradients_near_a_probability_of_1_keep_their_digits(op, target, torch, tmp_path):
+    function = function_of(Problem(6, 999, op=op), tmp_path)
+    x = torch.zeros(6, 999)
+    x[:, 7] = target
+    function(x.requires_grad_(), torch.full((6,), 7)).sum().backward()
+    rest = 998 * np.exp(-target)
+    wanted = (1 if op is Op.LOG_PROB else -1) * rest / (1 + rest)
+    assert x.grad[0, 7].item() == pytest.approx(wanted, rel=4e-6)
+    assert x.grad[0, 8].item() == pytest.approx(-wanted / 998, rel=4e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("scale", [None, -0.5])
+def test_gradients_near_a_cap_keep_their_digits(scale, torch, tmp_path):
+    told = {"op": Op.CROSS_ENTROPY, "softcap": 30.0, "scale": scale}
+    gradients = {}
+    for kind, dtype in ((DType.F32, torch.float32), (DType.F64, torch.float64)):
+        problem = Problem(6, 7, kind, **told)
+        x, ids = example(torch, problem, torch.float32)
+        x = (x.detach() * 250).to(dtype).requires_grad_()
+        function_of(problem, tmp_path)(x, ids).sum().backward()
+        gradients[kind] = x.grad.double()
+    torch.testing.assert_close(*gradients.values(), rtol=1e-4, atol=0)
 
 
 def test_two_programs_of_one_name_are_two_operators(torch, tmp_path):
@@ -624,7 +675,7 @@ def logsumexp(x, axis):
     return np.log(np.exp(x - largest).sum(axis)) + largest.squeeze(axis)
 
 
-def stand_in(variant, launched):
+def stand_in(variant, launched, computed=truth):
     """Modules that look like CuPy's to a program, and launch kernels of a variant."""
     problem = variant.problem
 
@@ -645,7 +696,8 @@ def stand_in(variant, launched):
             launched.append(entry)
             if launch is variant.launches[-1]:
                 arrays = {n: a for n, a in told.items() if isinstance(a, np.ndarray)}
-                write_truth(problem, {n: a.ctypes.data for n, a in arrays.items()})
+                addresses = {n: a.ctypes.data for n, a in arrays.items()}
+                write_truth(problem, addresses, computed)
 
         kernel.max_dynamic_shared_size_bytes = 0
         return kernel
@@ -727,6 +779,171 @@ def test_ids_that_the_kernel_cannot_read_are_refused(monkeypatch, tmp_path, shap
     x = np.zeros((64, 1000), np.float32).view(Array)
     with pytest.raises(ValueError, match=says):
         module.log_prob(x, np.zeros(shape, kind).view(Array))
+
+
+# ------------------------------------------------------------------ self-checks of capped kernels
+
+CAPPED = [
+    {"op": Op.CROSS_ENTROPY},
+    {"op": Op.CROSS_ENTROPY, "dtype": DType.BF16, "scale": -0.25, "also": "lse,log_sum,mean_gap"},
+    {"op": Op.CROSS_ENTROPY_BACKWARD, "scale": -0.25},
+    {"op": Op.CROSS_ENTROPY_BACKWARD, "dtype": DType.BF16, "scale": 4.0},
+    {"op": Op.CROSS_ENTROPY_BACKWARD, "dtype": DType.F64, "label_smoothing": 0.1},
+    {"op": Op.CROSS_ENTROPY_WITH_GRADIENT, "also": "loss,lse"},
+    {"op": Op.CROSS_ENTROPY_WITH_GRADIENT, "dtype": DType.BF16, "z_loss": 1e-3},
+    {"op": Op.CROSS_ENTROPY_WITH_GRADIENT, "dtype": DType.F16, "also": "loss"},
+]
+"""Problems that a program checks on an example."""
+
+
+def left_out(what, code):
+    """The code of a kernel without a part of its cap."""
+    double = "__device__ __forceinline__ Capped capped(double x) {" in code
+    number, slope, one = ("kSoftcap * tanh(u)", "4.0 * e / ((1.0 + e) * (1.0 + e))", "1.0")
+    if not double:
+        number, slope, one = ("kSoftcap * tanh_u", "4.0f * e * inverse * inverse", "1.0f")
+    kept = {
+        "nothing": (number, slope),
+        "cap": ("x", one),
+        "number": ("x", slope),
+        "derivative": (number, one),
+    }
+    assert code.count(f"return {{{number}, {slope}}};") == 1
+    number, slope = f"return {{{number}, {slope}}};", "return {{{}, {}}};".format(*kept[what])
+    return code.replace(number, slope)
+
+
+def emulated(problem, what):
+    """What the kernel of a problem computes, of which a part of the cap is left out."""
+    variant = emit(problem, choose.config_for(problem, H200))
+    ptx = Compiler("compute_90").compile(left_out(what, variant.code)).ptx
+    kernel = EmulatedKernel.of(ptx, variant.launches, variant.scratch_bytes)
+    return lambda problem, arrays: results_of(kernel, problem, arrays)
+
+
+def status_of_main(module):
+    """The exit status of a program."""
+    with pytest.raises(SystemExit) as left:
+        module.main()
+    return left.value.code
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("what", ["nothing", "cap", "number", "derivative"])
+@pytest.mark.parametrize("cap", [0.5, 30.0, 100.0, 10_000.0])
+@pytest.mark.parametrize("told", CAPPED, ids=lambda told: "-".join(map(str, told.values())))
+def test_a_program_notices_what_its_kernel_leaves_out_of_a_cap(told, cap, what, torch, tmp_path):
+    """Whatever the cap is; a right kernel passes."""
+    problem = Problem(**{"rows": 8, "cols": 264, "softcap": cap, **told})
+    computed = emulated(problem, what)
+    module = loaded(problem, choose.config_for(problem, H200), tmp_path, [], computed)
+    is_gradient = problem.fills_rows
+    assert status_of_main(module) == (what != "nothing" and (is_gradient or what != "derivative"))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("what", ["nothing", "cap", "derivative"])
+def test_cupys_program_notices_what_its_kernel_leaves_out_of_a_cap(what, monkeypatch, tmp_path):
+    problem = Problem(8, 264, op=Op.CROSS_ENTROPY_WITH_GRADIENT, softcap=100.0)
+    variant = emit(problem, choose.config_for(problem, H200))
+    (tmp_path / "k.cu").write_text(variant.source)
+    for name, module in stand_in(variant, [], emulated(problem, what)).items():
+        monkeypatch.setitem(sys.modules, name, module)
+    module = ModuleType("k")
+    module.__file__ = str(tmp_path / "k_cupy.py")
+    text = program_for("cupy", variant, tmp_path / "k.cu").text
+    exec(compile(text, module.__file__, "exec"), module.__dict__)
+    assert status_of_main(module) == (what != "nothing")
+
+
+HOST = """
+#include <cstring>
+#include <type_traits>
+using cudaError_t = int;
+using cudaEvent_t = int;
+enum { cudaSuccess, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
+inline int cudaMalloc(void** array, size_t bytes) {
+  *array = std::malloc(bytes);
+  return *array == nullptr;
+}
+inline void cudaMemcpy(void* to, const void* from, size_t bytes, int) {
+  std::memcpy(to, from, bytes);
+}
+inline int cudaDeviceSynchronize() { return 0; }
+inline const char* cudaGetErrorString(int) { return ""; }
+inline void cudaEventCreate(int*) {}
+inline void cudaEventRecord(int) {}
+inline void cudaEventSynchronize(int) {}
+inline void cudaEventElapsedTime(float* milliseconds, int, int) { *milliseconds = 1.0f; }
+extern "C" void (*launched)(const long long*);
+void (*launched)(const long long*);
+template <class T>
+long long word(T x) {
+  if constexpr (std::is_pointer_v<T>) return reinterpret_cast<long long>(x);
+  else return static_cast<long long>(x);
+}
+namespace %s {
+using Element = %s;
+using Id = long long;
+constexpr int kCols = %d, kIgnored = -100;
+constexpr Element kSoftcap = %r, kSmoothing = %r, kZLoss = %r;
+template <class... T>
+int launch(T... told) {
+  const long long words[] = {word(told)...};
+  launched(words);
+  return 0;
+}
+}
+"""
+"""What a program of C++ finds on a host where a GPU's memory is the host's."""
+
+
+def status_of_cpp(problem, what, folder):
+    """The exit status of the program of C++ for a problem, whose kernel is emulated."""
+    variant = emit(problem, choose.config_for(problem, H200))
+    call, computed = HostCall.of(problem, variant.config), emulated(problem, what)
+    text = program_for("cpp", variant, folder / "k.cu").text
+    numbers = (problem.softcap, problem.label_smoothing or 0.0, problem.z_loss or 0.0)
+    element = "double" if problem.dtype is DType.F64 else "float"
+    name = namespace(problem, variant.config)
+    host = HOST % (name, element, problem.cols, *numbers)
+    source = folder / "main.cpp"
+    source.write_text(
+        text.replace('#include "k.cu"\n', "").replace("int main(", host + "int main(")
+    )
+    library = folder / "main.so"
+    command = ["g++", "-std=c++17", "-shared", "-fPIC", "-o", library, source]
+    subprocess.run(command, check=True)
+    times = []
+
+    def launch(words):
+        times.append(1)
+        if len(times) == 1:  # the others are timed
+            write_truth(problem, {name: words[n] for n, name in enumerate(call.names)}, computed)
+
+    program = ctypes.CDLL(str(library))
+    kind = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_longlong))
+    callback = kind(launch)
+    address = ctypes.cast(callback, ctypes.c_void_p).value
+    ctypes.c_void_p.in_dll(program, "launched").value = address
+    return program.main(1, None)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+@pytest.mark.sampled(3)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("what", ["nothing", "cap", "number", "derivative"])
+@pytest.mark.parametrize("cap", [0.5, 30.0, 100.0, 10_000.0])
+@pytest.mark.parametrize(
+    "told",
+    [told for told in CAPPED if told.get("dtype", DType.F32) in (DType.F32, DType.F64)],
+    ids=lambda told: "-".join(map(str, told.values())),
+)
+def test_cpps_program_notices_what_its_kernel_leaves_out_of_a_cap(told, cap, what, tmp_path):
+    problem = Problem(**{"rows": 8, "cols": 264, "softcap": cap, **told})
+    noticed = what != "nothing" and (problem.fills_rows or what != "derivative")
+    assert status_of_cpp(problem, what, tmp_path) == noticed
 
 
 # ------------------------------------------------------------------ JAX

@@ -620,6 +620,14 @@ def test_a_bad_target_raises_on_request_unless_a_graph_is_captured(ours):
     assert not ours
 
 
+@pytest.mark.parametrize("target", [20.0, 24.0, 40.0])
+def test_a_loss_near_0_keeps_its_digits_without_a_kernel(target):
+    x, told = np.zeros((1, 1000), np.float32), layout.LossKeywords()
+    x[0, 7] = target
+    loss = NumpyArrays(device=-1).cross_entropy_of(x, np.array([7]), None, told)
+    assert loss == pytest.approx(np.log1p(999 * np.exp(-target)), rel=4e-6)
+
+
 def test_a_loss_may_be_written_to_an_output(ours):
     x, target, told = randn(3, 5), np.array([4, 0, 2]), layout.LossKeywords(reduction="none")
     wanted, out = NumpyArrays().cross_entropy_of(x, target, None, told), np.empty(3, np.float32)

@@ -130,6 +130,36 @@ def test_lengths_are_clamped_without_a_look_at_them(launches):
     decode(q, k, v, lengths=lengths.clip(0, 20), check=True)
 
 
+def test_lengths_are_looked_at_where_their_values_are_known(launches):
+    """Code of one graph knows none, and says so; other code is compiled around the call."""
+    torch._dynamo.reset()  # which remembers how it compiled this code before
+    q, k, v = arrays(batch=2, keys=20)
+    lengths = torch.tensor([3, 20])
+
+    def checked(lengths):
+        return decode(q, k, v, lengths=lengths, check=True)
+
+    whole = torch.compile(checked, fullgraph=True, backend="aot_eager")
+    says = "check is True in code that torch.compile compiles as one graph; it needs the values of"
+    with pytest.raises(Exception, match=f"{says} lengths"):
+        whole(lengths)
+    parts = torch.compile(checked, backend="aot_eager")
+    assert parts(lengths).equal(checked(lengths))
+    with pytest.raises(InvalidInput, match="lengths is 21 at 0"):
+        parts(torch.tensor([21, 3]))
+    with pytest.raises(InvalidInput, match=r"check is True under torch.func.vmap; it needs"):
+        torch.func.vmap(checked)(lengths[None])
+
+
+@pytest.mark.parametrize("name", ["attn_mask", "mask"])
+def test_a_mask_is_refused_in_one_sentence(name):
+    q, k, v = arrays()
+    with pytest.raises(InvalidInput, match=f"^{name} is given, and a mask is not served: give len"):
+        decode(q, k, v, **{name: torch.zeros(2, 70)})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'dropout_p'"):
+        decode(q, k, v, dropout_p=0.0)
+
+
 def test_scores_that_are_no_numbers(launches):
     q, k, v = arrays(batch=1, key_heads=3, group=1, keys=5)
     k[0, 0, 2, 0], k[0, 1], q[0, 1] = math.nan, -math.inf, 1.0
