@@ -68,6 +68,7 @@ def test_the_example_of_a_help_parses(explorer, words, monkeypatch):
     command.make_context(words[-1], typed[len(words) :])  # raises for an option that is not there
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("words", [words for words, _ in tree()], ids="-".join)
 def test_help_is_broken_between_words_alone(words, width):

@@ -164,6 +164,7 @@ def test_the_type_of_elements_is_read_and_printf_is_left_out(explorer, mine):
     assert ran.code == 0 and "its calls of printf were left out" in ran.out
 
 
+@pytest.mark.exhaustive
 def test_two_kernels_of_one_file_stand_side_by_side(explorer, mine):
     words = ("diff", "right.cu:online", "right.cu:block_tree", "--cols", "64", *ALL)
     data = json.loads(explorer(*words, "--json", "--show", "none").out)

@@ -88,6 +88,7 @@ def test_ptx_stands_below_the_lines_of_the_source(explorer):
     assert ran.code == 2 and "write some of ptx, sass" in ran.err
 
 
+@pytest.mark.exhaustive
 def test_attention_has_a_ladder_of_its_own(explorer):
     asked = ("journey", "--ladder", "--op", "decode_attention")
     data = json.loads(explorer(*asked, "--json").out)

@@ -197,6 +197,7 @@ def check_formats(variants, folder):
         assert file.read_text() == source, config.to_json()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kernel", space_sample(), ids=lambda kernel: kernel.kind)
 def test_a_main_program_changes_nothing_but_the_host_part(kernel):
     bare = emit(kernel.problem, kernel.config)
@@ -207,6 +208,7 @@ def test_a_main_program_changes_nothing_but_the_host_part(kernel):
     assert "#include <vector>" not in bare.source
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kernel", space_sample(), ids=lambda kernel: kernel.kind)
 def test_the_sample_has_no_template_leftovers(kernel):
     check_leftovers(emit(kernel.problem, kernel.config, main=True).source)

@@ -178,7 +178,7 @@ KINDS_OF_LOSS = (
 )
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("kind", "way"),
     [

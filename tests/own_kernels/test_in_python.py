@@ -26,6 +26,7 @@ def test_a_kernel_is_verified_profiled_and_held_against_another():
     assert difference.names[0] == named
 
 
+@pytest.mark.exhaustive
 def test_each_of_two_files_has_a_launch_of_its_own():
     two = [explorer.OwnLaunch(args=OWN.args, block=block) for block in (64, 96)]
     files = (f"{FILE}:thread_per_row", f"{FILE}:online")

@@ -209,6 +209,7 @@ def test_each_step_of_the_ladder_changes_one_idea():
         assert step.base.rung.preset == step.rung.after or step.base.number == step.number - 1
 
 
+@pytest.mark.exhaustive
 def test_steps_between_published_kernels_are_right_and_have_names_but_are_not_listed():
     assert not {preset.name for preset in BETWEEN} & set(PRESET_NAMES)
     for preset in BETWEEN:

@@ -303,6 +303,7 @@ def test_a_study_is_renamed_and_keeps_that_it_is_a_replay(run, copied):
     assert shown.exit_code == 0 and "study before" in shown.stdout
 
 
+@pytest.mark.exhaustive
 def test_a_renamed_study_is_meant_alone_and_by_its_name_beside_a_later_search(run, tmp_path):
     kept = str(tmp_path / "a.db")
     said = {"cols": 4096, "device": f"recorded:{RECORDED[0]}", "storage": kept, "verify": False}

@@ -366,6 +366,7 @@ def test_the_best_states_its_residency_and_was_tried_with_others(seed):
     assert resources.residency(best.config) in note.split("\n\n")
 
 
+@pytest.mark.exhaustive
 def test_a_replay_states_what_its_recording_has():
     """Its proposals are kernels of the recording alone."""
     evaluator = as_replay(RestsOnRegisters())
