@@ -2,9 +2,10 @@
 
     python -m tests.several_gpus [--gpus N] [--output OUT.json]
 
-Each GPU has a worker, with its share of the cores. Four runs: a third of the problems on one GPU,
-all of them on all; one search on one GPU, and on all; a list of problems whose first worker is
-killed. What each run has told is written at once, so that one that takes too long costs no others.
+Each GPU has a worker, with its share of the cores. There are five runs: a third of the problems on
+one GPU, all of them on all GPUs, a list of problems during which a worker is killed, and the same
+search on one GPU and on all. The figures of each run are written when it ends, so that a later run
+that takes too long costs none of them.
 `--preload fake_gpu` has the workers pretend to have a GPU, which says only that the script runs.
 """
 
@@ -178,7 +179,7 @@ def bars(found):
 
 
 def measure(host, cols, trials, tell):
-    """Yield what is found, each time a run has ended."""
+    """Do all runs, and tell what is found so far each time one has ended."""
     found = {"gpus": host.gpus, "cores": os.cpu_count(), "tune": [], "search": []}
     fewer, one = tuned(host, 1, cols[::ON_ONE], "one")
     found["tune"].append(fewer)

@@ -517,9 +517,8 @@ class Traits:
     def _checks(self) -> dict[str, Any]:
         """Return what a program that checks the kernel has as its example, and allows."""
         problem = self.problem
-        error, digits = self_check.allowed(problem, problem.output_dtype.errors.rounded), 0
-        if problem.softcap:
-            digits = 1
+        error = self_check.allowed(problem, problem.output_dtype.errors.rounded)
+        digits = 1 if problem.softcap else 0
         return {
             "usual_tolerance": f"{error:.{digits}e}".replace("e-0", "e-"),
             "smallest_in_hex": self_check.smallest(problem).hex().replace(".0000000000000", ""),

@@ -97,14 +97,12 @@ def _short_columns(
 
 
 def _full_columns(program: ProgramUnderTest, keys: KeySplit, rng: np.random.Generator) -> list[int]:
-    """Return the columns of the runs in which no part is empty, and the kernel's own if they fit.
+    """Return the columns of the runs in which no part is empty.
 
-    Of a kernel for many keys there are as many as do: its loops take rounds that no other run has.
-
-    The first are the fewest at which parts are longer than the least. These are in every check: a
-    warp may have its second step there, and no earlier. Others are the fewest at which no part is
-    empty, or the most at which parts are as short as they may be, or as many that parts have one
-    step more.
+    Two numbers are in every check. One is the least at which parts are longer than they must be,
+    where a warp may have its second step. The other is the kernel's own, or as many as fit: its
+    loops take rounds that no other run has. The rest are drawn. At some of them no part is empty by
+    one column, or parts are as long as they must be, or they have a step more.
     """
     block, part, parts = keys.block_keys, keys.least_part_keys, keys.parts
     longer = (block * parts // 2 + 1, block * parts - 1, 3 * block * parts // 2)
@@ -117,6 +115,7 @@ def _full_columns(program: ProgramUnderTest, keys: KeySplit, rng: np.random.Gene
 
 
 def _most_columns(keys: KeySplit) -> int:
+    """Return how many columns a run with one group has at most."""
     return MOST_PRODUCTS_OF_PARTS // (keys.problem.of_group * keys.problem.of_head)
 
 

@@ -21,6 +21,7 @@ from explorer.presets.ladder import RUNGS
 from explorer.presets.preset import Preset
 from explorer.presets.published import PRESET_NAMES, find_preset
 from explorer.space import Space, can_emit
+from explorer.space.candidates import as_taken
 from explorer.system.plain_data import nearest, shown
 from explorer.tuning.objective import Goal, Objectives
 
@@ -37,8 +38,8 @@ MOST_DIGITS = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A config that was written out, and the parameters that it names."""
+class PartialConfig:
+    """A config, and the parameters that whoever wrote it has named."""
 
     config: Config
     named: frozenset[str]
@@ -48,17 +49,16 @@ class Written:
 
         Their defaults are for softmax: attention has others, and a logarithm keeps no exponentials.
         """
-        left = {n: v for n, v in Space(problem, gpu).parameters.items() if n not in self.named}
-        takes = problem.operator.takes
-        own: dict[str, Any] = {}
-        for name, values in left.items():
-            allowed = takes[name].values if name in takes else values
-            if getattr(self.config, name) not in allowed:
-                own[name] = allowed[0]
-        return replace(self.config, **own)
+        values = as_taken(self.config, problem).as_dict()
+        for name, allowed in Space(problem, gpu).parameters.items():
+            if name in self.named:
+                values[name] = getattr(self.config, name)
+            elif values[name] not in allowed:
+                values[name] = allowed[0]
+        return Config(**values)
 
 
-Choice = str | int | Config | Written | Preset
+Choice = str | int | PartialConfig | Preset
 """BEST or HEURISTIC, a trial's number, a config, or a published kernel."""
 
 
@@ -74,10 +74,10 @@ What = str | int | Config | Mapping[str, Any]
 def parse_choice(what: What) -> Choice:
     """Read WHAT of `explorer emit`; raises InvalidInput saying its forms."""
     if isinstance(what, Mapping):
-        return Written(Config.from_dict(what), frozenset(what))
+        return PartialConfig(Config.from_dict(what), frozenset(what))
     if isinstance(what, Config):
         what.check_known()
-        return what
+        return PartialConfig(what, frozenset(what.as_dict()))
     if isinstance(what, bool) or not isinstance(what, str | int):
         raise InvalidInput(
             f"what is {shown(what)}; it must be text such as 'heuristic', a trial's number or an "
@@ -243,9 +243,8 @@ def _of_config(choice: Choice, query: ProblemQuery, scope: Scope) -> Chosen:
         )
         config, measured = taken.config, taken.measured
         scope.notice(f"without a search: {taken.origin}")
-    elif isinstance(choice, Config | Written):
-        config = choice if isinstance(choice, Config) else choice.fitted(problem, limits)
-        checked_config(config, problem, limits)
+    elif isinstance(choice, PartialConfig):
+        config = checked_config(choice.fitted(problem, limits), problem, limits)
     else:
         config = choice.config(problem, limits)
         if told := choice.idle(problem, limits):

@@ -3,8 +3,7 @@
 PTX ISA, chapters "Floating Point Instructions" and "Half Precision Floating Point Instructions".
 ex2 returns the very bits of the hardware, and tanh of f32 is as far off as it may be. The other
 approximate instructions return the correctly rounded result, which lies within their error bound. A
-NaN of f32 that is a result has the bits that
-a GPU gives it, since code may look at them.
+NaN of f32 that is a result has the bits that a GPU gives it, since code may look at them.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,5 @@
 """`explorer journey --ladder`: each idea with its file, what it does, its time, and why."""
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +15,7 @@ from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.outcome import Contender
 from explorer.model.problem import Problem
-from explorer.model.query import ProblemQuery
+from explorer.model.query import ProblemQuery, command_of
 from explorer.presets.ladder import Rung, ladder_of, usual_problem
 from explorer.presets.published import find_preset, unpublished
 from explorer.report.journey import read_journey
@@ -62,8 +61,7 @@ class Step:
     @property
     def command(self) -> str:
         """The command that writes its file."""
-        options = ProblemQuery.of(self.problem).options
-        return shlex.join(["explorer", "emit", self.rung.preset, *options])
+        return command_of("emit", self.rung.preset, self.problem)
 
     def called(self, other: "Step") -> str:
         """Return what another step is called beside it."""

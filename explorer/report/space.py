@@ -12,7 +12,7 @@ from explorer.model.element import DType
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import GpuSpec
 from explorer.model.problem import Problem
-from explorer.model.query import command_of
+from explorer.model.query import command, command_of
 from explorer.ops import Op
 from explorer.presets.ladder import RUNGS
 from explorer.presets.preset import Preset
@@ -269,8 +269,8 @@ def print_presets(
     told = f"{counted(len(lines), 'preset')}"
     if problem is not None:
         told += f", {legal} of them legal for {problem}"
-    emits = "explorer emit NAME --cols 4096" + (f" --op {op}" if op else "")
-    emits = command_of("emit", "NAME", problem) if problem else emits
+    usual = command("emit", "NAME", "--cols", "4096", *(["--op", op] if op else []))
+    emits = command_of("emit", "NAME", problem) if problem else usual
     console.print(f"{told}; {emits} writes one" if legal or problem is None else told)
 
 

@@ -76,14 +76,19 @@ def adapted(idea: Config, problem: Problem) -> Config:
     """Return the idea as a gradient, a logarithm or f64 allows it: none has every choice of f32."""
     if problem.operator.is_gradient:
         idea = replace(idea, exp=Config().exp)
-    for name, choice in problem.operator.takes.items():
-        if not problem.operator.allows(name, getattr(idea, name)):
-            idea = replace(idea, **{name: choice.values[0]})
+    idea = as_taken(idea, problem)
     if problem.dtype.in_double:
         idea = replace(idea, exp="exp2f")
     if problem.operator.is_gradient or problem.dtype.in_double:
         return replace(idea, reduction=idea.reduction.replace("-redux", ""))
     return idea
+
+
+def as_taken(config: Config, problem: Problem) -> Config:
+    """Return the config with a value that makes sense for the operator in place of each other."""
+    takes, allows = problem.operator.takes, problem.operator.allows
+    own = {n: one.values[0] for n, one in takes.items() if not allows(n, getattr(config, n))}
+    return replace(config, **own)
 
 
 def variations(idea: Config, problem: Problem, gpu: GpuSpec) -> list[Config]:

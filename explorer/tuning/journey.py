@@ -159,7 +159,7 @@ def _enter(entered: _Entered, name: str, config: Config, evaluator: Evaluator) -
 def without_gpu(problem: Problem) -> str:
     """Say what of a journey over a problem can be seen without a GPU."""
     if problem.attends:
-        return "explorer journey --ladder --op decode_attention needs none"
+        return f"explorer journey --ladder --op {problem.op} needs none"
     return "show softmax's, which comes with the package: --from journey-h200-f32-4096"
 
 
