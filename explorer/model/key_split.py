@@ -141,10 +141,12 @@ class KeySplit:
     def scratch_bytes(self) -> int:
         """Memory in which parts wait for each other: a vector, a maximum and a sum each.
 
-        Of three launches it is the matrix of scores.
+        Where keys are dealt to blocks, there is a number for each row besides. Of three launches
+        it is the matrix of scores.
         """
         if self.config.launches == "one":
             return 0
         if self.config.launches == "three":
             return self.problem.rows * self.problem.cols * SCORE_BYTES
-        return self.problem.rows * self.parts * (self.problem.of_head + 2) * 4
+        numbers = self.parts * (self.problem.of_head + 2) + (self.config.persistent > 0)
+        return self.problem.rows * numbers * 4
