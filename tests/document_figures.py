@@ -535,6 +535,27 @@ def attention_times() -> str:
 
 
 @figure
+def attention_tuned() -> str:
+    """What share of reading the best kernels of attention reach in a table of `explorer tune`."""
+    tuned = read_table(RESULTS / "attention-h200.json").problems
+    shares = {one.problem: of_limit(one) or 0.0 for one in tuned}
+    long = [shares[one.problem] for one in tuned if one.best.time_us > 100]
+    short = [shares[one.problem] for one in tuned if one.best.time_us < 10]
+
+    def reaching(share: float) -> int:
+        return sum(one >= share for one in shares.values())
+
+    return (
+        f"`explorer tune` searched {len(tuned)} problems of attention on the H200, those of "
+        f"this table among them. The best kernel that it found reaches 100 % of reading at "
+        f"{reaching(1.0)} of them, "
+        f"95 % at {reaching(0.95)}, 90 % at {reaching(0.9)} and 80 % at {reaching(0.8)}. At the "
+        f"{len(long)} that take more than 100 µs it reaches {percent(min(long))} or more, at the "
+        f"{len(short)} that take less than 10 µs {percent(min(short))} to {percent(max(short))}."
+    )
+
+
+@figure
 def loss_of_a_vocabulary() -> str:
     """What a loss of a language model's vocabulary takes, beside PyTorch's."""
     (one,) = (

@@ -16,7 +16,7 @@ from explorer.model.errors import ExplorerError, InvalidInput, NotFound
 from explorer.model.gpu_spec import DEFAULT_GPU, GpuSpec
 from explorer.model.outcome import Environment, Measured, Outcome, Rejected
 from explorer.model.problem import Problem
-from explorer.model.query import ProblemQuery
+from explorer.model.query import ProblemQuery, command
 from explorer.system.plain_data import (
     parse_json,
     read_fields,
@@ -393,13 +393,22 @@ def find_recording(query: ProblemQuery, tell: Callable[[str], None] = lambda _: 
         return recording
     if damage:
         raise InvalidInput(f"no recording of {query} can be read: {damage[0]}")
-    op = query.problem().op
-    names = ", ".join(f.name for f in files if f.header and f.header.problem.op == op)
-    others = f"there are: {names}" if names else f"there is none of {op}"
     raise NotFound(
-        f"no recording of {query}; {others} (explorer recordings says of which problems); "
-        f"{_RECORD}, or take a kernel that needs neither: {query.without_search}"
+        f"no recording of {query}; {_others(query.problem(), files)}; {_RECORD}, or take a kernel "
+        f"that needs neither: {query.without_search}"
     )
+
+
+def _others(problem: Problem, files: list[RecordingFile]) -> str:
+    """Say which problems of as many columns were recorded, or else the names of the op's files."""
+    there = {f.name: f.header.problem for f in files if f.header}
+    of_op = {name: one for name, one in there.items() if one.op == problem.op}
+    near = dict.fromkeys(one for one in of_op.values() if one.cols == problem.cols)
+    if near:
+        named = (f"{one} ({command('search', *ProblemQuery.of(one).options)})" for one in near)
+        return f"of {problem.cols} columns there are: {', '.join(named)}"
+    names = f"there are: {', '.join(of_op)}" if of_op else f"there is none of {problem.op}"
+    return f"{names} (explorer recordings says of which problems)"
 
 
 def _look_at(path: Path) -> RecordingFile:

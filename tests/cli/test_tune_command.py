@@ -18,7 +18,7 @@ from explorer.model.errors import InvalidInput
 from explorer.model.tuned_table import read_table, write_table
 from explorer.ops import Op
 from tests import heuristic_losses
-from tests.tuned_problems import held_out, losses, text_of
+from tests.tuned_problems import caches, held_out, losses, text_of
 
 TABLES = Path(__file__).resolve().parents[2] / "studies" / "tuned"
 HELD_OUT = TABLES / "held-out"
@@ -268,11 +268,12 @@ def test_the_lists_of_problems_are_read_as_they_are_written(folder):
     assert folder == TABLES or problems == held_out()
 
 
-def test_sixty_losses_are_listed_those_of_the_committed_table_among_them():
-    problems = listed(shapes=TABLES / "losses.csv")
-    assert problems == losses() and len(set(problems)) == 60
-    table = read_table(TABLES.parent / "results" / "losses-h200.json")
-    assert {one.problem for one in table.problems} <= set(problems)
+@pytest.mark.parametrize(("name", "of_list"), [("losses", losses), ("attention", caches)])
+def test_sixty_problems_are_listed_and_a_committed_table_has_all_of_them(name, of_list):
+    problems = listed(shapes=TABLES / f"{name}.csv")
+    assert problems == of_list() and len(set(problems)) == 60
+    table = read_table(TABLES.parent / "results" / f"{name}-h200.json")
+    assert {one.problem for one in table.problems} == set(problems)
 
 
 @pytest.mark.parametrize("path", [*TABLES.glob("*.json"), *HELD_OUT.glob("*.json")], ids=str)

@@ -188,6 +188,9 @@ def test_the_latest_of_a_problem_is_taken(path):
 def test_no_recording_names_those_there_are(path):
     with pytest.raises(NotFound, match=r"f32 4097 cols; there are: .*h200-f32-4096"):
         find_recording(ProblemQuery(4097))
+    near = r"of 4096 columns there are: softmax f32 8192x4096 \(explorer search --cols 4096 --rows"
+    with pytest.raises(NotFound, match=near):
+        find_recording(ProblemQuery(4096, rows=9))
     with pytest.raises(NotFound, match=r"'other' does not exist; there are: .*h200-f32-4096"):
         load_recording("other")
 

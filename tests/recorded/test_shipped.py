@@ -4,6 +4,8 @@ import random
 from statistics import median
 
 import pytest
+from replays import replay
+from storages import Memory
 
 from explorer.codegen.units import emit, template_digest
 from explorer.devices.cuda.limits import is_plain_copy
@@ -15,7 +17,9 @@ from explorer.evaluate.space_version import (
     space_version,
     template_version,
 )
+from explorer.model.config import Config
 from explorer.model.element import DType
+from explorer.model.errors import NotFound
 from explorer.model.gpu_spec import DEFAULT_GPU
 from explorer.model.outcome import Measured
 from explorer.model.problem import Problem
@@ -23,6 +27,8 @@ from explorer.model.query import ProblemQuery
 from explorer.ops import Op
 from explorer.space import Space
 from explorer.space.rules import Point, has_working_registers
+from explorer.tuning.benchmark import MeasuredSpace
+from explorer.tuning.search import run_search
 
 SHIPPED = sorted(
     file.name for file in list_recordings() if file.name.startswith(("h100-", "h200-"))
@@ -37,6 +43,8 @@ PROMISED = {
     "few rows": "h200-f32-64x65536",
     "16 bits": "h200-bf16-4096",
     "a gradient": "h200-softmax-backward-f32-8192x4096",
+    "a loss": "h200-cross-entropy-bf16-32000",
+    "attention": "h200-decode-attention-bf16-4096",
     "another GPU's": "h100-f32-4096",
     "another GPU's odd": "h100-f32-1501",
 }
@@ -130,6 +138,28 @@ def test_replays_are_of_one_gpu():
     assert len(there) >= 10
     for problem in there:
         assert find_recording(ProblemQuery.of(problem)).header.gpu.name == DEFAULT_GPU
+
+
+def test_a_search_without_the_recorded_heads_is_told_of_them():
+    with pytest.raises(NotFound, match=r"--op decode_attention --group 4 --key-heads 8\)"):
+        find_recording(ProblemQuery(4096, DType.BF16, op=Op.DECODE_ATTENTION))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        ProblemQuery(32000, DType.BF16, op=Op.CROSS_ENTROPY),
+        ProblemQuery(4096, DType.BF16, op=Op.DECODE_ATTENTION, group=4, key_heads=8),
+    ],
+    ids=str,
+)
+def test_a_loss_and_attention_are_searched_without_a_gpu(query):
+    """As their guides say: a search finds a kernel within 1 % of the best that was recorded."""
+    recording = find_recording(query)
+    truth, storage = MeasuredSpace.of(recording), Memory()
+    run_search(replay(recording), storage, trials=120, seed=0)
+    tried = [Config.from_dict(trial.params) for trial in storage.get_all_trials(0)]
+    assert min(truth.regret(config) for config in tried if config in truth.true_us) < 0.01
 
 
 def test_they_are_found_from_any_folder(tmp_path, monkeypatch):
