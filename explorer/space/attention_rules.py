@@ -93,12 +93,14 @@ def parts_meet(p: Point) -> bool:
 @attention_rule(
     "persistent",
     "launches",
+    "cache",
     "heads_per_thread",
-    says="blocks to which all keys are dealt take whole groups of heads, and parts meet by the "
-    "second of two launches",
+    says="blocks to which all keys are dealt take whole groups of heads, keep no scores, and their "
+    "parts meet by the second of two launches",
 )
 def keys_are_dealt(p: Point) -> bool:
-    return p.config.persistent == 0 or (p.config.splits_launches and p.keys.head_parts == 1)
+    meets = p.config.splits_launches and not p.keys.keeps_scores
+    return p.config.persistent == 0 or (meets and p.keys.head_parts == 1)
 
 
 @attention_rule(

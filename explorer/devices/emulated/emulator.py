@@ -557,7 +557,7 @@ def _deal_of(program: ProgramUnderTest) -> Deal | None:
     if not program.problem.attends or program.config.persistent == 0:
         return None
     keys = KeySplit(program.problem, program.config)
-    return Deal(keys.least_part_keys, keys.parts)
+    return Deal(keys.block_keys, keys.least_part_keys, keys.parts)
 
 
 def _compiler_error(failure: CompileFailure, program: ProgramUnderTest) -> str:

@@ -122,13 +122,15 @@ class Deal:
     two blocks for each head, or one, and as many keys as these get at least, heads share none.
     """
 
+    step_keys: int
     part_keys: int
     parts: int
 
     @property
     def far_keys(self) -> tuple[int, int]:
         """Keys of a head that has two blocks, and of one that has one; the last is not full."""
-        return min(2, self.parts - 1) * self.part_keys - 3, self.part_keys - 3
+        absent = min(3, self.step_keys - 1)
+        return min(2, self.parts - 1) * self.part_keys - absent, self.part_keys - absent
 
     def blocks_of_head(self, problem: Problem) -> int:
         """Return how many blocks have a head of such a problem."""
@@ -238,7 +240,7 @@ def _of_keys(
     yield few.resized((heads // own + 2) * few.heads)
     for layout in Layout:
         yield replace(few, layout=layout, key_heads=heads, rows=2 * heads * group)
-    most = min(MAX_GRID[0] // blocks, MOST_BYTES // (blocks * group * (dim + 2) * 4))
+    most = min(MAX_GRID[0] // blocks, MOST_BYTES // ((blocks * (dim + 2) + 1) * group * 4))
     sequences = min(FAR_ELEMENTS // (group * dim) + 5 * own, most) // own
     yield few.resized(sequences * few.heads, fewest)
 
