@@ -47,7 +47,6 @@ class AttentionTraits:
             "skips": problem.mask is Mask.LENGTHS and config.splits_launches,
             "shared": config.cache == "shared",
             "unfused": config.launches == "three",
-            "dealt": config.persistent > 0,
             "some_heads": config.core == "fma" and not keys.keeps_scores,
             "limited": problem.mask is Mask.LENGTHS,
             "scaled": problem.scale is not None,

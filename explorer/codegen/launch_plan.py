@@ -193,8 +193,6 @@ class LaunchPlan:
 def _numbers_of_keys(config: Config) -> dict[str, str]:
     """Return the numbers of attention, whose blocks each have a part of the keys."""
     numbers = {"blocks": "rows / kGroup * kHeadParts * kSplits"}
-    if config.persistent:
-        numbers["blocks_per_sm"] = "kBlocksPerSm"
     if config.cluster > 1:
         numbers["cluster"] = "kCluster"
     if config.cache == "shared" and config.splits > 1:
@@ -203,8 +201,7 @@ def _numbers_of_keys(config: Config) -> dict[str, str]:
     if config.cache == "shared":
         numbers["shared"] = f"{'min(keys, cols)' if config.splits > 1 else 'cols'} * {SCORE_BYTES}"
     if config.splits_launches:
-        parts = "kSplits * (kHeadDim + 2)"
-        numbers["scratch"] = f"rows * {f'({parts} + 1)' if config.persistent else parts} * 4"
+        numbers["scratch"] = "rows * kSplits * (kHeadDim + 2) * 4"
     elif config.launches == "three":
         numbers["scratch"] = f"rows * cols * {SCORE_BYTES}"
     if config.staging != "direct":

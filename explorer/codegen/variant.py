@@ -198,7 +198,7 @@ def arguments(problem: Problem, config: Config) -> tuple[str, ...]:
     """Return the names of what a kernel takes, in order: what it reads and no more."""
     taken = operand_names(problem, config)
     if problem.attends:
-        return taken if config.persistent else tuple(name for name in taken if name != "rows")
+        return tuple(name for name in taken if name != "rows")
     return taken if reads_rows(problem, config) else tuple(n for n in taken if n != "rows")
 
 

@@ -45,13 +45,6 @@ SCALES = (0.0, -0.7, 1.3)
 """Scales that a kernel which takes one is tried at."""
 
 
-DEALT_SEQUENCES = 67
-"""Sequences of a run, of which a lane of a warp adds up the steps of two or three."""
-
-MOST_DEALT_STEPS = 64
-"""Steps of a head's keys in another run, at most."""
-
-
 def attention_cases(program: ProgramUnderTest, rows: int | None = None) -> list[Case]:
     """Return the problems to try a kernel of attention on; the first has groups of all kinds.
 
@@ -85,22 +78,6 @@ def attention_cases(program: ProgramUnderTest, rows: int | None = None) -> list[
     return [
         Case(problem, first, seams=seams) for problem, first in zip(problems, firsts, strict=True)
     ]
-
-
-def dealt_cases(program: ProgramUnderTest) -> tuple[Case, Case]:
-    """Return problems for a kernel that deals keys to its blocks, as many as are due.
-
-    The first has more sequences than a warp has lanes, of a step or two. In the second, shares of
-    three steps at most give heads one part more than there is room for, unless shares are longer.
-    """
-    own = program.problem.resized(cols=program.cols)
-    keys = KeySplit(own, program.config)
-    many = replace(own, key_heads=1, rows=DEALT_SEQUENCES * own.of_group)
-    steps = min(3 * keys.parts - 1, MOST_DEALT_STEPS)
-    few = replace(own, key_heads=2, rows=2 * 2 * own.of_group)
-    problems = many.resized(cols=keys.block_keys + 1), few.resized(cols=steps * keys.block_keys)
-    first, second = (Case(problem, program.seed % 1009) for problem in problems)
-    return first, second
 
 
 def in_few_steps(program: ProgramUnderTest, problem: Problem) -> Problem:

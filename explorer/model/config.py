@@ -114,8 +114,7 @@ MEANING = {
     "exponentials, and sums and quotients, with a scratch matrix of fp32 or fp64. In attention the "
     "three are for scores, their softmax, and values, with a scratch matrix of scores",
     "persistent": "blocks an SM that are launched and stride over the rows; 0: a block for every "
-    "tile of them. In attention the keys of all heads are dealt to these blocks evenly; 0: each "
-    "head has as many blocks",
+    "tile of them",
     "staging": "rows straight to their threads; or the span of all a block's rows by way of shared "
     "memory, so that accesses are of full width wherever rows start; or async copies of a row, all "
     "in flight at once, into the shared memory that keeps it; or one bulk copy of it, which an "
@@ -214,7 +213,6 @@ def _of_attention(dtype: DType) -> Values:
         "static_cols": (False,),
         "cache": ("registers", "shared"),
         "launches": CHOICES["launches"],
-        "persistent": (0, 1, 2, 4),
         "staging": ("direct", "async"),
         "cluster": (1, 2, 4, 8, 16),
         "stages": (1, 2, 3, 4),

@@ -141,12 +141,10 @@ class KeySplit:
     def scratch_bytes(self) -> int:
         """Memory in which parts wait for each other: a vector, a maximum and a sum each.
 
-        Where keys are dealt to blocks, there is a number for each row besides. Of three launches
-        it is the matrix of scores.
+        Of three launches it is the matrix of scores.
         """
         if self.config.launches == "one":
             return 0
         if self.config.launches == "three":
             return self.problem.rows * self.problem.cols * SCORE_BYTES
-        numbers = self.parts * (self.problem.of_head + 2) + (self.config.persistent > 0)
-        return self.problem.rows * numbers * 4
+        return self.problem.rows * self.parts * (self.problem.of_head + 2) * 4

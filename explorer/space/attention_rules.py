@@ -91,19 +91,6 @@ def parts_meet(p: Point) -> bool:
 
 
 @attention_rule(
-    "persistent",
-    "launches",
-    "cache",
-    "heads_per_thread",
-    says="blocks to which all keys are dealt take whole groups of heads, keep no scores, and their "
-    "parts meet by the second of two launches",
-)
-def keys_are_dealt(p: Point) -> bool:
-    meets = p.config.splits_launches and not p.keys.keeps_scores
-    return p.config.persistent == 0 or (meets and p.keys.head_parts == 1)
-
-
-@attention_rule(
     "splits",
     "part_keys",
     says="half of the parts or more have keys; of one part keys are not counted: part_keys is 64",

@@ -15,7 +15,7 @@ from explorer.model.config import ROW_THREADS, WARPS, Config, parameters
 from explorer.model.gpu_spec import WARP, GpuSpec, other_residencies
 from explorer.model.key_split import KeySplit
 from explorer.model.outcome import Resources
-from explorer.model.problem import Mask, Problem
+from explorer.model.problem import Problem
 from explorer.space.design_rules import WIDE_ROW, has_plain_rows, widest_vector
 from explorer.space.rules import Point, has_working_registers
 from explorer.space.space import Space
@@ -156,8 +156,7 @@ def _of_attention(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
 
     By the tensor cores with a block of two to eight warps. Where elements have 32 bits, by
     multiply-adds with four or eight: two took 3 and 15 % longer at two problems on an H200. Keys
-    and values come straight from memory, or two steps of them are staged by large blocks, to which
-    the keys of all heads may be dealt evenly.
+    and values come straight from memory, or two steps of them are staged by large blocks.
     """
     plain = Config(exp="ex2.approx", static_cols=False, heads_per_thread=problem.of_group)
     cores, sizes = [replace(plain, core="mma")], [64, 128, 256]
@@ -173,8 +172,6 @@ def _of_attention(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
         ),
         replace(cores[-1], threads=256, staging="async", stages=2),
     ]
-    if ideas[-1].heads_per_thread == problem.of_group:
-        yield dealt(ideas[-1], problem, gpu)
     for idea in ideas:
         one, wave = KeySplit(problem, idea).blocks * idea.threads, BUSY_WARPS * WARP * gpu.sm_count
         yield from (replace(idea, min_blocks=blocks) for blocks in (1, 2, 3))
@@ -184,23 +181,6 @@ def _of_attention(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
                 yield replace(divided, launches=launches)
                 if number <= min(8, gpu.cluster_blocks):
                     yield replace(divided, cluster=number)
-
-
-def dealt(idea: Config, problem: Problem, gpu: GpuSpec) -> Config:
-    """Return a kernel of attention with the keys of all heads dealt to a block an SM evenly.
-
-    A head may have so many parts that all blocks work on it, if no other head has keys, or none of
-    another sequence where these have lengths; or as many as half of them have 64 keys or more.
-    """
-    values = parameters(problem.dtype, problem.operator)["splits"]
-    others = problem.key_heads or 1
-    if problem.mask is not Mask.LENGTHS:
-        others = problem.rows // problem.of_group
-    wanted = -(-gpu.sm_count // others) + 1
-    possible = [n for n in map(int, values) if n > 1 and n // 2 * 64 < problem.cols]
-    splits = min((n for n in possible if n >= wanted), default=max(possible, default=2))
-    launches = "two-overlapped" if gpu.overlaps_launches else "two"
-    return replace(idea, persistent=1, splits=splits, launches=launches)
 
 
 def may_split(problem: Problem) -> bool:

@@ -67,12 +67,6 @@ ONE_PART = (OF_MANY_KEYS, Config(core="mma", heads_per_thread=4, launches="one",
 STAGED = replace(BY_TILES, staging="async", stages=2), replace(SINGLE[1], staging="async", stages=3)
 STAGED_TILES, STAGED_LANES = (PROBLEM, STAGED[0]), (PLAIN, STAGED[1])
 
-DEALT_TILES = (PROBLEM, replace(STAGED[0], splits=16, persistent=1))
-DEALT_LANES = (
-    PLAIN,
-    replace(SINGLE[1], heads_per_thread=4, splits=4, launches="two", persistent=2),
-)
-
 parts = partial(plant, "parts of keys")
 lengths = partial(plant, "lengths of sequences")
 heads = partial(plant, "heads and strides")
@@ -81,7 +75,6 @@ kept = partial(plant, "kept scores")
 fragments = partial(plant, "fragments of tiles")
 waits = partial(plant, "waits of parts")
 stages = partial(plant, "stages of keys")
-deals = partial(plant, "keys dealt to blocks")
 far = partial(plant, "far keys")
 
 # ------------------------------------------------------------------ parts of the keys
@@ -560,83 +553,4 @@ far(
     "the place of a row of scores has 32 bits without a sign",
     UNFUSED,
     ("scratch + row * cols", "scratch + static_cast<unsigned>(row) * cols"),
-)
-
-# ------------------------------------------------------------------ keys dealt to blocks
-
-deals(
-    "a block begins a step late",
-    DEALT_TILES,
-    ("long long step = blockIdx.x * share;", "long long step = blockIdx.x * share + 1;"),
-)
-deals(
-    "a block ends a step late",
-    DEALT_LANES,
-    ("(blockIdx.x + 1) * share;", "(blockIdx.x + 1) * share + 1;"),
-)
-deals(
-    "a share may leave a head more parts than there is room for",
-    (PROBLEM, replace(DEALT_TILES[1], splits=3)),
-    ("(longest + kSplits - 2) / (kSplits - 1)", "longest / kSplits"),
-)
-deals(
-    "each lane has the longest of its own sequences",
-    DEALT_TILES,
-    ("    longest = max(longest, __shfl_xor_sync(0xffffffffu, longest, lanes));\n", ""),
-)
-deals(
-    "the steps of one head of a sequence alone come before the next",
-    DEALT_TILES,
-    ("before += steps * key_heads;", "before += steps;"),
-)
-deals(
-    "a whole head is taken for a part",
-    DEALT_LANES,
-    ("begin == 0 && end == steps", "begin == 0"),
-)
-deals(
-    "parts are counted from 0",
-    DEALT_TILES,
-    ("[group] = number + 1;", "[group] = number;"),
-)
-deals(
-    "the number of parts is of the head before",
-    DEALT_LANES,
-    (
-        "parts_of_groups(scratch, rows)[group] = number",
-        "parts_of_groups(scratch, rows)[group ^ 1] = number",
-    ),
-)
-deals(
-    "parts are numbered by the block",
-    DEALT_TILES,
-    ("blockIdx.x - first / share", "blockIdx.x % kSplits"),
-)
-deals(
-    "the last key of a part is that of its last step",
-    DEALT_TILES,
-    ("min(end * kBlockKeys, length)", "end * kBlockKeys"),
-)
-deals(
-    "the next head begins before all have read the last",
-    DEALT_TILES,
-    ("    __syncthreads();  // all has been read before the next head takes its place\n", ""),
-)
-deals(
-    "groups beyond the grid are not combined",
-    DEALT_LANES,
-    ("group += gridDim.x / blocks", "group += groups"),
-)
-deals(
-    "the place of a part has 32 bits where keys are dealt",
-    (PLAIN, replace(DEALT_LANES[1], splits=24)),
-    ("scratch + part * kHeadDim", "scratch + static_cast<int>(part) * kHeadDim"),
-)
-deals(
-    "the number of a group has 16 bits where keys are dealt",
-    DEALT_LANES,
-    (
-        "const long long first_row = group * kGroup;",
-        "const long long first_row = (group & 0xffff) * kGroup;",
-    ),
 )

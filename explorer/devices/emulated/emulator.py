@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 from explorer.compile.compiler import SOURCE_NAME, CompileFailure, Compiler, Kernel, compile_in_time
-from explorer.devices.attention_runs import dealt_cases
 from explorer.devices.device import Device, Facts, Setting
 from explorer.devices.emulated.device import (
     STEP_LIMIT,
@@ -20,7 +19,6 @@ from explorer.devices.emulated.device import (
 )
 from explorer.devices.emulated.far import (
     FAR_ELEMENTS,
-    Deal,
     FarTiles,
     Order,
     emulate_far,
@@ -44,7 +42,6 @@ from explorer.devices.verdict import Emulation, Status, Verdict
 from explorer.model.accuracy import Accuracy
 from explorer.model.errors import InvalidInput
 from explorer.model.gpu_spec import known_gpu_for
-from explorer.model.key_split import KeySplit
 from explorer.model.outcome import Resources
 from explorer.model.problem import Problem
 from explorer.ptx_emulator import (
@@ -104,9 +101,6 @@ MORE_LAUNCHES = 6
 
 MOST_WORK_OF_SPINNING = 2_000_000_000
 """Most work of all runs of a kernel whose threads spin: some 20 seconds on one core."""
-
-MANY_SMS = 2**20
-"""SMs of a GPU that has all blocks that are due at once."""
 
 ODD_ORDER = (
     "it deals out its rows to blocks in an order of its own, in which blocks far from block 0 "
@@ -353,13 +347,12 @@ class Emulator(Device):
         block_rows = program.block_rows
         problem = program.problem.resized(cols=program.cols)
         launched = _launched_for(program, kernel, near.problem)
-        deal = _deal_of(program)
-        order = Order.ASCENDING if deal else order_of(near, launched, block_rows)
+        order = order_of(near, launched, block_rows)
         if order is Order.OTHER or program.has_bounded_grid:
             done.append(self._run_past_the_grid(program, kernel))
             return
         strides = any(step.grid_on(1) < step.grid for step in launched.launches)
-        rounds = 2 if strides and problem.inner == 1 and not problem.attends else 1
+        rounds = 2 if strides and problem.inner == 1 else 1
         together, blocks = program.split.rows_together, program.blocks_together
         own = [problem] if is_addressable(problem) and not problem.attends else []
         beyond: tuple[Problem, ...] = ()
@@ -371,7 +364,6 @@ class Emulator(Device):
                 rounds=rounds,
                 blocks=blocks,
                 keeps_scores=program.config.launches == "three",
-                deal=deal,
             )
         for far in (*own, *beyond):
             done.append(self._run_far(program, kernel, far, order, rounds))
@@ -419,7 +411,6 @@ class Emulator(Device):
             step_limit=self._step_limit,
             accuracy=self._accuracy,
             only=program.judged_on,
-            deal=_deal_of(program),
         )
         return _judged_on_numbers(made) if program.is_own else made
 
@@ -431,11 +422,6 @@ class Emulator(Device):
         The rounds are as many as take some seconds. Nothing is run if a defect is known already.
         """
         if done[-1].status in _ENDS:
-            return
-        if _deal_of(program):
-            whole = replace(kernel, sms=MANY_SMS)
-            runs = [Run(case) for case in dealt_cases(program) if not too_large(case.problem)]
-            done += [self._run(program, whole, run) for run in runs]
             return
         first = _launched_for(program, kernel, done[0].problem).launches
         strides = max(-(-step.grid // emulated_grid(step)) for step in first)
@@ -550,14 +536,6 @@ def _launched_for(
         launches=program.launches(problem),
         scratch_bytes=program.scratch_bytes(problem),
     )
-
-
-def _deal_of(program: ProgramUnderTest) -> Deal | None:
-    """Return how keys are dealt to blocks; None where every head has blocks of its own."""
-    if not program.problem.attends or program.config.persistent == 0:
-        return None
-    keys = KeySplit(program.problem, program.config)
-    return Deal(keys.block_keys, keys.least_part_keys, keys.parts)
 
 
 def _compiler_error(failure: CompileFailure, program: ProgramUnderTest) -> str:

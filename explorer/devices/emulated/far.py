@@ -114,29 +114,6 @@ NEIGHBOUR_BYTES = 32
 # ------------------------------------------------------------------ problems
 
 
-@dataclass(frozen=True, slots=True)
-class Deal:
-    """How keys that are dealt to blocks evenly are so few that each head has whole blocks.
-
-    A block gets at least as many keys as a part has, and a head has `parts` at most. If there are
-    two blocks for each head, or one, and as many keys as these get at least, heads share none.
-    """
-
-    step_keys: int
-    part_keys: int
-    parts: int
-
-    @property
-    def far_keys(self) -> tuple[int, int]:
-        """Keys of a head that has two blocks, and of one that has one; the last is not full."""
-        absent = min(3, self.step_keys - 1)
-        return min(2, self.parts - 1) * self.part_keys - absent, self.part_keys - absent
-
-    def blocks_of_head(self, problem: Problem) -> int:
-        """Return how many blocks have a head of such a problem."""
-        return -(-problem.cols // self.part_keys)
-
-
 def far_problems(
     problem: Problem,
     block_rows: int,
@@ -145,7 +122,6 @@ def far_problems(
     rounds: int = 1,
     blocks: int = 1,
     keeps_scores: bool = False,
-    deal: Deal | None = None,
 ) -> tuple[Problem, ...]:
     """Return the problem with so many rows that its last ones lie beyond 2^32 elements.
 
@@ -157,14 +133,10 @@ def far_problems(
     than 2^32 elements. For an additive mask there is one with a mask of all rows as well; for
     rows with gaps there are two with the gaps `FAR_GAPS`. If a block makes several `rounds` over
     the rows, each of them goes beyond 2^32 elements. Attention has problems of its own, in which
-    keys are so far; and so are scores, if the kernel `keeps_scores` in scratch memory. Where keys
-    are dealt to blocks, each head has so many that it is a whole number of blocks that `deal` says.
+    keys are so far; and so are scores, if the kernel `keeps_scores` in scratch memory.
     """
     if problem.attends:
-        far_keys = _of_keys(problem, blocks, *(deal.far_keys if deal else ()))
-        of_keys = (*far_keys, *(_of_scores(problem) if keeps_scores else ()))
-        if deal and problem.mask is Mask.LENGTHS:  # every block reads those of all sequences
-            of_keys = tuple(far for far in of_keys if far.rows == 2 * far.heads)
+        of_keys = (*_of_keys(problem, blocks), *(_of_scores(problem) if keeps_scores else ()))
         return tuple(filter(is_addressable, of_keys))
     if problem.inner == 1:
         own = _of_rows(problem, block_rows, rounds, blocks)
@@ -224,9 +196,7 @@ def _far_tiles(tile_elements: int, blocks: int) -> int:
     return max(FAR_BLOCKS, min(FARTHEST_BLOCKS // blocks, MOST_FAR_ELEMENTS // tile_elements))
 
 
-def _of_keys(
-    problem: Problem, blocks: int, keys: int = FAR_KEYS, fewest: int = FEWEST_FAR_KEYS
-) -> Iterator[Problem]:
+def _of_keys(problem: Problem, blocks: int) -> Iterator[Problem]:
     """Yield problems of few keys, the last of which lie beyond 2^32 elements.
 
     First there are many sequences, then two sequences of many key heads, in each layout: there the
@@ -234,15 +204,15 @@ def _of_keys(
     queries and results lie beyond 2^32 elements, or as far as a grid of `blocks` blocks for each
     key head allows and memory holds what they leave.
     """
-    few, dim, group = problem.resized(problem.heads, keys), problem.of_head, problem.of_group
+    few, dim, group = problem.resized(problem.heads, FAR_KEYS), problem.of_head, problem.of_group
     own = problem.key_heads or 1
-    heads = FAR_ELEMENTS // ((keys - 1) * dim) + 5
+    heads = FAR_ELEMENTS // ((FAR_KEYS - 1) * dim) + 5
     yield few.resized((heads // own + 2) * few.heads)
     for layout in Layout:
         yield replace(few, layout=layout, key_heads=heads, rows=2 * heads * group)
-    most = min(MAX_GRID[0] // blocks, MOST_BYTES // ((blocks * (dim + 2) + 1) * group * 4))
+    most = min(MAX_GRID[0] // blocks, MOST_BYTES // (blocks * group * (dim + 2) * 4))
     sequences = min(FAR_ELEMENTS // (group * dim) + 5 * own, most) // own
-    yield few.resized(sequences * few.heads, fewest)
+    yield few.resized(sequences * few.heads, FEWEST_FAR_KEYS)
 
 
 def _of_scores(problem: Problem) -> Iterator[Problem]:
@@ -350,7 +320,6 @@ def emulate_far(
     accuracy: Accuracy = Accuracy.DEFAULT,
     most_elements: int = MOST_ELEMENTS,
     only: Held | None = None,
-    deal: Deal | None = None,
 ) -> Emulation:
     """Run a few far blocks of a kernel on a problem of `far_problems`, and check all they do.
 
@@ -363,10 +332,7 @@ def emulate_far(
     Raises LaunchRefused if the grid is not a whole number of blocks for each `block_rows` rows, and
     a few more, which find no rows.
     """
-    if deal:
-        each, surplus = deal.blocks_of_head(problem), 0
-    else:
-        each, surplus = _blocks_a_tile(kernel, problem, block_rows)
+    each, surplus = _blocks_a_tile(kernel, problem, block_rows)
     last = -(-problem.rows // block_rows) - 1
     workers = last // rounds + 1
     chosen = _chosen_tiles(problem, block_rows, each, most_elements // rounds, drawn)
@@ -694,7 +660,7 @@ def _scratch(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> All
     Three launches store the exponentials of all rows, then a number for each row. The exponentials
     of a row take as many elements as it has columns, or more if rows are unaligned. Of attention
     they store its scores; of two launches the sums of all parts of the keys come first, then a
-    maximum and a sum of each. Where keys are dealt to blocks, a number for each group is last.
+    maximum and a sum of each.
     """
     problem, rows = far.problem, far.rows
     size = problem.dtype.arithmetic.itemsize
@@ -708,9 +674,6 @@ def _scratch(far: _FarRows, memory: GlobalMemory, kernel: EmulatedKernel) -> All
                 for before, width in ((0, problem.of_head), (problem.of_head, 2))
             ]
         )
-        if each > parts * (problem.of_head + 2):
-            groups = problem.rows * (each - 1) + rows // problem.of_group
-            ranges = np.concatenate([ranges, np.stack([groups, groups + 1], axis=1)])
     elif problem.attends or not of_whole_rows:
         ranges = np.stack([rows * each, (rows + 1) * each], axis=1)
     else:
