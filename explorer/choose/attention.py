@@ -3,7 +3,8 @@
 Memory is busy while each SM has some eight warps that load keys, and all blocks are resident
 together: then they end together, too. Of 60 problems that were tuned on an H200, the fastest
 kernels are of this kind. Two parts meet in a cluster, more by a second launch: clusters of 16 take
-1.1 to 1.3 times as long there.
+1.1 to 1.3 times as long there. So do clusters of two large blocks, for which two SMs must be free
+at once: parts that are staged meet by a second launch alone.
 
 Keys that are staged take 0.91 to 0.98 of the time of keys straight from memory at 30 of 60
 problems there: copies are of whole lines, where fragments are halves of them, and a step is on its
@@ -176,7 +177,7 @@ def _divided(idea: Config, problem: Problem, gpu: GpuSpec, wanted: int, keys: in
         return idea
     part_keys = max([64, *(n for n in map(int, values["part_keys"]) if n <= keys)])
     divided = replace(idea, splits=number, part_keys=part_keys)
-    if number == 2 and gpu.cluster_blocks > 1:
+    if number == 2 and gpu.cluster_blocks > 1 and idea.staging == "direct":
         return replace(divided, cluster=number)
     launches = "two-overlapped" if gpu.overlaps_launches else "two"
     return replace(divided, launches=launches)

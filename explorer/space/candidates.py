@@ -47,18 +47,13 @@ FEW_ROWS = 256
 def candidates(problem: Problem, gpu: GpuSpec, first: Config) -> list[Config]:
     """Return different legal configs, the one that is taken without a search first.
 
-    The cache policy is that of the first; `variations` has the others.
+    The cache policy is that of the first; `variations` has the others. In attention it follows from
+    how keys come, so that each idea has its own.
     """
     space = Space(problem, gpu)
-    ideas = (
-        replace(
-            idea,
-            load_hint=first.load_hint,
-            store_hint=first.store_hint,
-            row_order=first.row_order,
-        )
-        for idea in listed(problem, gpu)
-    )
+    shared = () if problem.attends else ("load_hint", "store_hint", "row_order")
+    policy = {name: getattr(first, name) for name in shared}
+    ideas = (replace(idea, **policy) for idea in listed(problem, gpu))
     return [idea for idea in dict.fromkeys([first, *ideas]) if space.is_legal(idea)]
 
 
@@ -156,9 +151,14 @@ def _of_attention(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
 
     By the tensor cores with a block of two to eight warps. Where elements have 32 bits, by
     multiply-adds with four or eight: two took 3 and 15 % longer at two problems on an H200. Keys
-    and values come straight from memory, or two steps of them are staged by large blocks.
+    and values come straight from memory, or two steps of them are staged by the larger blocks.
     """
-    plain = Config(exp="ex2.approx", static_cols=False, heads_per_thread=problem.of_group)
+    plain = Config(
+        exp="ex2.approx",
+        static_cols=False,
+        load_hint="no-allocate",
+        heads_per_thread=problem.of_group,
+    )
     cores, sizes = [replace(plain, core="mma")], [64, 128, 256]
     if not problem.dtype.is_half:
         by_lanes = replace(plain, core="fma", heads_per_thread=min(4, problem.of_group))
@@ -170,7 +170,10 @@ def _of_attention(problem: Problem, gpu: GpuSpec) -> Iterator[Config]:
             replace(core, threads=threads, unroll=unroll)
             for core, threads, unroll in product(cores, sizes, (1, 2))
         ),
-        replace(cores[-1], threads=256, staging="async", stages=2),
+        *(
+            replace(cores[-1], threads=threads, staging="async", stages=2, load_hint="default")
+            for threads in (sizes[-2:] if problem.of_head <= 128 else sizes[-1:])
+        ),
     ]
     for idea in ideas:
         one, wave = KeySplit(problem, idea).blocks * idea.threads, BUSY_WARPS * WARP * gpu.sm_count
