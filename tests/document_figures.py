@@ -50,6 +50,7 @@ from tests.tuned_problems import CHOSEN_CACHES, caches
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "studies" / "results"
+TUNED = ROOT / "studies" / "tuned"
 TYPES = ("f32", "bf16", "f16")
 OF_FIVE = ("f32-1024", "f32-2048", "f32-4096", "f32-8192", "bf16-4096")
 """The searches whose results the guide on measurement shows."""
@@ -381,7 +382,7 @@ def few_results() -> str:
 @figure
 def cross_entropies() -> str:
     """Our times of cross-entropy and its gradients, in a table that `explorer tune` has made."""
-    tuned = read_table(RESULTS / "losses-h200.json").problems
+    tuned = read_table(TUNED / "losses" / "nvidia-h200.json").problems
     titles = {
         Op.CROSS_ENTROPY: "loss",
         Op.CROSS_ENTROPY_BACKWARD: "gradient",
@@ -537,7 +538,7 @@ def attention_times() -> str:
 @figure
 def attention_tuned() -> str:
     """What share of reading the best kernels of attention reach in a table of `explorer tune`."""
-    tuned = read_table(RESULTS / "attention-h200.json").problems
+    tuned = read_table(TUNED / "attention" / "nvidia-h200.json").problems
     shares = {one.problem: of_limit(one) or 0.0 for one in tuned}
     long = [shares[one.problem] for one in tuned if one.best.time_us > 100]
     short = [shares[one.problem] for one in tuned if one.best.time_us < 10]
@@ -560,7 +561,7 @@ def loss_of_a_vocabulary() -> str:
     """What a loss of a language model's vocabulary takes, beside PyTorch's."""
     (one,) = (
         one
-        for one in read_table(RESULTS / "losses-h200.json").problems
+        for one in read_table(TUNED / "losses" / "nvidia-h200.json").problems
         if one.problem.op is Op.CROSS_ENTROPY
         and one.problem.rows * one.problem.cols == 4096 * 151936
     )

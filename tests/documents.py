@@ -258,6 +258,7 @@ def with_printed(path: Path, runner: Runner, needs: tuple[str, ...] = ("",)) -> 
 
 
 RESULTS = ROOT / "studies" / "results"
+TUNED = ROOT / "studies" / "tuned"
 PICTURE, RACE = RESULTS / "peers-h200.svg", RESULTS / "race.svg"
 """The README's pictures that are drawn here; `peer_picture.py` says how the report's is."""
 
@@ -273,7 +274,7 @@ def picture() -> str:
     from explorer.ops import Op
     from explorer.report.compare import read_compared
 
-    losses = read_table(RESULTS / "losses-h200.json").problems
+    losses = read_table(TUNED / "losses" / "nvidia-h200.json").problems
     gradients = ("gradients-f32", "gradients-bf16", "log-gradients-f32")
     panels = {f"softmax, {dtype}": Panel.of([compared(dtype)]) for dtype in TYPES}
     panels |= {

@@ -217,6 +217,10 @@ def _listed(texts: list[str]) -> str:
 # ------------------------------------------------------------------ read
 
 
+HELD_OUT = "held-out"
+"""The folder of tables by which the choice without a search is judged."""
+
+
 def shipped_tables() -> dict[str, Path]:
     """Return the tables that come with the package, by name, such as held-out/nvidia-h200."""
     folder = shipped_folder("tuned", "studies/tuned")
@@ -333,10 +337,14 @@ def _rows(values: dict[str, Any], name: str, length: int) -> list[list[Any]]:
 
 
 def tables_of(gpu: GpuSpec) -> list[Path]:
-    """Return the tables of a GPU that there are: the user's, and the one of the package."""
+    """Return the tables of a GPU that there are: the user's, then those of the package.
+
+    Problems that are held out have kernels as if nobody had measured them.
+    """
     own = table_path(gpu)
-    shipped = shipped_folder("tuned", "studies/tuned") / own.name
-    return [path for path in dict.fromkeys((own.absolute(), shipped)) if path.is_file()]
+    named = shipped_tables().items()
+    shipped = [path for name, path in named if path.name == own.name and HELD_OUT not in name]
+    return [path for path in dict.fromkeys((own.absolute(), *shipped)) if path.is_file()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,7 +272,7 @@ def test_the_lists_of_problems_are_read_as_they_are_written(folder):
 def test_sixty_problems_are_listed_and_a_committed_table_has_all_of_them(name, of_list):
     problems = listed(shapes=TABLES / f"{name}.csv")
     assert problems == of_list() and len(set(problems)) == 60
-    table = read_table(TABLES.parent / "results" / f"{name}-h200.json")
+    table = read_table(TABLES / name / "nvidia-h200.json")
     assert {one.problem for one in table.problems} == set(problems)
 
 
