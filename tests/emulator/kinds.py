@@ -316,18 +316,8 @@ SABOTAGE = {
     ),
     "the target of the row beside over a middle axis": (
         "losses, middle axis",
-        "load_of_rows(ids + row,",
-        "load_of_rows(ids + (row ^ kWidth),",
-    ),
-    "the first target for all where targets start anywhere": (
-        "losses, middle axis",
-        "numbers[i] = place[i];",
-        "numbers[i] = place[0];",
-    ),
-    "targets by 16 bytes wherever they start": (
-        "losses, middle axis",
-        "% sizeof(Several) == 0;",
-        "% sizeof(Several) >= 0;",
+        "ids[row + i]",
+        "ids[(row + i) ^ 1]",
     ),
     "the target beside among the others over a middle axis": (
         "losses, middle axis",
@@ -371,8 +361,8 @@ SABOTAGE = {
     ),
     "the gradient of the loss beside over a middle axis": (
         "losses with gradients, middle axis",
-        "loss_grad_of_rows + row,",
-        "loss_grad_of_rows + (row ^ kWidth),",
+        "loss_grad_of_rows[row + i]",
+        "loss_grad_of_rows[row]",
     ),
     "rank among what is no less": ("log-probabilities", "+= x > chosen;", "+= x >= chosen;"),
     "rank of an id that is no column": (

@@ -258,13 +258,13 @@ NARROW = {
     ),
     "the target by 16 bits of the row": (
         "losses, middle axis",
-        "load_of_rows(ids + row,",
-        "load_of_rows(ids + (row & 0xffff),",
+        "ids[row + i]",
+        "ids[(row & 0xffff) + i]",
     ),
     "the gradient of the loss by 16 bits of the row": (
         "losses, middle axis, backward, in place",
-        "load_of_rows(loss_grad_of_rows + row,",
-        "load_of_rows(loss_grad_of_rows + (row & 0xffff),",
+        "loss_grad_of_rows[row + i]",
+        "loss_grad_of_rows[(row & 0xffff) + i]",
     ),
 }
 
