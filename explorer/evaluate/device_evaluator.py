@@ -172,10 +172,10 @@ class DeviceEvaluator:
         return self._identities[config]
 
     def submit(self, config: Config) -> None:
-        """Start to compile `config` on another thread, if it is legal and its code is wanted."""
+        """Start to compile `config` on another thread, if it is legal or has idle threads alone."""
         if self.catalogue is not None or config in self._compiling:
             return
-        if self._space.is_legal(config):
+        if fault_of(config, self._space) is None:
             variant, digest = emit(self.problem, config), self.identity(config)
             program = ProgramUnderTest.of(variant)
             # By the thread that compiles: the one that waits for the GPU would take 3 ms more for
@@ -184,7 +184,7 @@ class DeviceEvaluator:
             self._compiling[config] = self._pool.submit_then(variant.source, made)
 
     def compiling(self, config: Config) -> Future[Job | Rejected] | None:
-        """Return a future that is done once `config` is compiled or refused; None if illegal."""
+        """Return a future that is done once `config` is compiled or refused; None if it is not."""
         return self._compiling.get(config)
 
     @property

@@ -1,6 +1,7 @@
 """What the GPU's process is told of the kernel that comes next; no GPU is needed for that."""
 
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 
@@ -9,8 +10,10 @@ from explorer.evaluate import device_evaluator as live_module
 from explorer.evaluate.device_evaluator import CLEARLY_SLOWER, DeviceEvaluator
 from explorer.model.config import Config
 from explorer.model.gpu_spec import known_gpu
-from explorer.model.outcome import Measured
+from explorer.model.outcome import Measured, Rejected
 from explorer.model.problem import Problem
+from explorer.presets.published import find_preset
+from explorer.space import Space
 
 FIRST, SECOND = Config(threads=128, threads_per_row=128), Config(threads=256, threads_per_row=256)
 
@@ -75,6 +78,16 @@ def test_what_is_known_is_not_begun(live):
     live.begin(FIRST)
     assert live.evaluate(FIRST).samples_us
     assert told(live) == ["begin", "evaluate"]
+
+
+def test_a_published_kernel_with_idle_threads_is_evaluated():
+    """A search leaves it out, as a rule has it; a journey over narrow rows times it."""
+    with DeviceEvaluator(Problem(64, 100), Device()) as live:
+        wide = find_preset("shared-tree").config(live.problem, live.gpu)
+        assert not Space(live.problem, live.gpu).is_legal(wide)
+        assert isinstance(live.evaluate(wide), Measured)
+        with_a_third = replace(wide, threads=96, threads_per_row=64)
+        assert isinstance(live.evaluate(with_a_third), Rejected)
 
 
 def test_what_is_not_compiled_is_not_begun(live):
