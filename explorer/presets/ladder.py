@@ -183,7 +183,7 @@ ATTENTION_LADDER = (
         "A group of lanes shares a key, 16 bytes each.",
         "Neighbouring lanes read neighbouring bytes, so that an access is to whole lines of the "
         "cache (coalescing). A lane keeps a sixteenth of the sums, so that six times as many warps "
-        "are resident where heads have 128 elements of 16 bits. Each of a key's lanes takes part "
+        "fit an SM where heads have 128 elements of 16 bits. Each of a key's lanes takes part "
         "in its shuffles and its exponential: an element takes 1734 instructions instead of 964.",
     ),
     Rung(
@@ -192,7 +192,7 @@ ATTENTION_LADDER = (
         "The keys of a group are read once, not once for each of its four heads, and each element "
         "is converted once. It gains little, since a group now has one block: there are 256 of "
         "them for 132 SMs, so that an SM has about two, whose 8 warps wait for each step's loads. "
-        "Before, 1024 blocks kept more warps busy, and caches served part of the repeated reads.",
+        "Before, an SM had about 31 of them, and caches served part of the repeated reads.",
     ),
     Rung(
         "flashinfer-pipelined",
