@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from math import isinf, prod
+from math import ceil, isinf, prod
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
@@ -24,9 +24,9 @@ from planted_bugs import counts, grouped
 from explorer.choose import config_for
 from explorer.codegen.units import emit
 from explorer.devices.program_under_test import ProgramUnderTest
-from explorer.evaluate.profile import Profile, inspect
+from explorer.evaluate.profile import inspect, profile
 from explorer.model.accuracy import Accuracy
-from explorer.model.config import Config, brief_words, parameters
+from explorer.model.config import Config, brief_words, change_words, parameters
 from explorer.model.element import DType
 from explorer.model.gpu_spec import WARP, known_gpu
 from explorer.model.problem import Mask, Problem
@@ -36,6 +36,7 @@ from explorer.presets.published import find_preset
 from explorer.report.compare import read_compared, result_counts
 from explorer.report.diff import Difference, figures_table
 from explorer.report.guides import ORDER
+from explorer.report.journey import read_journey
 from explorer.report.ladder import ladder_steps
 from explorer.report.profile import moved_bytes
 from explorer.report.table import Table, as_markdown, numbers, words
@@ -43,6 +44,7 @@ from explorer.report.text import microseconds, percent, with_spread
 from explorer.report.tune import of_limit
 from explorer.runtime.shapes import read_shapes
 from explorer.tuning.contest import CONFIDENCE
+from explorer.tuning.journey import BEST
 from explorer.tuning.peer_comparison import UNSEARCHED, PeerComparison, PeerRun
 from explorer.tuning.peer_comparison import Loss as PeerLoss
 from explorer.tuning.peer_comparison import losses as lost
@@ -961,6 +963,8 @@ def excerpt(source: str, first: str, last: str) -> str:
 ONE_GROUP = Problem(4, 1024, DType.BF16, Op.DECODE_ATTENTION, group=4)
 """The four query heads of one key head of a sequence."""
 
+ATTENTION_JOURNEY = RESULTS / "journey-h200-attention-bf16-4096.json"
+
 
 @figure
 def attention_source(preset: str, first: str, last: str) -> str:
@@ -971,18 +975,27 @@ def attention_source(preset: str, first: str, last: str) -> str:
 
 @figure
 def attention_ladder() -> str:
-    """A table: what the published forms of attention move, execute and hold."""
-    gpu = known_gpu("NVIDIA H200")
-    rows = []
-    for step in ladder_steps(ONE_GROUP, gpu, None):
-        assert isinstance(step.profile, Profile), step.profile
-        of = step.profile
-        warps = of.occupancy.blocks_per_sm * of.variant.launches[0].block // WARP
-        moved = moved_bytes(of) / of.elements
-        instructions = 32 * of.counters.warp_instructions / of.elements
-        rows.append(f"| `{step.rung.preset}` | {moved:.0f} | {instructions:.0f} | {warps} |")
-    head = "| kernel | bytes moved | instructions | warps an SM |\n|---|---:|---:|---:|"
-    return "\n".join([head, *rows])
+    """A table: what the published forms of attention move, execute, hold and take; and the best."""
+    gpu, journey = known_gpu("NVIDIA H200"), read_journey(ATTENTION_JOURNEY)
+    steps, best = ladder_steps(journey.problem, gpu, journey), journey.find(BEST)
+    ideas = {s.rung.preset: s.rung.idea.partition(":")[0].rstrip(".").lower() for s in steps}
+    ideas[BEST] = change_words(steps[-1].config, best.config)
+    counted = numbers("bytes moved", "instructions", "warps an SM", "µs", "of read")
+    table = Table([*words("kernel", "idea"), *counted])
+    for kernel in (*(step.timed for step in steps), best):
+        of = profile(ProgramUnderTest.of_config(journey.problem, kernel.config), gpu)
+        launch = of.variant.launches[0]
+        blocks = min(of.occupancy.blocks_per_sm, ceil(launch.grid / gpu.sm_count))
+        table.add(
+            kernel.name,
+            ideas[kernel.name],
+            f"{moved_bytes(of) / of.elements:.0f}",
+            f"{32 * of.counters.warp_instructions / of.elements:.0f}",
+            str(blocks * launch.block // WARP),
+            microseconds(kernel.time_us),
+            percent(journey.limit_time_us / kernel.time_us),
+        )
+    return as_markdown(table)
 
 
 @figure

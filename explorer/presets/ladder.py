@@ -77,14 +77,16 @@ LADDER = (
     Rung(
         "shared-tree-float4-256",
         "Accesses of 16 bytes (float4).",
-        "Fewer instructions move the same sectors. But at 4096 columns the compiler gives a thread "
-        "80 registers instead of 32, so that an SM holds three blocks instead of eight.",
+        "It loses. Fewer instructions move the same sectors, 28 an element instead of 34. But at "
+        "4096 columns the compiler gives a thread 80 registers instead of 32, so that an SM holds "
+        "three blocks instead of eight.",
     ),
     Rung(
         "shared-tree-float4",
         "Blocks of 512 threads.",
-        "An SM holds one at 4096 columns. While it waits at a barrier or for memory, nothing else "
-        "runs. Where more blocks are resident it can gain, as was published.",
+        "It loses more than any other step. At 4096 columns an SM holds one block instead of three "
+        "of 256 threads: while it waits at a barrier or for memory, nothing else runs. Where more "
+        "blocks are resident it can gain, as was published.",
     ),
     Rung(
         "warp-reduce-float4",
@@ -94,12 +96,15 @@ LADDER = (
     Rung(
         "warp-reduce-float4-uncached",
         "The row is read a third time, instead of exponentials.",
-        "A fifth fewer sectors move, for more instructions. An SM still holds one block.",
+        "It loses. A fifth fewer sectors move, but at a third of copy's speed the memory's "
+        "bandwidth is not what limits this kernel. Each exponential is computed twice, so that an "
+        "element takes 53 instructions instead of 40. An SM still holds one block.",
     ),
     Rung(
         "pytorch-block-uncached",
         "Blocks of 1024 threads.",
-        "Twice as many warps are resident. But they are of one block, and wait together.",
+        "Twice as many warps are resident, 32 an SM instead of 16. It gains little, since they are "
+        "of one block, and wait together.",
     ),
     Rung(
         "fast-softmax-4",
@@ -109,13 +114,15 @@ LADDER = (
     Rung(
         "fast-softmax-4-fast-exp",
         "A cheaper exponential (__expf), which is less accurate.",
-        "Almost a third fewer instructions move as many sectors. At 4096 columns on an H200 "
-        "fast-softmax-6, which is pytorch-block-uncached with it, gained nothing.",
+        "It gains little, though an element takes 52 instructions instead of 74: as many sectors "
+        "move, and the two blocks of an SM wait for them, and at barriers, as before.",
     ),
     Rung(
         "online-warp-state",
         "Online again, for a block: pairs of a maximum and a sum are merged by shuffles.",
-        "The row is read twice instead of three times, for some more instructions.",
+        "It loses. The row is read twice instead of three times, but a third reading is cheap: the "
+        "rows that all SMs work on have 4 MB, which the L2 still holds. An element takes 58 "
+        "instructions instead of 52, and waits for the maximum of those before it.",
     ),
     Rung(
         "register-float4",
@@ -136,9 +143,10 @@ LADDER = (
     Rung(
         "tile",
         "A block works on two rows at once.",
-        "A thread has more loads in flight, and two rows share each barrier. All warps reduce for "
-        "themselves, since a first warp does so for one row only. How much of the gain is the "
-        "smaller block's was not measured: the search's best has one row.",
+        "It gains nothing. A thread has eight loads in flight instead of four, and two rows share "
+        "each barrier. But it takes 72 registers instead of 36, so that an SM holds three blocks "
+        "instead of six, and as many rows as before. All warps reduce for themselves, since a "
+        "first warp does so for one row only.",
         besides=("exp",),
     ),
 )
@@ -165,37 +173,42 @@ ATTENTION_LADDER = (
         "Online: the maximum, the sum and the values are taken in one pass, relative to the "
         "greatest score so far.",
         "Nothing grows with the number of keys, and no step waits for a barrier. The price is a "
-        "multiplication of all sums at each key. Lanes that have keys to themselves keep a query "
-        "and sums of a whole head: they take most of the registers, so that few warps are "
-        "resident, and they still read keys that are a row apart.",
+        "multiplication of all sums at each key. It loses all the same: lanes that have keys to "
+        "themselves keep a query and sums of a whole head, which takes 236 registers a thread, so "
+        "that 8 warps an SM are resident instead of 16, and they still read keys that are a row "
+        "apart.",
     ),
     Rung(
         "llama.cpp-vec",
         "A group of lanes shares a key, 16 bytes each.",
         "Neighbouring lanes read neighbouring bytes, so that an access is to whole lines of the "
         "cache (coalescing). A lane keeps a sixteenth of the sums, so that six times as many warps "
-        "are resident where heads have 128 elements of 16 bits. Each of a key's lanes takes part "
-        "in its shuffles and its exponential, which makes for more instructions.",
+        "fit an SM where heads have 128 elements of 16 bits. Each of a key's lanes takes part "
+        "in its shuffles and its exponential: an element takes 1734 instructions instead of 964.",
     ),
     Rung(
         "flashinfer-decode",
         "The query heads of a group share each key that a block loads.",
-        "The keys of a group are read once, not once for each of its heads, of which only the "
-        "first read is sure to come from memory. Each element is also converted once.",
+        "The keys of a group are read once, not once for each of its four heads, and each element "
+        "is converted once. It gains little, since a group now has one block: there are 256 of "
+        "them for 132 SMs, so that an SM has about two, whose 8 warps wait for each step's loads. "
+        "Before, an SM had about 31 of them, and caches served part of the repeated reads.",
     ),
     Rung(
         "flashinfer-pipelined",
         "Pipelined: keys and values are copied ahead to shared memory, asynchronously.",
-        "A step is on its way while the one before it is computed, and a copy takes no registers "
-        "while it waits. Neighbouring lanes copy neighbouring bytes of whole keys.",
+        "The same 8 warps an SM no longer wait for each step's loads: a step is on its way while "
+        "the one before it is computed, and a copy takes no registers while it waits. Neighbouring "
+        "lanes copy neighbouring bytes of whole keys.",
     ),
     Rung(
         "vllm-paged-v2",
         "Split keys: parts of a sequence's keys have blocks of their own, whose results a second "
         "launch combines.",
         "A block for each head is too few for a GPU where a batch is small: with parts all SMs "
-        "read, and their scores fit. Each part leaves a vector, a maximum and a sum, and the "
-        "second launch waits for the last of them.",
+        "read, and their scores fit. Here 1024 heads are enough blocks, and it loses: each of the "
+        "eight parts of a head has barriers of its own and leaves a vector, a maximum and a sum, "
+        "for which the second launch waits. An element takes 1375 instructions instead of 990.",
         after="vllm-paged-v1",
     ),
     Rung(
@@ -204,7 +217,8 @@ ATTENTION_LADDER = (
         "that come straight from memory to registers.",
         "One instruction does the work of up to 64 multiply-adds of a warp, on numbers of 16 bits "
         "as they come from memory: no key is converted or shuffled. Groups of up to 8 heads take "
-        "as many instructions as one head. There are as many parts as the SMs need.",
+        "as many instructions as one head. An element takes 120 instead of 1048. Each group has "
+        "two parts, so that there are 512 blocks for the SMs instead of 256.",
         after="flashinfer-decode",
     ),
 )
@@ -216,10 +230,16 @@ RUNGS = (*LADDER, *ATTENTION_LADDER)
 
 USUAL: Mapping[Extent, Mapping[str, Any]] = {
     Extent.MATRIX: {"cols": 4096},
-    Extent.CACHE: {"cols": 4096, "rows": 32, "group": 4, "key_heads": 8, "dtype": str(DType.BF16)},
+    Extent.CACHE: {
+        "cols": 4096,
+        "rows": 1024,
+        "group": 4,
+        "key_heads": 8,
+        "dtype": str(DType.BF16),
+    },
 }
-"""The problem that a ladder is walked on if none is named: one that was timed, or the next token
-of one sequence of a model whose 32 query heads share 8 key heads."""
+"""The problem that a ladder is walked on if none is named, whose journey comes with the package:
+of attention the next token of 32 sequences of a model whose 32 query heads share 8 key heads."""
 
 
 def usual_problem(op: str | None) -> Mapping[str, Any]:

@@ -158,9 +158,10 @@ def _enter(entered: _Entered, name: str, config: Config, evaluator: Evaluator) -
 
 def without_gpu(problem: Problem) -> str:
     """Say what of a journey over a problem can be seen without a GPU."""
+    name, of = ("f32-4096", "softmax")
     if problem.attends:
-        return f"explorer journey --ladder --op {problem.op} needs none"
-    return "show softmax's, which comes with the package: --from journey-h200-f32-4096"
+        name, of = ("attention-bf16-4096", problem.op)
+    return f"show {of}'s, which comes with the package: --from journey-h200-{name}"
 
 
 def _presets(evaluator: Evaluator) -> tuple[_Entered, list[Absent]]:

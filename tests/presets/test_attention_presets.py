@@ -20,7 +20,7 @@ from explorer.model.query import query_from_keywords
 from explorer.ops import OPERATORS, Op
 from explorer.presets.ladder import ATTENTION_LADDER, usual_problem
 from explorer.presets.published import PRESETS, find_preset
-from explorer.report.ladder import ladder_data, ladder_steps
+from explorer.report.ladder import kept_journey, ladder_data, ladder_steps
 from explorer.report.profile import moved_bytes
 from explorer.space import Space
 from explorer.space.candidates import listed
@@ -29,7 +29,7 @@ H200 = known_gpu("NVIDIA H200")
 EMULATOR = Emulator("sm_90")
 OF_ATTENTION = [preset for preset in PRESETS if Op.DECODE_ATTENTION in preset.ops]
 LLAMA = query_from_keywords(usual_problem(Op.DECODE_ATTENTION)).problem()
-"""The next token of a model of 32 query heads and 8 key heads."""
+"""The next token of 32 sequences, of a model of 32 query heads and 8 key heads."""
 
 FIRST_FORMS = ("llm.c-attention-1", "vllm-paged-v1", "flash-attention-minimal", "vllm-paged-v2")
 """The presets with values that a search does not propose."""
@@ -178,6 +178,10 @@ def test_the_ladder_has_every_published_form_once(steps):
     assert len({emit(step.problem, step.config).digest for step in steps}) == len(steps)
     rungs = ladder_data(steps, None)["rungs"]
     assert all(rung["time_us"] is None and rung["fault"] is None for rung in rungs)
+
+
+def test_each_rung_has_a_time_in_the_kept_journey():
+    assert all(step.timed for step in ladder_steps(LLAMA, H200, kept_journey(LLAMA)))
 
 
 @pytest.mark.exhaustive

@@ -167,12 +167,11 @@ def test_reported_ratios_are_of_presets():
         find_preset(ratio.faster)
 
 
-def test_each_published_rung_of_the_ladder_has_a_time_in_the_kept_journey():
+def test_each_rung_of_the_ladder_has_a_time_in_the_kept_journey():
     journey = kept_journey(USUAL)
     steps = ladder_steps(USUAL, H200, journey)
     assert [step.rung for step in steps] == list(LADDER)
-    untimed = [step.rung.preset for step in steps if not step.timed]
-    assert untimed == [preset.name for preset in BETWEEN]
+    assert all(step.timed for step in steps)
     rungs = ladder_data(steps, journey)["rungs"]
     assert rungs[0]["time_us"] > 20 * rungs[-1]["time_us"]
     small = ladder_steps(Problem(64, 64), H200, kept_journey(Problem(64, 64)))
