@@ -95,7 +95,7 @@ def test_attention_has_a_ladder_of_its_own(explorer):
     names = [rung["preset"] for rung in data["rungs"]]
     assert names[0] == "llm.c-attention-1" and names[-1] == "flash-decoding"
     assert data["problem"]["group"] == 4 and data["problem"]["key_heads"] == 8
-    assert all(rung["config"] and rung["time_us"] is None for rung in data["rungs"])
+    assert all(rung["config"] and rung["time_us"] for rung in data["rungs"])
     ran = explorer(*asked, "--dtype", "f32", "--cols", 64, "--rows", 1, "--head-dim", 64)
     assert "a ladder of 6 ideas" in ran.out and "so no times are known" in ran.out
     assert "changed  256 threads → 128 threads, registers → shared, three launches" in ran.out
@@ -115,6 +115,6 @@ def test_a_ladder_needs_no_gpu_and_no_columns(explorer):
     data = json.loads(explorer("journey", "--ladder", "--json").out)
     assert data["rungs"][0]["time_us"] and data["circumstances"]["gpu"] == "NVIDIA H200"
     (between,) = (one for one in data["rungs"] if one["preset"] == "register-float4-256")
-    assert between["time_us"] is None and between["changes"] == "register-float4"
+    assert between["time_us"] and between["changes"] == "register-float4"
     ran = explorer(*shlex.split(between["emit"])[1:], "--output", "-")
     assert ran.code == 0 and "a block of 256 threads" in ran.out
