@@ -36,14 +36,17 @@ LADDER = (
     Rung(
         "thread-per-row",
         "A warp of threads, each with a row of its own.",
-        "All lanes work. But neighbouring threads read elements that are a row apart, so that no "
-        "access is coalesced, and as many sectors move as before.",
+        "All lanes work, so that an element takes 46 instructions instead of 1472. But neighbouring "
+        "threads read elements that are a row apart: no access is coalesced, and as many sectors "
+        "move as before. And 8192 rows are now 256 warps instead of 8192, two for an SM instead of "
+        "32: too few to hide how long memory takes.",
     ),
     Rung(
         "unfused",
         "Each pass is a launch (the naive kernels).",
-        "It loses: exponentials go through a scratch matrix, and half as many sectors again move, "
-        "though the other arithmetic takes fewer instructions. To fuse the launches is to go back.",
+        "It loses: exponentials go through a scratch matrix, so that 192 bytes an element move "
+        "instead of 128, though the other arithmetic takes fewer instructions. Fusing the launches "
+        "gives step 2 again.",
         besides=("exp", "normalise"),
     ),
     Rung(
@@ -58,8 +61,8 @@ LADDER = (
         "one thread reduces them.",
         "Neighbouring threads read neighbouring elements, so that each access uses every byte of "
         "its sectors (coalescing), though each of three passes reads the row. And 33 times as many "
-        "threads have loads in flight at a time: of 8192 rows a thread each, an SM of 132 has two "
-        "warps, and could hold 64.",
+        "threads have loads in flight at a time: 8192 rows, a thread each, are two warps for each "
+        "of 132 SMs, which could hold 64.",
         after="thread-per-row",
     ),
     Rung(
@@ -144,9 +147,10 @@ LADDER = (
         "tile",
         "A block works on two rows at once.",
         "It gains nothing. A thread has eight loads in flight instead of four, and two rows share "
-        "each barrier. But it takes 72 registers instead of 36, so that an SM holds three blocks "
-        "instead of six, and as many rows as before. All warps reduce for themselves, since a "
-        "first warp does so for one row only.",
+        "each barrier. Two rows take 60 registers instead of 36, and the more exact exponential 12 "
+        "more: an SM holds three blocks instead of six, and so as many rows as before. An element "
+        "takes 27 instructions instead of 13, of which the exponential adds ten. All warps reduce "
+        "for themselves, since a first warp does so for one row only.",
         besides=("exp",),
     ),
 )
@@ -164,27 +168,30 @@ ATTENTION_LADDER = (
     Rung(
         "vllm-paged-v1",
         "Fused: a block has a query head, and keeps the scores of all keys in shared memory.",
-        "No scores go through global memory, and nothing waits for another launch. But values are "
-        "read only once all keys have been, with barriers in between. Shared memory limits how "
-        "many keys there can be, and long caches leave an SM few resident blocks.",
+        "No scores go through global memory, and nothing waits for another launch: this saves 28 "
+        "bytes an element in sectors. The published kernel also has two lanes share a key, which "
+        "saves 513 of 1067 bytes, since 16 bytes of each fill a sector of 32; half as many "
+        "registers let 16 warps reside instead of 8. But values are read only once all keys have "
+        "been, with barriers in between. Shared memory limits how many keys there can be, and long "
+        "caches leave an SM few resident blocks.",
     ),
     Rung(
         "flash-attention-minimal",
         "Online: the maximum, the sum and the values are taken in one pass, relative to the "
         "greatest score so far.",
         "Nothing grows with the number of keys, and no step waits for a barrier. The price is a "
-        "multiplication of all sums at each key. It loses all the same: lanes that have keys to "
-        "themselves keep a query and sums of a whole head, which takes 236 registers a thread, so "
-        "that 8 warps an SM are resident instead of 16, and they still read keys that are a row "
-        "apart.",
+        "multiplication of all sums at each key. It loses: two lanes share a key, and each keeps "
+        "half of a head's query and of its sums, 64 numbers of both. This takes 236 registers a "
+        "thread, so that 8 warps an SM are resident instead of 16.",
     ),
     Rung(
         "llama.cpp-vec",
         "A group of lanes shares a key, 16 bytes each.",
-        "Neighbouring lanes read neighbouring bytes, so that an access is to whole lines of the "
-        "cache (coalescing). A lane keeps a sixteenth of the sums, so that six times as many warps "
-        "fit an SM where heads have 128 elements of 16 bits. Each of a key's lanes takes part "
-        "in its shuffles and its exponential: an element takes 1734 instructions instead of 964.",
+        "It gains since a lane keeps a sixteenth of the sums, so that six times as many warps fit "
+        "an SM where heads have 128 elements of 16 bits. Neighbouring lanes read neighbouring "
+        "bytes (coalescing), but no fewer sectors move: two lanes already filled each. All of a "
+        "key's lanes take part in its shuffles and its exponential: an element takes 1734 "
+        "instructions instead of 964.",
     ),
     Rung(
         "flashinfer-decode",

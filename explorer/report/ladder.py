@@ -118,8 +118,9 @@ def ladder_data(steps: list[Step], journey: Journey | None) -> dict[str, Any]:
 def print_ladder(steps: list[Step], journey: Journey | None, console: Console) -> None:
     """Print the rungs as they are profiled, then where the times are from."""
     problem, there = steps[0].problem, sum(step.config is not None for step in steps)
-    console.print(f"{problem}: a ladder of {there} ideas", style="bold")
-    usual = ProblemQuery(**usual_problem(str(problem.op))).problem()
+    fitting = f", {there} of them for this problem" * (there < len(steps))
+    console.print(f"{problem}: a ladder of {len(steps)} ideas{fitting}", style="bold")
+    usual = ProblemQuery(**usual_problem(str(problem.op) if problem.attends else None)).problem()
     if problem != usual:
         told = f"Each `why` is of {usual} on an H200: elsewhere, counts and times may differ."
         console.print(told)
@@ -178,6 +179,9 @@ def _counts(of: Profile) -> str:
     least = of.emulated.bytes / of.elements
     instructions = 32 * of.counters.warp_instructions / of.elements
     held = occupancy_sentence(of.occupancy, of).partition(";")[0]
+    warps = round(of.occupancy.waves * of.occupancy.warps_per_sm)
+    if warps < of.occupancy.warps_per_sm:
+        held += f"; the launch has enough blocks for {warps} of these warps"
     return (
         f"{moved:.0f} bytes an element in sectors ({percent(least / moved, 0)} of them needed), "
         f"{instructions:.0f} instructions an element, idle lanes counted; "

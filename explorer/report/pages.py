@@ -248,10 +248,9 @@ def _beside_others(beside: PeerComparison, of_limit: float) -> tuple[str, str, s
     """
     over = {peer.name: peer.time_us / beside.limit_time_us * of_limit for peer in beside.peers}
     name = min(over, key=over.__getitem__)
-    times = "about" if abs(over[name] - 1) <= 0.02 else f"{over[name]:.2f} ×"
-    fastest = f", {times} as fast as {name}" if name != "torch" else ""
-    run = f"another run ({beside.environment.date[:10]}), each over its {beside.problem.limit}"
-    return f"{over['torch']:.2f}", "×", f"as fast as PyTorch{fastest}: in {run}"
+    level = "and level with" if abs(over[name] - 1) <= 0.02 else f"and {over[name]:.2f} × as fast as"
+    fastest = f" {level} {name}" if name != "torch" else ""
+    return f"{over['torch']:.2f}", "×", f"as fast as PyTorch{fastest}, in another run"
 
 
 # ------------------------------------------------------------------ every kernel, and the search

@@ -198,7 +198,7 @@ def memory_sentence(profile: Profile) -> str:
     peak = f"{count(round(profile.gpu.peak_gbps))} GB/s, the peak of {profile.gpu.name}'s memory"
     return (
         f"at {peak}, the least possible bytes take {microseconds(least_us)} µs, and what it moves "
-        f"{microseconds(moved_us)} µs if no cache holds any; no time was measured"
+        f"{microseconds(moved_us)} µs if no cache holds any; this command measures no time"
     )
 
 

@@ -158,10 +158,8 @@ def _enter(entered: _Entered, name: str, config: Config, evaluator: Evaluator) -
 
 def without_gpu(problem: Problem) -> str:
     """Say what of a journey over a problem can be seen without a GPU."""
-    name, of = ("f32-4096", "softmax")
-    if problem.attends:
-        name, of = ("attention-bf16-4096", problem.op)
-    return f"show {of}'s, which comes with the package: --from journey-h200-{name}"
+    name = "attention-bf16-4096" if problem.attends else "f32-4096"
+    return f"show one that comes with the package: --from journey-h200-{name}"
 
 
 def _presets(evaluator: Evaluator) -> tuple[_Entered, list[Absent]]:
