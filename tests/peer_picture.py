@@ -83,7 +83,7 @@ def peers_svg(panels: Mapping[str, Panel], measured: Environment) -> str:
         for at, (name, panel) in enumerate(row):
             lines += _panel(name, panel.bars, at * WIDTH / PANELS, y, panel.problems)
         y += TITLE + STEP * max(len(panel.bars) for _, panel in row) + 14
-    chosen = "medians over problems chosen by hand, (19) is over 19 of them"
+    chosen = "medians over problems chosen by hand, (19) is over 19"
     where = f"{measured.gpu}, {measured.timing} L2: {chosen}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y}" '
@@ -91,7 +91,7 @@ def peers_svg(panels: Mapping[str, Panel], measured: Environment) -> str:
         "<title>Time of other libraries over the time of our kernels</title>",
         f"<style>{_STYLE}</style>",
         svg_text(12, 24, "How many times as long as our kernel others take", "title"),
-        svg_text(12, 44, f"{where}; the line is our kernel, a pointed bar is cut", "quiet"),
+        svg_text(12, 44, f"{where}, the line is ours, pointed bars are cut", "quiet"),
         *lines,
         "</svg>",
     ]

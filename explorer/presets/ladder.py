@@ -36,7 +36,7 @@ LADDER = (
     Rung(
         "thread-per-row",
         "A warp of threads, each with a row of its own.",
-        "All lanes work, so that an element takes 46 instructions instead of 1472. But neighbouring "
+        "All lanes work: an element takes 46 instructions instead of 1472. But neighbouring "
         "threads read elements that are a row apart: no access is coalesced, and as many sectors "
         "move as before. And 8192 rows are now 256 warps instead of 8192, two for an SM instead of "
         "32: too few to hide how long memory takes.",

@@ -248,8 +248,8 @@ def _beside_others(beside: PeerComparison, of_limit: float) -> tuple[str, str, s
     """
     over = {peer.name: peer.time_us / beside.limit_time_us * of_limit for peer in beside.peers}
     name = min(over, key=over.__getitem__)
-    level = "and level with" if abs(over[name] - 1) <= 0.02 else f"and {over[name]:.2f} × as fast as"
-    fastest = f" {level} {name}" if name != "torch" else ""
+    times = "level with" if abs(over[name] - 1) <= 0.02 else f"{over[name]:.2f} × as fast as"
+    fastest = f" and {times} {name}" if name != "torch" else ""
     return f"{over['torch']:.2f}", "×", f"as fast as PyTorch{fastest}, in another run"
 
 

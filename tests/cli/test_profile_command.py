@@ -97,7 +97,10 @@ def test_attention_has_a_ladder_of_its_own(explorer):
     assert data["problem"]["group"] == 4 and data["problem"]["key_heads"] == 8
     assert all(rung["config"] and rung["time_us"] for rung in data["rungs"])
     ran = explorer(*asked, "--dtype", "f32", "--cols", 64, "--rows", 1, "--head-dim", 64)
-    assert "a ladder of 8 ideas, 6 of them for this problem" in ran.out and "so no times are known" in ran.out
+    assert (
+        "a ladder of 8 ideas, 6 of them for this problem" in ran.out
+        and "so no times are known" in ran.out
+    )
     assert "changed  256 threads → 128 threads, registers → shared, three launches" in ran.out
     assert "left out  cols is 64; one part has 512 keys: take vllm-paged-v1" in ran.out
     other = json.loads(explorer(*asked, "--group", 2, "--json").out)

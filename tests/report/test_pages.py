@@ -163,7 +163,6 @@ def test_a_page_of_a_study_says_what_it_found(study_page, history):
         "within 1 % of the fastest",
         "took to compile, to verify and to time on the GPU was not recorded",
         "× as fast as PyTorch and level with triton-tuned, in another run",
-        "), each over its copy",
         "% of the instructions for which the SMs have time, so that it is bound by memory.",
         "4.00 bytes an element, of which 4.00 are needed",
         "pairs of fast kernels",
@@ -185,8 +184,8 @@ def test_where_no_comparison_is_of_the_problem_it_is_said_how_to_make_one(histor
 def test_a_library_is_about_as_fast_where_two_runs_cannot_tell_it_from_ours(history):
     beside = beside_limit(history.view.summary.problem, history.view.environment)
     fastest = beside.best.time_us / beside.limit_time_us
-    for ratio, said in ((1.019, "about as fast as"), (1.03, "1.03 × as fast as")):
-        assert f", {said} {beside.best.name}: in" in _beside_others(beside, ratio / fastest)[2]
+    for ratio, said in ((1.019, "level with"), (1.03, "1.03 × as fast as")):
+        assert f" and {said} {beside.best.name}, in" in _beside_others(beside, ratio / fastest)[2]
 
 
 @pytest.mark.parametrize(
