@@ -74,8 +74,9 @@ LADDER = (
     Rung(
         "llm.c-2",
         "Exponentials are stored to the output, and divided there.",
-        "A quarter of the instructions is saved. It loses, since a quarter more sectors move: the "
-        "output is written, read back and written again.",
+        "A quarter of the instructions is saved. It loses, probably since a quarter more sectors "
+        "move: the output is written, read back and written again, and each reading waits for what "
+        "was written.",
     ),
     Rung(
         "shared-tree-float4-256",
