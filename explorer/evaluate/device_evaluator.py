@@ -184,7 +184,7 @@ class DeviceEvaluator:
             self._compiling[config] = self._pool.submit_then(variant.source, made)
 
     def compiling(self, config: Config) -> Future[Job | Rejected] | None:
-        """Return a future that is done once `config` is compiled or refused; None if it is not."""
+        """Return a future that is done once `config` is compiled; None if it was not submitted."""
         return self._compiling.get(config)
 
     @property

@@ -422,9 +422,13 @@ class _Opened:
         )
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def _opened(path: Path, stamp: tuple[int, int]) -> _Opened:
-    """Return a table as its file was at a time."""
+    """Return a table as its file was at a time.
+
+    A GPU has three in the package, and its user's own: a problem that none has is looked for in
+    all of them, which must not read any again.
+    """
     return _read(path, _Opened.of)
 
 
